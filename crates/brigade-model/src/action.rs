@@ -1,0 +1,68 @@
+//! What is to be done once a decision is stored. Every action can be repeated.
+
+use std::sync::Arc;
+
+use crate::call::{Answer, OpenCall};
+use crate::ids::{Attempt, CallIndex, RunNo, TaskNo, Time};
+use crate::json::Json;
+use crate::message::Message;
+use crate::spec::Spec;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    Start(Start),
+    /// A parked call was answered.
+    Tell {
+        no: TaskNo,
+        attempt: Attempt,
+        index: CallIndex,
+        answer: Arc<Answer>,
+    },
+    /// A message for work that takes them as they come.
+    Push {
+        no: TaskNo,
+        attempt: Attempt,
+        message: Arc<Message>,
+    },
+    /// End kindly; `deadline` is when it becomes firm.
+    Stop {
+        no: TaskNo,
+        attempt: Attempt,
+        deadline: Time,
+    },
+    /// End now.
+    Kill {
+        no: TaskNo,
+        attempt: Attempt,
+    },
+    /// It ended while it waited: let go of whatever is kept for it.
+    Forget {
+        no: TaskNo,
+    },
+}
+
+/// Begin an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    pub no: TaskNo,
+    pub run: RunNo,
+    pub attempt: Attempt,
+    pub spec: Arc<Spec>,
+    /// How many journal entries there are to go through first.
+    pub journal: u32,
+    pub open: Vec<OpenCall>,
+    pub state: Option<Json>,
+}
+
+impl Action {
+    pub fn task(&self) -> TaskNo {
+        match self {
+            Self::Start(start) => start.no,
+            Self::Tell { no, .. }
+            | Self::Push { no, .. }
+            | Self::Stop { no, .. }
+            | Self::Kill { no, .. }
+            | Self::Forget { no } => *no,
+        }
+    }
+}

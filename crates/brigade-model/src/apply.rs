@@ -1,0 +1,381 @@
+//! What an event does to a tree. The only code that changes one.
+
+use std::sync::Arc;
+
+use crate::event::{Event, EventRecord, SpawnedEvent};
+use crate::ids::{Attempt, Epoch, MessageNo, Millis, Owner, RunNo, Time};
+use crate::limits::{Limits, Usage};
+use crate::message::Receipt;
+use crate::outcome::Outcome;
+use crate::task::{
+    Clock, Delivery, EarlierRun, Ended, Extra, Queued, State, StopStage, Stopping, TaskRow,
+};
+use crate::tree::{SessionState, Tree, TreeRow, sweeps_children};
+
+impl Tree {
+    /// A tree from its first event.
+    pub fn open(record: &EventRecord, epoch: Epoch) -> Option<Self> {
+        let Event::SessionOpened { name, limits } = &record.event else { return None };
+        Some(Self::from_row(TreeRow {
+            id: record.tree,
+            name: name.clone(),
+            opened: record.at,
+            state: SessionState::Open,
+            limits: **limits,
+            usage: Usage::NONE,
+            seq: record.seq,
+            now: record.at,
+            last_task: None,
+            last_message: MessageNo(0),
+            epoch,
+        }))
+    }
+}
+
+/// Applies one event. Events of a tree are applied in order, each once.
+pub fn apply(tree: &mut Tree, record: &EventRecord) {
+    tree.row.seq = record.seq;
+    tree.row.now = record.at;
+    let at = record.at;
+    match &record.event {
+        Event::SessionOpened { .. } => {}
+        Event::SessionClosing { .. } => {
+            tree.row.state = SessionState::Closing;
+            tree.sweep_children(Owner::Session);
+        }
+        Event::SessionClosed => tree.row.state = SessionState::Closed,
+        Event::LimitsSet { of, limits } => apply_limits(tree, *of, limits),
+        Event::Spawned(spawned) => apply_spawned(tree, record, spawned),
+        Event::Started { no, attempt } => tree.edit(*no, |row| begin(row, *attempt, at)),
+        Event::Queued { no, why } => tree.edit(*no, |row| {
+            let ticket = match &row.state {
+                State::Queued(queued) => queued.ticket,
+                _ => record.seq,
+            };
+            stop_clock(row, at);
+            row.state = State::Queued(Queued { ticket, why: why.clone() });
+        }),
+        Event::Recovered { no, crashes, until } => tree.edit(*no, |row| {
+            stop_clock(row, at);
+            row.crashes = *crashes;
+            row.state = State::Queued(Queued {
+                ticket: record.seq,
+                why: crate::task::QueuedWhy::Backoff { until: *until },
+            });
+        }),
+        Event::Recorded { no, .. } => tree.edit(*no, |row| {
+            row.journal += 1;
+            progressed(row, at);
+        }),
+        Event::Parked { no, call } => {
+            tree.edit(*no, |row| {
+                row.calls.push((**call).clone());
+                progressed(row, at);
+            });
+            tree.recount_waits(*no);
+        }
+        Event::Answered { no, index, .. } => {
+            tree.edit(*no, |row| {
+                row.calls.retain(|call| call.index != *index);
+                row.journal += 1;
+                progressed(row, at);
+            });
+            answered(tree, *no, *index);
+        }
+        Event::Suspended { no } => tree.edit(*no, |row| row.state = State::Waiting),
+        Event::Progressed { no, note } => tree.edit(*no, |row| {
+            row.extra_mut().progress = Some(note.clone());
+            progressed(row, at);
+        }),
+        Event::StateSet { no, state } => tree.edit(*no, |row| {
+            row.extra_mut().state = Some(state.clone());
+            progressed(row, at);
+        }),
+        Event::Stalled { no } => tree.edit(*no, |row| row.extra_mut().stalled = true),
+        Event::Reserved { no, amount } => tree.edit(*no, |row| {
+            let extra = row.extra_mut();
+            extra.reserved = extra.reserved.plus(**amount);
+        }),
+        Event::Charged { no, spent } => {
+            tree.edit(*no, |row| row.extra_mut().reserved = Usage::NONE);
+            tree.charge(*no, **spent);
+        }
+        Event::MessageSent(message) => {
+            tree.row.last_message = message.no;
+            tree.push_message(message.clone(), Receipt::Accepted);
+        }
+        Event::MessageDelivered { to, message } => {
+            tree.take_message(*to, *message, Receipt::Delivered);
+        }
+        Event::MessageRead { to, message } => tree.take_message(*to, *message, Receipt::Read),
+        Event::MessageUnknown { to, message } => {
+            tree.take_message(*to, *message, Receipt::DeliveryUnknown);
+        }
+        Event::DeadLettered { to, messages, reason } => {
+            for message in messages {
+                tree.take_message(*to, *message, Receipt::Dead(reason.clone()));
+            }
+        }
+        Event::StopAsked { no, cause, deadline } => {
+            tree.edit(*no, |row| {
+                row.calls.clear();
+                row.state = State::Stopping(Stopping {
+                    cause: (**cause).clone(),
+                    deadline: *deadline,
+                    stage: StopStage::Asked,
+                });
+            });
+            tree.recount_waits(*no);
+            tree.sweep_children(Owner::Task(*no));
+        }
+        Event::StopForced { no, deadline } => tree.edit(*no, |row| {
+            if let State::Stopping(stopping) = &mut row.state {
+                stopping.stage = StopStage::Forced;
+                stopping.deadline = *deadline;
+            }
+        }),
+        Event::Swept { count } => {
+            let count = (*count as usize).min(tree.sweep.len());
+            tree.sweep.drain(..count);
+        }
+        Event::Closing { no, outcome } => apply_closing(tree, *no, outcome),
+        Event::Ended { no, run: _, outcome, lingering } => {
+            apply_ended(tree, *no, outcome, *lingering);
+        }
+        Event::SlotReturned { no } => {
+            tree.edit(*no, |row| {
+                if let State::Ended(ended) = &mut row.state {
+                    ended.lingering = false;
+                }
+            });
+            tree.mark_evictable(*no);
+        }
+        Event::PassedToSession { no, name_dropped } => {
+            tree.rehome(*no, Owner::Session, *name_dropped);
+        }
+        Event::Collected { runs } => {
+            for (no, run) in runs {
+                tree.edit(*no, |row| collect(row, *run));
+                tree.mark_evictable(*no);
+            }
+        }
+        Event::RunOpened { no, owner, limits, name_dropped } => {
+            apply_run_opened(tree, *no, *owner, limits.as_deref());
+            if *name_dropped {
+                tree.rename_none(*no);
+            }
+        }
+    }
+}
+
+fn apply_limits(tree: &mut Tree, of: Owner, limits: &Limits) {
+    match of {
+        Owner::Session => tree.row.limits = *limits,
+        Owner::Task(no) => tree.edit(no, |row| row.limits = Some(Box::new(*limits))),
+    }
+}
+
+fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) {
+    let at = record.at;
+    tree.row.last_task = Some(spawned.no);
+    count_total(tree, spawned.owner);
+    let limits = spawned.spec.limits.clone();
+    let state = match &spawned.queued {
+        None => State::Running,
+        Some(why) => State::Queued(Queued { ticket: record.seq, why: why.clone() }),
+    };
+    let time = time_limit(tree, spawned.owner, limits.as_deref());
+    let mut row = TaskRow {
+        spec: spawned.spec.clone(),
+        name: spawned.spec.name.clone(),
+        owner: spawned.owner,
+        owner_run: spawned.owner_run,
+        call: spawned.call,
+        client: spawned.client.clone(),
+        run: RunNo::FIRST,
+        attempt: Attempt(u32::from(spawned.queued.is_none())),
+        crashes: 0,
+        journal: 0,
+        spawned: at,
+        moved: at,
+        state,
+        calls: Vec::new(),
+        limits,
+        extra: None,
+    };
+    set_clock(&mut row, time, at);
+    tree.insert(spawned.no, row);
+    tree.touch(spawned.no);
+}
+
+/// Counts a spawn for the total limits above it.
+fn count_total(tree: &mut Tree, owner: Owner) {
+    let mut counted = Vec::new();
+    let mut top = None;
+    for holder in tree.upwards(owner) {
+        if let Owner::Task(no) = holder {
+            top = Some(no);
+            if tree.limits(holder).is_some_and(|limits| limits.total.is_some()) {
+                counted.push(no);
+            }
+        }
+    }
+    if let Some(top) = top
+        && tree.row.limits.total.is_some()
+        && !counted.contains(&top)
+    {
+        counted.push(top);
+    }
+    for no in counted {
+        tree.edit(no, |row| row.extra_mut().total += 1);
+    }
+}
+
+fn time_limit(tree: &Tree, owner: Owner, own: Option<&Limits>) -> Option<Millis> {
+    let inherited = match owner {
+        Owner::Session => tree.row.limits.time,
+        Owner::Task(_) => None,
+    };
+    [own.and_then(|limits| limits.time), inherited].into_iter().flatten().min()
+}
+
+fn set_clock(row: &mut TaskRow, time: Option<Millis>, at: Time) {
+    let clock = match time {
+        None => Clock::Unlimited,
+        Some(left) if matches!(row.state, State::Running) => {
+            Clock::Ticking { until: at.after(left) }
+        }
+        Some(left) => Clock::Stopped { left },
+    };
+    if clock != row.clock() {
+        row.extra_mut().clock = clock;
+    }
+}
+
+fn begin(row: &mut TaskRow, attempt: Attempt, at: Time) {
+    row.state = State::Running;
+    row.attempt = attempt;
+    row.moved = at;
+    if let Some(extra) = &mut row.extra {
+        extra.stalled = false;
+        if let Clock::Stopped { left } = extra.clock {
+            extra.clock = Clock::Ticking { until: at.after(left) };
+        }
+    }
+}
+
+fn stop_clock(row: &mut TaskRow, at: Time) {
+    if let Some(extra) = &mut row.extra
+        && let Clock::Ticking { until } = extra.clock
+    {
+        extra.clock = Clock::Stopped { left: until.since(at) };
+    }
+}
+
+fn progressed(row: &mut TaskRow, at: Time) {
+    row.moved = at;
+    row.crashes = 0;
+    if let Some(extra) = &mut row.extra {
+        extra.stalled = false;
+    }
+}
+
+/// A wait that was answered no longer keeps its tasks in memory.
+fn answered(tree: &mut Tree, no: crate::ids::TaskNo, index: crate::ids::CallIndex) {
+    let owner = Owner::Task(no);
+    if tree.node(owner).is_some_and(|node| node.waits.iter().any(|wait| wait.index == index)) {
+        tree.recount_waits(no);
+        let children: Vec<_> = tree.children(owner).collect();
+        for child in children {
+            if tree.get(child).is_some_and(TaskRow::is_collected) {
+                tree.mark_evictable(child);
+            }
+        }
+    }
+}
+
+fn apply_closing(tree: &mut Tree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>) {
+    let swept = tree.get(no).is_some_and(sweeps_children);
+    tree.edit(no, |row| {
+        row.calls.clear();
+        row.state = State::Closing { outcome: outcome.clone() };
+    });
+    tree.recount_waits(no);
+    if !swept && tree.get(no).is_some_and(sweeps_children) {
+        tree.sweep_children(Owner::Task(no));
+    }
+}
+
+fn apply_ended(tree: &mut Tree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>, lingering: bool) {
+    let at = tree.row.now;
+    let was_living = tree.get(no).is_some_and(TaskRow::is_living);
+    tree.edit(no, |row| {
+        row.calls.clear();
+        row.crashes = 0;
+        if let Some(extra) = &mut row.extra {
+            extra.reserved = Usage::NONE;
+        }
+        row.state = State::Ended(Ended {
+            outcome: outcome.clone(),
+            at,
+            delivery: Delivery::Pending,
+            lingering,
+        });
+    });
+    tree.recount_waits(no);
+    if was_living && let Some(Owner::Task(owner)) = tree.owner_of(no) {
+        tree.count_down_waits(owner, no);
+    }
+}
+
+fn collect(row: &mut TaskRow, run: RunNo) {
+    if run == row.run
+        && let State::Ended(ended) = &mut row.state
+    {
+        ended.delivery = Delivery::Collected;
+    }
+    if let Some(extra) = &mut row.extra {
+        extra.earlier.retain(|earlier| earlier.run != run);
+    }
+}
+
+fn apply_run_opened(
+    tree: &mut Tree,
+    no: crate::ids::TaskNo,
+    owner: Owner,
+    limits: Option<&Limits>,
+) {
+    let at = tree.row.now;
+    if tree.owner_of(no) != Some(owner) {
+        tree.rehome(no, owner, false);
+    }
+    let limits = match limits {
+        Some(limits) => Some(Box::new(*limits)),
+        None => tree.get(no).and_then(|row| row.limits.clone()),
+    };
+    let time = time_limit(tree, owner, limits.as_deref());
+    let ticket = tree.row.seq;
+    tree.edit(no, |row| {
+        if let State::Ended(ended) = &row.state
+            && ended.delivery == Delivery::Pending
+        {
+            let earlier = EarlierRun { run: row.run, outcome: ended.outcome.clone(), at: ended.at };
+            row.extra_mut().earlier.push(earlier);
+        }
+        row.run = row.run.next();
+        row.moved = at;
+        row.limits = limits;
+        // Between this event and the start that follows it there is no holder to queue at.
+        row.state =
+            State::Queued(Queued { ticket, why: crate::task::QueuedWhy::Backoff { until: at } });
+        set_clock(row, time, at);
+        if let Some(extra) = row.extra.as_deref()
+            && *extra == Extra::default()
+        {
+            row.extra = None;
+        }
+    });
+    if let Owner::Task(owner) = owner {
+        tree.recount_waits(owner);
+    }
+}

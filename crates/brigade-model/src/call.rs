@@ -1,0 +1,165 @@
+//! Calls: what a task asked for and is told, each recorded once.
+//!
+//! A call has an index in its task's journal. It is either answered at once, or *parked* on a
+//! condition until something answers it. Answers are journal rows, so a task that is entered again
+//! is told the same things in the same order.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{CallIndex, MessageNo, Millis, RunNo, Seq, TaskNo, Time};
+use crate::json::Json;
+use crate::message::Message;
+use crate::name::Name;
+use crate::outcome::Outcome;
+use crate::work::Kind;
+
+/// A call that waits for its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCall {
+    pub index: CallIndex,
+    pub on: Condition,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    Tasks(TasksCondition),
+    Message {
+        until: Option<Time>,
+    },
+    Timer {
+        until: Time,
+    },
+    /// A question to the parent or the operator.
+    Answer {
+        question: Json,
+    },
+    /// Leave to do something; the operator gives it.
+    Approval {
+        request: Json,
+    },
+    /// A tool that the client runs.
+    ClientTool {
+        request: Json,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TasksCondition {
+    /// In ascending order.
+    pub tasks: Arc<[TaskNo]>,
+    pub mode: WaitMode,
+    pub until: Option<Time>,
+    /// Whether a message answers the wait too.
+    pub interruptible: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitMode {
+    Any,
+    All,
+}
+
+impl Condition {
+    /// When it is answered by the clock, if nothing else did.
+    pub fn until(&self) -> Option<Time> {
+        match self {
+            Self::Tasks(tasks) => tasks.until,
+            Self::Message { until } => *until,
+            Self::Timer { until } => Some(*until),
+            Self::Answer { .. } | Self::Approval { .. } | Self::ClientTool { .. } => None,
+        }
+    }
+
+    /// The word under which the call is found again in a journal.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Tasks(_) => "wait",
+            Self::Message { .. } => "receive",
+            Self::Timer { .. } => "sleep",
+            Self::Answer { .. } => "ask",
+            Self::Approval { .. } => "approve",
+            Self::ClientTool { .. } => "client tool",
+        }
+    }
+}
+
+/// A condition as a performer asks for it: times are spans, tasks are not checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Tasks { tasks: Vec<TaskNo>, mode: WaitMode, patience: Option<Millis>, interruptible: bool },
+    Message { patience: Option<Millis> },
+    Sleep { span: Millis },
+    Question { question: Json },
+    Approval { request: Json },
+    ClientTool { request: Json },
+}
+
+/// What a call was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// What a step returned.
+    Value(Json),
+    /// What a step failed with.
+    Error(Arc<str>),
+    Spawned(Spawned),
+    Sent(Vec<MessageNo>),
+    /// How the awaited runs ended.
+    Endings(Vec<Ending>),
+    /// A message came before the awaited runs ended. Nothing was consumed.
+    News,
+    Message(Arc<Message>),
+    /// The time was up, with nothing consumed.
+    Elapsed,
+    Reply(Json),
+    Verdict(Verdict),
+    /// The caller dropped the call before it was answered.
+    Abandoned,
+}
+
+/// A task as its spawner knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spawned {
+    pub no: TaskNo,
+    pub run: RunNo,
+    pub kind: Kind,
+    /// It was there already: the same key, the same request.
+    pub existing: bool,
+}
+
+/// A run's result on its way to whoever waits for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub no: TaskNo,
+    pub run: RunNo,
+    pub kind: Kind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    pub outcome: Arc<Outcome>,
+    pub at: Time,
+    /// It had been delivered before.
+    pub collected_before: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    AllowOnce,
+    AllowAlways,
+    Deny { reason: Arc<str> },
+}
+
+/// One row of a task's journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub index: CallIndex,
+    /// When it was answered, relative to the others: replay goes in this order.
+    pub order: Seq,
+    /// What was asked, to notice a program that asks something else when it is entered again.
+    pub label: Arc<str>,
+    pub answer: Arc<Answer>,
+}

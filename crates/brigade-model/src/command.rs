@@ -1,0 +1,237 @@
+//! Everything that can be asked of a tree. Whatever changes a task is one of these.
+
+use std::sync::Arc;
+
+use crate::address::TaskRef;
+use crate::call::{Answer, Asked, Verdict, WaitMode};
+use crate::ids::{Attempt, CallIndex, ClientName, MessageNo, Millis, TaskNo};
+use crate::json::Json;
+use crate::limits::{Limits, Usage};
+use crate::outcome::{Failure, Verified};
+use crate::spec::Spec;
+
+/// Who asks. Scope follows from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Sees and controls all.
+    Operator,
+    /// Acts at top level.
+    Client(ClientName),
+    /// The attempt of a task that is at work; an older attempt is refused.
+    Task { no: TaskNo, attempt: Attempt },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    SetLimits(SetLimits),
+    Close(Close),
+    Spawn(Spawn),
+    Send(Send),
+    ReadInbox(ReadInbox),
+    Stop(Stop),
+    Collect(Collect),
+    Answer(GiveAnswer),
+    Resume(Resume),
+    Report(Report),
+    /// The clock has moved.
+    Tick,
+    /// Carry on with stops that were too large for one turn.
+    Sweep,
+    /// The process that performed this task is gone.
+    Recover(Recover),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetLimits {
+    pub caller: Caller,
+    /// The session, when there is none.
+    pub task: Option<TaskRef>,
+    pub limits: Limits,
+}
+
+/// Ends a session: nothing new starts in it, and what runs is stopped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Close {
+    pub caller: Caller,
+    pub reason: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spawn {
+    pub caller: Caller,
+    pub spec: Arc<Spec>,
+    /// The caller's call that asks, to be recorded with the answer.
+    pub call: Option<CallIndex>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Send {
+    pub caller: Caller,
+    pub to: Recipient,
+    pub body: Json,
+    pub interrupt: bool,
+    pub reply_to: Option<MessageNo>,
+    pub call: Option<CallIndex>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recipient {
+    Task(TaskRef),
+    Parent,
+    /// Every living child of the caller.
+    Children,
+}
+
+/// Takes the unread messages that reached the session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadInbox {
+    pub caller: Caller,
+    pub most: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stop {
+    pub caller: Caller,
+    pub target: StopTarget,
+    pub reason: Option<Arc<str>>,
+    /// Instead of each task's own grace.
+    pub grace: Option<Millis>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum StopTarget {
+    Task(TaskRef),
+    Itself,
+    /// Every living child of the caller.
+    Children,
+}
+
+/// A client's wait: answers if it can be answered now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collect {
+    pub caller: Caller,
+    /// The client's own runs, when empty.
+    pub tasks: Vec<TaskRef>,
+    pub mode: WaitMode,
+}
+
+/// Answers a parked question, approval or client-side tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GiveAnswer {
+    pub caller: Caller,
+    pub task: TaskRef,
+    /// Which of its calls; may be left out while there is only one to answer.
+    pub call: Option<CallIndex>,
+    pub answer: Given,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given {
+    Reply(Json),
+    Verdict(Verdict),
+}
+
+/// Opens the next run of an ended task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resume {
+    pub caller: Caller,
+    pub task: TaskRef,
+    pub limits: Option<Limits>,
+}
+
+/// What a performer says of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    pub no: TaskNo,
+    pub attempt: Attempt,
+    pub what: Reported,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reported {
+    /// A call that was carried out by the work itself.
+    Record {
+        index: CallIndex,
+        label: Arc<str>,
+        answer: Arc<Answer>,
+    },
+    /// Calls that wait.
+    Park {
+        calls: Vec<(CallIndex, Asked)>,
+        then: AfterPark,
+    },
+    /// The work dropped these calls.
+    Abandon {
+        calls: Vec<CallIndex>,
+    },
+    Progress(Json),
+    State(Json),
+    /// Sets aside up to `most` before it is spent; less than `least` is of no use.
+    Reserve {
+        most: Usage,
+        least: Usage,
+    },
+    /// What was really spent. Whatever was reserved is free again.
+    Charge(Usage),
+    /// What became of a message that was pushed.
+    Pushed {
+        message: MessageNo,
+        arrived: bool,
+    },
+    /// This attempt cannot be performed here.
+    NoPerformer {
+        reason: Arc<str>,
+    },
+    /// The work itself is over.
+    Ended(End),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterPark {
+    /// The work has other things to do.
+    GoOn,
+    /// It can do nothing until one of its open calls, of which it knows so many, is answered.
+    Suspend { open: usize },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    pub how: EndedHow,
+    pub verified: Verified,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndedHow {
+    Returned(Json),
+    Failed {
+        failure: Failure,
+        partial: Option<Json>,
+    },
+    /// It was made to end and said nothing.
+    Aborted,
+}
+
+impl From<EndedHow> for End {
+    fn from(how: EndedHow) -> Self {
+        Self { how, verified: Verified::Gone }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recover {
+    pub no: TaskNo,
+    pub why: Gone,
+}
+
+/// How it came that a task has no performer any more.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Gone {
+    /// The process died.
+    Crash,
+    /// The process left in good order.
+    Shutdown,
+    /// The performer looked for work that may have outlived the process, and found it.
+    Adopted,
+    /// The performer looked and found nothing.
+    NotFound { by: Arc<str>, evidence: Arc<str> },
+}

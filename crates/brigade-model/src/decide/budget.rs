@@ -1,0 +1,51 @@
+//! Budgets: set aside before, charged after, up the whole tree.
+
+use super::stop::fail;
+use super::{Decision, Draft, Reply};
+use crate::event::Event;
+use crate::ids::{Owner, TaskNo, Time};
+use crate::limits::{LimitKind, Money, Usage};
+use crate::outcome::Failure;
+use crate::tree::Tree;
+
+pub(super) fn reserve(
+    tree: &Tree,
+    no: TaskNo,
+    (most, least): (Usage, Usage),
+    now: Time,
+) -> Decision {
+    let mut granted = most;
+    for holder in tree.upwards(Owner::Task(no)) {
+        let Some(left) = left(tree, holder) else { continue };
+        if let Some(limit) = left.short_of(&least) {
+            return exhausted(tree, (no, holder), limit, now);
+        }
+        granted = granted.at_most(left);
+    }
+    Decision::event(Event::Reserved { no, amount: Box::new(granted) }, Reply::Granted(granted))
+}
+
+/// What a holder's budget still allows.
+fn left(tree: &Tree, holder: Owner) -> Option<Usage> {
+    let limits = tree.limits(holder)?;
+    let used = tree.committed_usage(holder);
+    Some(Usage {
+        tokens: limits.tokens.map_or(u64::MAX, |most| most.saturating_sub(used.tokens)),
+        money: limits
+            .money
+            .map_or(Money(u64::MAX), |most| Money(most.0.saturating_sub(used.money.0))),
+    })
+}
+
+/// The holder ends; where that is the session, the run at its top level does.
+fn exhausted(tree: &Tree, (no, holder): (TaskNo, Owner), limit: LimitKind, now: Time) -> Decision {
+    let ends = match holder {
+        Owner::Task(holder) => Some(holder),
+        Owner::Session => tree.upwards(Owner::Task(no)).filter_map(Owner::task).last(),
+    };
+    let event = ends.and_then(|no| fail(tree, no, Failure::Budget { limit }, now));
+    Decision {
+        drafts: event.into_iter().map(Draft::from).collect(),
+        reply: Reply::Exhausted(limit),
+    }
+}

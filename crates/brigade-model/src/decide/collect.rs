@@ -1,0 +1,91 @@
+//! A client's wait: results leave for it in the commit that answers it.
+
+use super::scope::resolve;
+use super::{Decision, Reply};
+use crate::call::{Ending, WaitMode};
+use crate::command::{Caller, Collect};
+use crate::event::Event;
+use crate::ids::{RunNo, TaskNo};
+use crate::refusal::Refusal;
+use crate::task::{Delivery, TaskRow};
+use crate::tree::Tree;
+
+pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusal> {
+    let mut tasks: Vec<(TaskNo, Option<RunNo>)> = Vec::with_capacity(collect.tasks.len());
+    for task in &collect.tasks {
+        tasks.push((resolve(tree, &collect.caller, task)?, task.run));
+    }
+    match &collect.caller {
+        Caller::Client(client) if tasks.is_empty() => {
+            tasks = tree.client_runs(client).map(|no| (no, None)).collect();
+        }
+        Caller::Task { .. } => {
+            return Err(Refusal::invalid("a task waits by parking a call"));
+        }
+        Caller::Operator | Caller::Client(_) => {}
+    }
+    let mut endings = Vec::new();
+    let mut pending = Vec::new();
+    for (no, run) in tasks {
+        let Some(row) = tree.get(no) else { continue };
+        match run {
+            Some(run) if run != row.run => endings.extend(earlier_ending(no, row, run)),
+            _ => {
+                endings.extend(endings_of(no, row));
+                if row.is_living() {
+                    pending.push(no);
+                }
+            }
+        }
+    }
+    let answered = match collect.mode {
+        WaitMode::Any => !endings.is_empty() || pending.is_empty(),
+        WaitMode::All => pending.is_empty(),
+    };
+    if !answered {
+        return Ok(Decision::reply(Reply::Pending(pending)));
+    }
+    let consumes = collect.caller != Caller::Operator;
+    let event = consumes.then(|| collected(&endings)).flatten();
+    Ok(Decision {
+        drafts: event.into_iter().map(Into::into).collect(),
+        reply: Reply::Endings(endings),
+    })
+}
+
+/// What there is to tell of a task: its ending, and those of earlier runs that nobody heard of.
+pub(crate) fn endings_of(no: TaskNo, row: &TaskRow) -> Vec<Ending> {
+    let earlier = row.extra.iter().flat_map(|extra| &extra.earlier);
+    let mut endings: Vec<Ending> = earlier
+        .map(|earlier| Ending {
+            no,
+            run: earlier.run,
+            kind: row.spec.work.kind(),
+            name: row.name.clone(),
+            outcome: earlier.outcome.clone(),
+            at: earlier.at,
+            collected_before: false,
+        })
+        .collect();
+    endings.extend(row.ended().map(|ended| Ending {
+        no,
+        run: row.run,
+        kind: row.spec.work.kind(),
+        name: row.name.clone(),
+        outcome: ended.outcome.clone(),
+        at: ended.at,
+        collected_before: ended.delivery == Delivery::Collected,
+    }));
+    endings
+}
+
+fn earlier_ending(no: TaskNo, row: &TaskRow, run: RunNo) -> Option<Ending> {
+    endings_of(no, row).into_iter().find(|ending| ending.run == run)
+}
+
+/// The event by which these results are delivered, if any of them was not before.
+pub(crate) fn collected(endings: &[Ending]) -> Option<Event> {
+    let fresh = endings.iter().filter(|ending| !ending.collected_before);
+    let runs: Vec<(TaskNo, RunNo)> = fresh.map(|ending| (ending.no, ending.run)).collect();
+    (!runs.is_empty()).then_some(Event::Collected { runs })
+}

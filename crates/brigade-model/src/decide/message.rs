@@ -1,0 +1,116 @@
+//! Messages: accepted here, then read, delivered or dead-lettered.
+
+use std::sync::Arc;
+
+use super::scope::{fence, resolve};
+use super::session::open_run;
+use super::{Decision, Draft, Reply};
+use crate::call::Answer;
+use crate::command::{Caller, ReadInbox, Recipient, Send};
+use crate::event::Event;
+use crate::ids::{MessageNo, Owner, TaskNo, Time};
+use crate::limits::INBOX_DEFAULT;
+use crate::message::{Message, Purpose, Sender};
+use crate::refusal::Refusal;
+use crate::task::TaskRow;
+use crate::tree::Tree;
+use crate::work::FollowUp;
+
+pub(super) fn send(tree: &Tree, send: &Send, now: Time) -> Result<Decision, Refusal> {
+    fence(tree, &send.caller)?;
+    let recipients = recipients(tree, send)?;
+    let mut drafts: Vec<Draft> = Vec::with_capacity(recipients.len());
+    let mut numbers = Vec::with_capacity(recipients.len());
+    for to in recipients {
+        if let Some(event) = opens_run(tree, &send.caller, to)? {
+            drafts.push(event.into());
+        }
+        check_room(tree, to)?;
+        let no = MessageNo(tree.row().last_message.0 + numbers.len() as u64 + 1);
+        numbers.push(no);
+        let message = Message {
+            no,
+            to,
+            from: sender(tree, &send.caller, to),
+            body: send.body.clone(),
+            sent: now,
+            purpose: Purpose::Note,
+            interrupt: send.interrupt,
+            reply_to: send.reply_to,
+        };
+        drafts.push(Event::MessageSent(Arc::new(message)).into());
+    }
+    let decision = Decision { drafts, reply: Reply::Sent(numbers.clone()) };
+    Ok(decision.recorded_for(send.caller.task(), send.call, "send", Answer::Sent(numbers)))
+}
+
+fn recipients(tree: &Tree, send: &Send) -> Result<Vec<Owner>, Refusal> {
+    match &send.to {
+        Recipient::Task(task) => Ok(vec![Owner::Task(resolve(tree, &send.caller, task)?)]),
+        Recipient::Parent => match &send.caller {
+            Caller::Task { no, .. } => Ok(tree.owner_of(*no).into_iter().collect()),
+            Caller::Operator | Caller::Client(_) => {
+                Err(Refusal::invalid("only a task has a parent; name the task you mean"))
+            }
+        },
+        Recipient::Children => {
+            let takes = |no: &TaskNo| tree.get(*no).is_some_and(|row| !row.is_ending());
+            Ok(tree.children(send.caller.owner()).filter(takes).map(Owner::Task).collect())
+        }
+    }
+}
+
+/// A message to an ended task opens its next run, where its kind allows that.
+fn opens_run(tree: &Tree, caller: &Caller, to: Owner) -> Result<Option<Event>, Refusal> {
+    let Owner::Task(no) = to else { return Ok(None) };
+    let Some(row) = tree.get(no) else { return Ok(None) };
+    if !row.is_ending() {
+        return Ok(None);
+    }
+    let follows = row.spec.work.conduct().follow_up == FollowUp::NewRun;
+    if row.ended().is_some() && follows {
+        return open_run(tree, caller, no, None).map(Some);
+    }
+    Err(Refusal::ended(format!(
+        "{} is {} and takes no more messages",
+        row.address(no),
+        row.state.word()
+    )))
+}
+
+pub(super) fn check_room(tree: &Tree, to: Owner) -> Result<(), Refusal> {
+    let unread = tree.unread(to);
+    let limit = tree.upwards(to).find_map(|holder| tree.limits(holder)?.inbox);
+    let most = limit.unwrap_or(INBOX_DEFAULT) as usize;
+    if unread < most {
+        return Ok(());
+    }
+    let whose = match to {
+        Owner::Session => "the session".to_owned(),
+        Owner::Task(no) => tree.get(no).map_or(String::new(), |row: &TaskRow| row.address(no)),
+    };
+    Err(Refusal::limit(format!("the inbox of {whose} is full: {unread} unread messages")))
+}
+
+fn sender(tree: &Tree, caller: &Caller, to: Owner) -> Sender {
+    match caller {
+        Caller::Operator => Sender::Operator,
+        Caller::Client(_) => Sender::Client,
+        Caller::Task { no, .. } => {
+            let owned = to.task().and_then(|to| tree.owner_of(to)) == Some(Owner::Task(*no));
+            if owned { Sender::Parent(*no) } else { Sender::Child(*no) }
+        }
+    }
+}
+
+pub(super) fn read_inbox(tree: &Tree, read: &ReadInbox) -> Result<Decision, Refusal> {
+    if let Caller::Task { .. } = read.caller {
+        return Err(Refusal::forbidden("a task receives from its own inbox only"));
+    }
+    let messages: Vec<Arc<Message>> = tree.inbox(Owner::Session).take(read.most).cloned().collect();
+    let mut decision = Decision::reply(Reply::Inbox(messages.clone()));
+    for message in messages {
+        decision.drafts.push(Event::MessageRead { to: Owner::Session, message: message.no }.into());
+    }
+    Ok(decision)
+}

@@ -1,0 +1,210 @@
+//! Parking: a call that waits, and what answers it.
+
+use std::collections::BTreeSet;
+
+use super::collect::{collected, endings_of};
+use super::{Decision, Draft, Reply};
+use crate::call::{Answer, Asked, Condition, OpenCall, TasksCondition, WaitMode};
+use crate::command::AfterPark;
+use crate::event::Event;
+use crate::ids::{CallIndex, MessageNo, Millis, Owner, TaskNo, Time};
+use crate::message::{Message, Purpose, Sender};
+use crate::refusal::Refusal;
+use crate::task::{State, TaskRow};
+use crate::tree::Tree;
+
+pub(super) fn park(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    calls: &[(CallIndex, Asked)],
+    then: AfterPark,
+    now: Time,
+) -> Result<Decision, Refusal> {
+    if !matches!(row.state, State::Running) {
+        return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
+    }
+    let mut drafts: Vec<Draft> = Vec::with_capacity(calls.len() + 1);
+    let mut answered_now = false;
+    let mut added = 0;
+    for (index, asked) in calls {
+        if row.open_call(*index).is_some() {
+            continue;
+        }
+        let on = condition(tree, (no, row), asked, now)?;
+        answered_now |= satisfied(tree, no, &on, now);
+        if let Condition::Answer { question } = &on {
+            super::message::check_room(tree, row.owner)?;
+            let number = tree.row().last_message.0 + 1 + questions(&drafts);
+            let message = Message {
+                no: MessageNo(number),
+                to: row.owner,
+                from: Sender::Child(no),
+                body: question.clone(),
+                sent: now,
+                purpose: Purpose::Question(*index),
+                interrupt: false,
+                reply_to: None,
+            };
+            drafts.push(Event::MessageSent(message.into()).into());
+        }
+        added += 1;
+        drafts.push(Event::Parked { no, call: Box::new(OpenCall { index: *index, on }) }.into());
+    }
+    let suspended = match then {
+        AfterPark::GoOn => false,
+        // Fewer open calls than the work believes: an answer is on its way to it.
+        AfterPark::Suspend { open } => !answered_now && open == row.calls.len() + added,
+    };
+    if suspended {
+        drafts.push(Event::Suspended { no }.into());
+    }
+    Ok(Decision { drafts, reply: Reply::Parked { suspended } })
+}
+
+fn questions(drafts: &[Draft]) -> u64 {
+    drafts.iter().filter(|draft| matches!(draft.event, Event::MessageSent(_))).count() as u64
+}
+
+fn condition(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    asked: &Asked,
+    now: Time,
+) -> Result<Condition, Refusal> {
+    let until = |patience: &Option<Millis>| patience.map(|span| now.after(span));
+    Ok(match asked {
+        Asked::Tasks { tasks, mode, patience, interruptible } => {
+            let tasks = if tasks.is_empty() {
+                uncollected_children(tree, no)
+            } else {
+                for &task in tasks {
+                    check_wait(tree, (no, row), task)?;
+                }
+                tasks.iter().copied().collect()
+            };
+            Condition::Tasks(TasksCondition {
+                tasks: tasks.into_iter().collect(),
+                mode: *mode,
+                until: until(patience),
+                interruptible: *interruptible,
+            })
+        }
+        Asked::Message { patience } => Condition::Message { until: until(patience) },
+        Asked::Sleep { span } => Condition::Timer { until: now.after(*span) },
+        Asked::Question { question } => Condition::Answer { question: question.clone() },
+        Asked::Approval { request } => Condition::Approval { request: request.clone() },
+        Asked::ClientTool { request } => Condition::ClientTool { request: request.clone() },
+    })
+}
+
+fn uncollected_children(tree: &Tree, no: TaskNo) -> BTreeSet<TaskNo> {
+    let wanted = |no: &TaskNo| tree.get(*no).is_some_and(|row| !row.is_collected());
+    tree.children(Owner::Task(no)).filter(wanted).collect()
+}
+
+/// A task waits for its own children only: waiting for itself or for somebody above would never end.
+fn check_wait(tree: &Tree, (no, row): (TaskNo, &TaskRow), task: TaskNo) -> Result<(), Refusal> {
+    let me = row.address(no);
+    if task == no {
+        return Err(Refusal::invalid(format!("{me} cannot wait for itself")));
+    }
+    let Some(target) = tree.get(task) else {
+        return Err(super::scope::no_such_task(tree, task));
+    };
+    if target.owner == Owner::Task(no) {
+        return Ok(());
+    }
+    let above: Vec<String> = tree
+        .upwards(row.owner)
+        .filter_map(Owner::task)
+        .filter_map(|no| Some(tree.get(no)?.address(no)))
+        .collect();
+    let address = target.address(task);
+    if above.contains(&address) {
+        let path = above.iter().rev().cloned().collect::<Vec<_>>().join(" > ");
+        return Err(Refusal::invalid(format!(
+            "a wait cycle: {me} is below {address} ({path} > {me}), which ends only after it"
+        )));
+    }
+    Err(Refusal::forbidden(format!("{address} is not a child of {me}")))
+}
+
+/// Whether a condition holds.
+pub(crate) fn satisfied(tree: &Tree, no: TaskNo, on: &Condition, now: Time) -> bool {
+    if on.until().is_some_and(|until| until <= now) {
+        return true;
+    }
+    match on {
+        Condition::Tasks(wait) => {
+            if wait.interruptible && tree.inbox(Owner::Task(no)).next().is_some() {
+                return true;
+            }
+            let left = left(tree, no, wait);
+            match wait.mode {
+                WaitMode::Any => wait.tasks.is_empty() || left < wait.tasks.len(),
+                WaitMode::All => left == 0,
+            }
+        }
+        Condition::Message { .. } => tree.inbox(Owner::Task(no)).next().is_some(),
+        Condition::Timer { .. }
+        | Condition::Answer { .. }
+        | Condition::Approval { .. }
+        | Condition::ClientTool { .. } => false,
+    }
+}
+
+/// How many of the awaited tasks live: from the count that is kept, once it is parked.
+fn left(tree: &Tree, no: TaskNo, wait: &TasksCondition) -> usize {
+    let parked = tree.get(no).and_then(|row| {
+        row.calls.iter().find(|call| matches!(&call.on, Condition::Tasks(on) if on == wait))
+    });
+    let kept = parked.and_then(|call| {
+        let waits = &tree.node(Owner::Task(no))?.waits;
+        waits.iter().find(|counted| counted.index == call.index)
+    });
+    match kept {
+        Some(kept) => kept.left as usize,
+        None => {
+            wait.tasks.iter().filter(|no| tree.get(**no).is_some_and(TaskRow::is_living)).count()
+        }
+    }
+}
+
+/// The events that answer a satisfied call: results and messages leave with the answer.
+pub(crate) fn answer_to(tree: &Tree, no: TaskNo, call: &OpenCall, now: Time) -> Vec<Draft> {
+    let mut drafts: Vec<Draft> = Vec::new();
+    let mine = Owner::Task(no);
+    let answer = match &call.on {
+        Condition::Tasks(wait) => {
+            let holds = Condition::Tasks(TasksCondition { until: None, ..wait.clone() });
+            let left = left(tree, no, wait);
+            let ended = match wait.mode {
+                WaitMode::Any => wait.tasks.is_empty() || left < wait.tasks.len(),
+                WaitMode::All => left == 0,
+            };
+            if ended {
+                let rows = wait.tasks.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
+                let endings: Vec<_> = rows.flat_map(|(no, row)| endings_of(no, row)).collect();
+                drafts.extend(collected(&endings).map(Draft::from));
+                Answer::Endings(endings)
+            } else if satisfied(tree, no, &holds, now) {
+                Answer::News
+            } else {
+                Answer::Elapsed
+            }
+        }
+        Condition::Message { .. } => match tree.inbox(mine).next() {
+            Some(message) => {
+                drafts.push(Event::MessageRead { to: mine, message: message.no }.into());
+                Answer::Message(message.clone())
+            }
+            None => Answer::Elapsed,
+        },
+        Condition::Timer { .. }
+        | Condition::Answer { .. }
+        | Condition::Approval { .. }
+        | Condition::ClientTool { .. } => Answer::Elapsed,
+    };
+    drafts.push(Draft::answered(no, call.index, call.on.label(), answer));
+    drafts
+}

@@ -1,0 +1,90 @@
+//! What becomes of each state when the process that kept it alive is gone.
+
+use std::sync::Arc;
+
+use super::scope::no_such_task;
+use super::spawn::start_or_queue;
+use super::stop::{finish, outcome_of};
+use super::{Decision, Draft, Reply};
+use crate::command::{EndedHow, Gone, Recover};
+use crate::event::Event;
+use crate::ids::{Millis, Owner, TaskNo, Time};
+use crate::limits::Usage;
+use crate::outcome::{Failure, Outcome};
+use crate::refusal::Refusal;
+use crate::task::{QueuedWhy, State, TaskRow};
+use crate::tree::Tree;
+use crate::work::{InboxMode, Recovery};
+
+pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decision, Refusal> {
+    let no = recover.no;
+    let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
+    let mut drafts: Vec<Draft> = Vec::new();
+    if recover.why == Gone::Adopted {
+        return Ok(Decision { drafts, reply: Reply::Done });
+    }
+    if row.is_performed() && row.reserved() != Usage::NONE {
+        // What was under way may have been paid for: a budget errs on the safe side.
+        drafts.push(Event::Charged { no, spent: Box::new(row.reserved()) }.into());
+    }
+    let conduct = row.spec.work.conduct();
+    if row.is_performed() && conduct.inbox == InboxMode::Push {
+        let unread = tree.inbox(Owner::Task(no));
+        drafts.extend(unread.map(|message| {
+            Event::MessageUnknown { to: Owner::Task(no), message: message.no }.into()
+        }));
+    }
+    drafts.extend(match (&row.state, &recover.why, conduct.recovery) {
+        (State::Running | State::Stopping(_), Gone::NotFound { by, evidence }, _) => {
+            let lost = Failure::Lost { by: by.clone(), evidence: evidence.clone() };
+            let end = EndedHow::Failed { failure: lost, partial: None }.into();
+            finish(tree, no, outcome_of(tree, row, &end))
+        }
+        // Work that can outlive us stays as it is until its performer has looked.
+        (State::Running | State::Stopping(_), _, Recovery::Adopt) => Vec::new(),
+        (State::Stopping(_), _, _) => {
+            finish(tree, no, outcome_of(tree, row, &EndedHow::Aborted.into()))
+        }
+        (State::Running, Gone::Shutdown, Recovery::Resume { .. }) => {
+            vec![Event::Queued { no, why: QueuedWhy::Backoff { until: now } }.into()]
+        }
+        (State::Running, _, Recovery::Resume { max, backoff }) => {
+            crashed(tree, (no, row), (max, backoff), now)
+        }
+        (State::Running | State::Waiting | State::Queued(_), why, Recovery::Lost) => {
+            finish(tree, no, Outcome::failed(lost(why)))
+        }
+        (State::Queued(queued), _, _) => match queued.why {
+            QueuedWhy::NoPerformer { .. } => vec![start_or_queue(tree, no, row).into()],
+            QueuedWhy::Full(_) | QueuedWhy::Backoff { .. } => Vec::new(),
+        },
+        (State::Ended(ended), _, _) if ended.lingering => vec![Event::SlotReturned { no }.into()],
+        (State::Waiting | State::Closing { .. } | State::Ended(_), _, _) => Vec::new(),
+    });
+    Ok(Decision { drafts, reply: Reply::Done })
+}
+
+/// The next attempt follows at once, then each later than the one before; without progress in
+/// between there is an end to it.
+fn crashed(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    (max, backoff): (u16, Millis),
+    now: Time,
+) -> Vec<Draft> {
+    let crashes = row.crashes.saturating_add(1);
+    if crashes > max {
+        return finish(tree, no, Outcome::failed(Failure::CrashLoop { crashes }));
+    }
+    let doublings = u32::from(crashes.saturating_sub(2)).min(16);
+    let pause = if crashes < 2 { 0 } else { backoff.0.saturating_mul(1 << doublings) };
+    vec![Event::Recovered { no, crashes, until: now.after(Millis(pause)) }.into()]
+}
+
+fn lost(why: &Gone) -> Failure {
+    let evidence: Arc<str> = match why {
+        Gone::Shutdown => "the runtime shut down, and a closure cannot be entered again".into(),
+        _ => "its process is gone, and a closure cannot be entered again".into(),
+    };
+    Failure::Lost { by: "recovery".into(), evidence }
+}

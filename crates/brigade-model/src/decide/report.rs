@@ -1,0 +1,98 @@
+//! What performers say. Only the attempt that is under way is listened to.
+
+use std::sync::Arc;
+
+use super::stop::{finish, outcome_of};
+use super::{Decision, Draft, EntryDraft, Reply, budget, park};
+use crate::call::Answer;
+use crate::command::{Report, Reported};
+use crate::event::Event;
+use crate::ids::{CallIndex, Owner, Time};
+use crate::refusal::Refusal;
+use crate::task::{QueuedWhy, State, TaskRow};
+use crate::tree::Tree;
+
+pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision, Refusal> {
+    let no = report.no;
+    let Some(row) = tree.get(no) else { return Err(super::scope::no_such_task(tree, no)) };
+    if row.attempt != report.attempt {
+        return Err(stale(report, row));
+    }
+    if let (State::Ended(ended), Reported::Ended(_)) = (&row.state, &report.what)
+        && ended.lingering
+    {
+        return Ok(Decision::event(Event::SlotReturned { no }, Reply::Done));
+    }
+    if !row.is_performed() {
+        return Err(stale(report, row));
+    }
+    match &report.what {
+        Reported::Record { index, label, answer } => {
+            record(row, *index)?;
+            let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
+            Ok(Decision { drafts: vec![Draft::recorded(no, entry)], reply: Reply::Done })
+        }
+        Reported::Park { calls, then } => park::park(tree, (no, row), calls, *then, now),
+        Reported::Abandon { calls } => {
+            let open = calls.iter().filter_map(|index| row.open_call(*index));
+            let drafts = open
+                .map(|call| Draft::answered(no, call.index, call.on.label(), Answer::Abandoned));
+            Ok(Decision { drafts: drafts.collect(), reply: Reply::Done })
+        }
+        Reported::Progress(note) => {
+            Ok(Decision::event(Event::Progressed { no, note: note.clone() }, Reply::Done))
+        }
+        Reported::State(state) => {
+            Ok(Decision::event(Event::StateSet { no, state: state.clone() }, Reply::Done))
+        }
+        Reported::Reserve { most, least } => Ok(budget::reserve(tree, no, (*most, *least), now)),
+        Reported::Charge(spent) => {
+            Ok(Decision::event(Event::Charged { no, spent: Box::new(*spent) }, Reply::Done))
+        }
+        Reported::Pushed { message, arrived } => {
+            let (to, message) = (Owner::Task(no), *message);
+            Ok(Decision::event(
+                if *arrived {
+                    Event::MessageDelivered { to, message }
+                } else {
+                    let reason = Arc::from("it does not take input");
+                    Event::DeadLettered { to, messages: vec![message], reason }
+                },
+                Reply::Done,
+            ))
+        }
+        Reported::NoPerformer { reason } => Ok(match row.state {
+            State::Running => {
+                let why = QueuedWhy::NoPerformer { reason: reason.clone() };
+                Decision::event(Event::Queued { no, why }, Reply::Done)
+            }
+            _ => {
+                let end = crate::command::EndedHow::Aborted.into();
+                let outcome = outcome_of(tree, row, &end);
+                Decision { drafts: finish(tree, no, outcome), reply: Reply::Done }
+            }
+        }),
+        Reported::Ended(end) => {
+            let outcome = outcome_of(tree, row, end);
+            Ok(Decision { drafts: finish(tree, no, outcome), reply: Reply::Done })
+        }
+    }
+}
+
+/// A call is recorded once.
+fn record(row: &TaskRow, index: CallIndex) -> Result<(), Refusal> {
+    match row.open_call(index) {
+        Some(_) => Err(Refusal::conflict(format!("call {index} is parked, not under way"))),
+        None => Ok(()),
+    }
+}
+
+fn stale(report: &Report, row: &TaskRow) -> Refusal {
+    Refusal::ended(format!(
+        "attempt {} of {} is over; it is {} in attempt {}",
+        report.attempt,
+        row.address(report.no),
+        row.state.word(),
+        row.attempt
+    ))
+}

@@ -1,0 +1,114 @@
+//! Whom a caller can see, and what an address means to it.
+
+use crate::address::{TaskRef, Who};
+use crate::command::Caller;
+use crate::ids::{Owner, TaskNo};
+use crate::refusal::Refusal;
+use crate::task::TaskRow;
+use crate::tree::Tree;
+
+impl Caller {
+    /// The owner of what this caller spawns.
+    pub fn owner(&self) -> Owner {
+        match self {
+            Self::Operator | Self::Client(_) => Owner::Session,
+            Self::Task { no, .. } => Owner::Task(*no),
+        }
+    }
+
+    pub(crate) fn task(&self) -> Option<TaskNo> {
+        self.owner().task()
+    }
+}
+
+/// Refuses a task's attempt that is over: somebody else may be at it by now.
+pub(super) fn fence(tree: &Tree, caller: &Caller) -> Result<(), Refusal> {
+    match caller {
+        Caller::Operator | Caller::Client(_) => Ok(()),
+        Caller::Task { no, attempt } => match tree.get(*no) {
+            Some(row) if row.attempt == *attempt && row.is_performed() => Ok(()),
+            Some(row) => Err(Refusal::ended(format!(
+                "attempt {attempt} of {} is over; it is {}",
+                row.address(*no),
+                row.state.word()
+            ))),
+            None => Err(no_such_task(tree, *no)),
+        },
+    }
+}
+
+/// The task that a caller means, if it may.
+pub(crate) fn resolve(tree: &Tree, caller: &Caller, task: &TaskRef) -> Result<TaskNo, Refusal> {
+    let no = match &task.who {
+        Who::No(no) => *no,
+        Who::Kinded(kind, no) => {
+            let row = tree.get(*no).ok_or_else(|| no_such_task(tree, *no))?;
+            if row.spec.work.kind() != *kind {
+                return Err(Refusal::not_found(format!(
+                    "there is no {kind}:{no}; {no} is {}",
+                    row.address(*no)
+                )));
+            }
+            *no
+        }
+        Who::Named(name) => named(tree, caller, name)?,
+    };
+    let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
+    if !sees(caller, row) {
+        return Err(Refusal::forbidden(format!(
+            "{} is not yours; you see only what you spawned",
+            row.address(no)
+        )));
+    }
+    if let Some(run) = task.run
+        && (run.0 == 0 || run > row.run)
+    {
+        return Err(Refusal::not_found(format!(
+            "{} has no run {run}; its latest is {}",
+            row.address(no),
+            row.run
+        )));
+    }
+    Ok(no)
+}
+
+fn sees(caller: &Caller, row: &TaskRow) -> bool {
+    match caller {
+        Caller::Operator => true,
+        Caller::Client(_) | Caller::Task { .. } => row.owner == caller.owner(),
+    }
+}
+
+/// The living bearer first, then the newest ended one that is in memory.
+fn named(tree: &Tree, caller: &Caller, name: &crate::name::Name) -> Result<TaskNo, Refusal> {
+    if let Some(no) = tree.living_named(caller.owner(), name) {
+        return Ok(no);
+    }
+    let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|other| other.same_as(name));
+    let in_scope = tree.rows().filter(|(_, row)| sees(caller, row) && bears(row));
+    let candidates: Vec<(TaskNo, &TaskRow)> = in_scope.collect();
+    let living: Vec<_> = candidates.iter().filter(|(_, row)| row.is_living()).collect();
+    match living.as_slice() {
+        [(no, _)] => Ok(*no),
+        [] => candidates.last().map(|(no, _)| *no).ok_or_else(|| {
+            Refusal::not_found(format!("no task here is called {:?}", name.as_str()))
+        }),
+        several => {
+            let all: Vec<String> = several.iter().map(|(no, row)| row.address(*no)).collect();
+            Err(Refusal::conflict(format!(
+                "{} tasks are called {:?}: {}; say which",
+                all.len(),
+                name.as_str(),
+                all.join(", ")
+            )))
+        }
+    }
+}
+
+pub(super) fn no_such_task(tree: &Tree, no: TaskNo) -> Refusal {
+    Refusal::not_found(if tree.was_numbered(no) {
+        format!("task {no} is no longer kept")
+    } else {
+        format!("there is no task {no}")
+    })
+}

@@ -1,0 +1,86 @@
+//! A session's own life: limits, closing, and ended tasks that go on.
+
+use super::scope::resolve;
+use super::{Decision, Reply};
+use crate::call::Spawned;
+use crate::command::{Caller, Close, Resume, SetLimits};
+use crate::event::Event;
+use crate::ids::{Owner, TaskNo};
+use crate::limits::Limits;
+use crate::outcome::Outcome;
+use crate::refusal::Refusal;
+use crate::task::TaskRow;
+use crate::tree::{SessionState, Tree};
+
+pub(super) fn set_limits(tree: &Tree, set: &SetLimits) -> Result<Decision, Refusal> {
+    let of = match &set.task {
+        Some(task) => Owner::Task(resolve(tree, &set.caller, task)?),
+        None => match set.caller {
+            Caller::Task { .. } => {
+                return Err(Refusal::forbidden("a task cannot change its session's limits"));
+            }
+            Caller::Operator | Caller::Client(_) => Owner::Session,
+        },
+    };
+    Ok(Decision::event(Event::LimitsSet { of, limits: Box::new(set.limits) }, Reply::Done))
+}
+
+pub(super) fn close(tree: &Tree, close: &Close) -> Result<Decision, Refusal> {
+    if let Caller::Task { .. } = close.caller {
+        return Err(Refusal::forbidden("a task cannot close its session"));
+    }
+    let mut decision = Decision::reply(Reply::Done);
+    if tree.row().state == SessionState::Open {
+        decision.drafts.push(Event::SessionClosing { reason: close.reason.clone() }.into());
+        if tree.living() == 0 {
+            decision.drafts.push(Event::SessionClosed.into());
+        }
+    }
+    Ok(decision)
+}
+
+pub(super) fn resume(tree: &Tree, resume: &Resume) -> Result<Decision, Refusal> {
+    let no = resolve(tree, &resume.caller, &resume.task)?;
+    let opened = open_run(tree, &resume.caller, no, resume.limits.as_ref())?;
+    let row = tree.get(no).ok_or_else(|| super::scope::no_such_task(tree, no))?;
+    let kind = row.spec.work.kind();
+    let reply = Spawned { no, run: row.run.next(), kind, existing: true };
+    Ok(Decision::event(opened, Reply::Spawned(reply)))
+}
+
+/// The event that opens the next run of an ended task.
+pub(super) fn open_run(
+    tree: &Tree,
+    caller: &Caller,
+    no: TaskNo,
+    limits: Option<&Limits>,
+) -> Result<Event, Refusal> {
+    let row = tree.get(no).ok_or_else(|| super::scope::no_such_task(tree, no))?;
+    let address = row.address(no);
+    let Some(ended) = row.ended() else {
+        return Err(Refusal::conflict(format!(
+            "{address} has not ended; it is {}",
+            row.state.word()
+        )));
+    };
+    if ended.lingering {
+        return Err(Refusal::unavailable(format!("{address} ended but has not returned yet")));
+    }
+    if matches!(*ended.outcome, Outcome::Cancelled(_)) && *caller != Caller::Operator {
+        return Err(Refusal::forbidden(format!(
+            "{address} was cancelled; only the operator can resume it"
+        )));
+    }
+    let owner = match row.owner {
+        Owner::Task(owner) if tree.get(owner).is_some_and(TaskRow::is_living) => row.owner,
+        _ => Owner::Session,
+    };
+    super::spawn::check_open(tree, owner)?;
+    let taken = row.name.as_ref().is_some_and(|name| tree.living_named(owner, name).is_some());
+    Ok(Event::RunOpened {
+        no,
+        owner,
+        limits: limits.map(|limits| Box::new(*limits)),
+        name_dropped: taken,
+    })
+}

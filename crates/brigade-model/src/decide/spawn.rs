@@ -1,0 +1,193 @@
+//! Spawning: the one door to new tasks.
+
+use std::sync::Arc;
+
+use super::scope::fence;
+use super::{Decision, Reply};
+use crate::call::{Answer, Spawned};
+use crate::command::{Caller, Spawn};
+use crate::event::{Event, SpawnedEvent};
+use crate::ids::{Owner, RunNo, TaskNo};
+use crate::limits::{DEPTH_MAX, LimitKind, Usage};
+use crate::name::Key;
+use crate::refusal::Refusal;
+use crate::spec::Spec;
+use crate::task::{QueuedWhy, State, TaskRow};
+use crate::tree::{SessionState, Tree};
+
+pub(super) fn spawn(tree: &Tree, spawn: &Spawn) -> Result<Decision, Refusal> {
+    fence(tree, &spawn.caller)?;
+    let owner = spawn.caller.owner();
+    let owner_run = owner.task().and_then(|no| tree.get(no)).map_or(RunNo::FIRST, |row| row.run);
+    let spec = &spawn.spec;
+    let existing = match &spec.key {
+        Some(key) => existing(tree, (owner, owner_run), key, spec)?,
+        None => None,
+    };
+    let (spawned, event) = match existing {
+        Some(spawned) => (spawned, None),
+        None => {
+            check_open(tree, owner)?;
+            check_name(tree, owner, spec)?;
+            check_limits(tree, owner)?;
+            let no = next_no(tree)?;
+            let kind = spec.work.kind();
+            let event = SpawnedEvent {
+                no,
+                owner,
+                owner_run,
+                call: spawn.call,
+                client: match &spawn.caller {
+                    Caller::Client(client) => Some(client.clone()),
+                    Caller::Operator | Caller::Task { .. } => None,
+                },
+                spec: spec.clone(),
+                queued: tree.full_above(owner).map(QueuedWhy::Full),
+            };
+            let spawned = Spawned { no, run: RunNo::FIRST, kind, existing: false };
+            (spawned, Some(Event::Spawned(Box::new(event))))
+        }
+    };
+    let answer = Answer::Spawned(spawned.clone());
+    let decision = Decision {
+        drafts: event.into_iter().map(Into::into).collect(),
+        reply: Reply::Spawned(spawned),
+    };
+    Ok(decision.recorded_for(spawn.caller.task(), spawn.call, "spawn", answer))
+}
+
+/// The task that this key already stands for.
+fn existing(
+    tree: &Tree,
+    (owner, run): (Owner, RunNo),
+    key: &Key,
+    spec: &Arc<Spec>,
+) -> Result<Option<Spawned>, Refusal> {
+    let Some(mark) = tree.keyed(owner, run, key) else { return Ok(None) };
+    let row = tree.get(mark.no);
+    // Of a task that retention has removed only the key is left to compare.
+    if row.is_some_and(|row| *row.spec != **spec) {
+        return Err(Refusal::conflict(format!(
+            "the key {:?} stands for task {} with another request; use another key",
+            key.as_str(),
+            mark.no
+        )));
+    }
+    let run = row.map_or(RunNo::FIRST, |row| row.run);
+    Ok(Some(Spawned { no: mark.no, run, kind: spec.work.kind(), existing: true }))
+}
+
+/// Refuses below anything that is about to end.
+pub(super) fn check_open(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+    for holder in tree.upwards(owner) {
+        match holder {
+            Owner::Session if tree.row().state != SessionState::Open => {
+                return Err(Refusal::ended(format!("the session {} is closed", tree.row().name)));
+            }
+            Owner::Session => {}
+            Owner::Task(no) => {
+                let ending = tree.get(no).filter(|row| row.is_ending());
+                if let Some(row) = ending {
+                    return Err(Refusal::ended(format!(
+                        "{} is {}; nothing new starts below it",
+                        row.address(no),
+                        row.state.word()
+                    )));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_name(tree: &Tree, owner: Owner, spec: &Spec) -> Result<(), Refusal> {
+    let Some(name) = &spec.name else { return Ok(()) };
+    match tree.living_named(owner, name).and_then(|no| Some((no, tree.get(no)?))) {
+        Some((no, row)) => Err(Refusal::conflict(format!(
+            "the name {:?} is taken by {}, which is {}",
+            name.as_str(),
+            row.address(no),
+            row.state.word()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+    let children = tree.node(owner).map_or(0, |node| node.children);
+    let mut distance: u16 = 0;
+    let mut top: Option<TaskNo> = None;
+    for holder in tree.upwards(owner) {
+        distance += 1;
+        let Some(limits) = tree.limits(holder) else {
+            top = holder.task().or(top);
+            continue;
+        };
+        if limits.depth.is_some_and(|depth| distance > depth) {
+            return Err(reached(tree, holder, LimitKind::Depth, u64::from(distance - 1)));
+        }
+        if limits.width.is_some_and(|width| children >= width) {
+            return Err(reached(tree, holder, LimitKind::Width, u64::from(children)));
+        }
+        let counted = holder.task().or(top);
+        let total = counted.and_then(|no| tree.extra(no)).map_or(0, |extra| extra.total);
+        if counted.is_some() && limits.total.is_some_and(|most| total >= most) {
+            return Err(reached(tree, holder, LimitKind::Total, u64::from(total)));
+        }
+        if let Some((kind, most)) = spent_up(limits, tree.committed_usage(holder)) {
+            return Err(reached(tree, holder, kind, most));
+        }
+        top = holder.task().or(top);
+    }
+    if distance > DEPTH_MAX {
+        return Err(reached(tree, Owner::Session, LimitKind::Depth, u64::from(DEPTH_MAX)));
+    }
+    Ok(())
+}
+
+fn spent_up(limits: &crate::limits::Limits, used: Usage) -> Option<(LimitKind, u64)> {
+    let tokens = limits.tokens.filter(|most| used.tokens >= *most);
+    let money = limits.money.filter(|most| used.money >= *most);
+    tokens.map(|most| (LimitKind::Tokens, most)).or(money.map(|most| (LimitKind::Money, most.0)))
+}
+
+fn reached(tree: &Tree, holder: Owner, kind: LimitKind, at: u64) -> Refusal {
+    let whose = match holder {
+        Owner::Session => format!("the session {}", tree.row().name),
+        Owner::Task(no) => tree.get(no).map_or(format!("task {no}"), |row| row.address(no)),
+    };
+    Refusal::limit(match kind {
+        LimitKind::Depth => {
+            format!("the depth limit of {whose} is reached: {at} levels; nothing may nest deeper")
+        }
+        LimitKind::Width => format!("the width limit of {whose} is reached: {at} living children"),
+        LimitKind::Total => format!("the total limit of {whose} is reached: {at} tasks"),
+        LimitKind::Inbox => format!("the inbox of {whose} is full: {at} unread messages"),
+        LimitKind::Tokens => format!("the token budget of {whose} is spent: {at} tokens"),
+        LimitKind::Money => {
+            format!("the money budget of {whose} is spent: {at} millionths of a dollar")
+        }
+    })
+}
+
+fn next_no(tree: &Tree) -> Result<TaskNo, Refusal> {
+    match tree.row().last_task {
+        None => Ok(TaskNo::FIRST),
+        Some(last) => {
+            last.next().ok_or_else(|| Refusal::limit("the tree has used all its numbers"))
+        }
+    }
+}
+
+/// The event by which a task that could run does so, or queues.
+pub(crate) fn start_or_queue(tree: &Tree, no: TaskNo, row: &TaskRow) -> Event {
+    match tree.full_above(row.owner) {
+        None => Event::Started { no, attempt: row.attempt.next() },
+        Some(holder) => Event::Queued { no, why: QueuedWhy::Full(holder) },
+    }
+}
+
+/// Whether a task waits in a queue for its turn.
+pub(crate) fn is_queued_at(row: &TaskRow, holder: Owner) -> bool {
+    matches!(&row.state, State::Queued(queued) if queued.why == QueuedWhy::Full(holder))
+}

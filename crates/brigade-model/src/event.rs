@@ -1,0 +1,232 @@
+//! Everything that has happened. Small: what is large is behind an `Arc`.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::OpenCall;
+use crate::ids::{
+    Attempt, CallIndex, ClientName, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time, TreeId,
+};
+use crate::json::Json;
+use crate::limits::{Limits, Usage};
+use crate::message::Message;
+use crate::name::SessionName;
+use crate::outcome::Outcome;
+use crate::spec::Spec;
+use crate::task::{QueuedWhy, StopCause};
+
+/// An event in its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRecord {
+    pub tree: TreeId,
+    pub seq: Seq,
+    pub at: Time,
+    pub event: Event,
+}
+
+/// An event with its place in the whole store, as the feed hands it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedItem {
+    pub position: Position,
+    pub record: Arc<EventRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    SessionOpened {
+        name: SessionName,
+        limits: Box<Limits>,
+    },
+    SessionClosing {
+        reason: Option<Arc<str>>,
+    },
+    SessionClosed,
+    LimitsSet {
+        of: Owner,
+        limits: Box<Limits>,
+    },
+    Spawned(Box<SpawnedEvent>),
+    /// An attempt begins.
+    Started {
+        no: TaskNo,
+        attempt: Attempt,
+    },
+    Queued {
+        no: TaskNo,
+        why: QueuedWhy,
+    },
+    /// Its process died; it goes on by its policy.
+    Recovered {
+        no: TaskNo,
+        crashes: u16,
+        until: Time,
+    },
+    /// A call was answered in passing. The journal has the answer.
+    Recorded {
+        no: TaskNo,
+        index: CallIndex,
+        digest: u64,
+    },
+    Parked {
+        no: TaskNo,
+        call: Box<OpenCall>,
+    },
+    /// A parked call was answered. The journal has the answer.
+    Answered {
+        no: TaskNo,
+        index: CallIndex,
+        digest: u64,
+    },
+    /// Every open call is parked: the performer let go.
+    Suspended {
+        no: TaskNo,
+    },
+    Progressed {
+        no: TaskNo,
+        note: Json,
+    },
+    StateSet {
+        no: TaskNo,
+        state: Json,
+    },
+    Stalled {
+        no: TaskNo,
+    },
+    Reserved {
+        no: TaskNo,
+        amount: Box<Usage>,
+    },
+    Charged {
+        no: TaskNo,
+        spent: Box<Usage>,
+    },
+    MessageSent(Arc<Message>),
+    MessageDelivered {
+        to: Owner,
+        message: MessageNo,
+    },
+    MessageRead {
+        to: Owner,
+        message: MessageNo,
+    },
+    MessageUnknown {
+        to: Owner,
+        message: MessageNo,
+    },
+    DeadLettered {
+        to: Owner,
+        messages: Vec<MessageNo>,
+        reason: Arc<str>,
+    },
+    /// Told to end. Everything below is closed to new children from here on.
+    StopAsked {
+        no: TaskNo,
+        cause: Box<StopCause>,
+        deadline: Time,
+    },
+    /// The kind way took too long.
+    StopForced {
+        no: TaskNo,
+        deadline: Time,
+    },
+    /// This many tasks of a stopped subtree were looked at.
+    Swept {
+        count: u32,
+    },
+    /// Own work over, children not.
+    Closing {
+        no: TaskNo,
+        outcome: Arc<Outcome>,
+    },
+    Ended {
+        no: TaskNo,
+        run: RunNo,
+        outcome: Arc<Outcome>,
+        lingering: bool,
+    },
+    /// The performer of an unconfirmed ending has returned after all.
+    SlotReturned {
+        no: TaskNo,
+    },
+    /// A kept child outlives its parent.
+    PassedToSession {
+        no: TaskNo,
+        name_dropped: bool,
+    },
+    /// These results have reached their owner.
+    Collected {
+        runs: Vec<(TaskNo, RunNo)>,
+    },
+    RunOpened {
+        no: TaskNo,
+        owner: Owner,
+        limits: Option<Box<Limits>>,
+        name_dropped: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnedEvent {
+    pub no: TaskNo,
+    pub owner: Owner,
+    pub owner_run: RunNo,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallIndex>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientName>,
+    pub spec: Arc<Spec>,
+    /// Whether it started in the same breath; else it queues here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued: Option<QueuedWhy>,
+}
+
+impl Event {
+    /// The task it is about, if it is about one.
+    pub fn task(&self) -> Option<TaskNo> {
+        match self {
+            Self::SessionOpened { .. }
+            | Self::SessionClosing { .. }
+            | Self::SessionClosed
+            | Self::Swept { .. }
+            | Self::Collected { .. } => None,
+            Self::LimitsSet { of: owner, .. }
+            | Self::MessageDelivered { to: owner, .. }
+            | Self::MessageRead { to: owner, .. }
+            | Self::MessageUnknown { to: owner, .. }
+            | Self::DeadLettered { to: owner, .. } => owner.task(),
+            Self::MessageSent(message) => message.to.task(),
+            Self::Spawned(spawned) => Some(spawned.no),
+            Self::Started { no, .. }
+            | Self::Queued { no, .. }
+            | Self::Recovered { no, .. }
+            | Self::Recorded { no, .. }
+            | Self::Parked { no, .. }
+            | Self::Answered { no, .. }
+            | Self::Suspended { no }
+            | Self::Progressed { no, .. }
+            | Self::StateSet { no, .. }
+            | Self::Stalled { no }
+            | Self::Reserved { no, .. }
+            | Self::Charged { no, .. }
+            | Self::StopAsked { no, .. }
+            | Self::StopForced { no, .. }
+            | Self::Closing { no, .. }
+            | Self::Ended { no, .. }
+            | Self::SlotReturned { no }
+            | Self::PassedToSession { no, .. }
+            | Self::RunOpened { no, .. } => Some(*no),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_small() {
+        assert!(size_of::<Event>() <= 64, "an event has {} bytes", size_of::<Event>());
+    }
+}

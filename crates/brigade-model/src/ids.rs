@@ -1,0 +1,219 @@
+//! Numbers that mean something: one type each, so that they cannot be mixed up.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Which tree. A uuid only at the border; inside a tree everything is a small number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TreeId(Uuid);
+
+impl TreeId {
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+
+    pub const fn as_uuid(&self) -> &Uuid {
+        &self.0
+    }
+}
+
+impl fmt::Display for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tree {}", self.0)
+    }
+}
+
+/// A task's number in its tree. Sequential, never used again, the same after a restart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskNo(NonZeroU32);
+
+impl TaskNo {
+    pub const FIRST: Self = Self(NonZeroU32::MIN);
+
+    pub fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(Self)
+    }
+
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The number after this one, or `None` when a tree has used them all.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
+
+impl fmt::Display for TaskNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TaskNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+macro_rules! counter {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+counter! {
+    /// One activation of a task, from its start to its ending; the first is 1.
+    RunNo(u32)
+}
+counter! {
+    /// One execution by a performer. Rises at every start, wakes included, and fences late reports.
+    Attempt(u32)
+}
+counter! {
+    /// The place of a call in its task's journal, in program order.
+    CallIndex(u32)
+}
+counter! {
+    /// A message's number in its tree.
+    MessageNo(u64)
+}
+counter! {
+    /// The place of an event in its tree; the first is 1.
+    Seq(u64)
+}
+counter! {
+    /// The place of an event in the whole store, across trees.
+    Position(u64)
+}
+counter! {
+    /// A writer's right to a tree. A store refuses a writer with an older one.
+    Epoch(u64)
+}
+
+impl RunNo {
+    pub const FIRST: Self = Self(1);
+}
+
+/// A point in time: UTC milliseconds since 1970.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Time(pub u64);
+
+impl Time {
+    #[must_use]
+    pub const fn after(self, span: Millis) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// How long it is from `earlier` to here; nothing if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A span of time in milliseconds.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl From<std::time::Duration> for Millis {
+    /// Rounds up, so that no limit is shorter than it was asked for.
+    fn from(duration: std::time::Duration) -> Self {
+        let whole = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let rest = u64::from(!duration.subsec_nanos().is_multiple_of(1_000_000));
+        Self(whole.saturating_add(rest))
+    }
+}
+
+impl From<Millis> for std::time::Duration {
+    fn from(span: Millis) -> Self {
+        Self::from_millis(span.0)
+    }
+}
+
+/// Who holds a task: the session at the root of the tree, or the task that spawned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Owner {
+    Session,
+    Task(TaskNo),
+}
+
+impl Owner {
+    pub const fn task(self) -> Option<TaskNo> {
+        match self {
+            Self::Session => None,
+            Self::Task(no) => Some(no),
+        }
+    }
+}
+
+/// The client that acts at top level: a program, a connection, a coding agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientName(pub Arc<str>);
+
+impl From<&str> for ClientName {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl fmt::Display for ClientName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn an_optional_task_number_costs_nothing() {
+        assert_eq!(size_of::<Option<TaskNo>>(), 4);
+        assert_eq!(size_of::<Owner>(), 4);
+    }
+
+    #[test]
+    fn spans_round_up() {
+        assert_eq!(Millis::from(Duration::from_micros(1_500)), Millis(2));
+        assert_eq!(Millis::from(Duration::from_millis(3)), Millis(3));
+        assert_eq!(Millis::from(Duration::MAX), Millis(u64::MAX));
+    }
+}

@@ -1,0 +1,45 @@
+//! What Brigade's tasks are and what may happen to them.
+//!
+//! Pure: no IO, no async, no clock, no randomness. Time, ids and random numbers arrive inside
+//! commands.
+//!
+//! ```text
+//! Command ── decide ──> Draft ── apply ──> Tree
+//!    │  refused: Refusal    │                 │
+//!    │                      └──── react <─────┘   (more drafts, until there are none)
+//!    └─ handle() = all of it ──> Outputs: events and journal to store, then actions to perform
+//! ```
+//!
+//! In reading order:
+//! - [`ids`], [`name`], [`json`], [`address`]: the small words.
+//! - [`work`], [`spec`], [`limits`]: what is asked for.
+//! - [`task`], [`call`], [`message`], [`outcome`]: what there is.
+//! - [`tree`]: all of it together, in memory.
+//! - [`command`], [`event`], [`action`], [`refusal`]: in, stored, out, not.
+//! - [`decide`], [`apply`], `react`, [`turn`]: the transitions.
+//! - [`needs`]: what must be in memory before a command is decided.
+//! - [`patience`]: how long a caller may say it wants to wait.
+
+pub mod action;
+pub mod address;
+pub mod apply;
+pub mod call;
+pub mod command;
+pub mod decide;
+pub mod event;
+pub mod ids;
+pub mod json;
+pub mod limits;
+pub mod message;
+pub mod name;
+pub mod needs;
+pub mod outcome;
+pub mod patience;
+mod react;
+pub mod refusal;
+mod slots;
+pub mod spec;
+pub mod task;
+pub mod tree;
+pub mod turn;
+pub mod work;

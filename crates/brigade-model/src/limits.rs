@@ -1,0 +1,127 @@
+//! What a subtree may use, and what it has used.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Millis;
+
+/// The deepest tree there is, whatever the limits say: walks up a tree are bounded by it.
+pub const DEPTH_MAX: u16 = 64;
+/// Unread messages per inbox unless a limit says otherwise.
+pub const INBOX_DEFAULT: u32 = 10_000;
+
+/// Bounds on a task or session and all that is below it. `None` is no bound of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// Levels below the holder: 1 on a session forbids nesting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u16>,
+    /// Living children of any one parent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub width: Option<u32>,
+    /// Tasks ever spawned below the holder; on a session, below each top-level run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u32>,
+    /// Tasks that run at once; more of them queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<u32>,
+    /// Unread messages in one inbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbox: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub money: Option<Money>,
+    /// Wall time of a run, without the time it was queued. On a session: of each top-level run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Millis>,
+    /// How long a running task may show no progress before it counts as stalled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Millis>,
+}
+
+impl Limits {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Which limit it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitKind {
+    Depth,
+    Width,
+    Total,
+    Inbox,
+    Tokens,
+    Money,
+}
+
+impl std::fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Depth => "depth",
+            Self::Width => "width",
+            Self::Total => "total",
+            Self::Inbox => "inbox",
+            Self::Tokens => "tokens",
+            Self::Money => "money",
+        })
+    }
+}
+
+/// Money in millionths of a dollar.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Money(pub u64);
+
+/// What was spent: by a task and everything below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    pub tokens: u64,
+    pub money: Money,
+}
+
+impl Usage {
+    pub const NONE: Self = Self { tokens: 0, money: Money(0) };
+
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_add(other.tokens),
+            money: Money(self.money.0.saturating_add(other.money.0)),
+        }
+    }
+
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_sub(other.tokens),
+            money: Money(self.money.0.saturating_sub(other.money.0)),
+        }
+    }
+
+    #[must_use]
+    pub fn at_most(self, other: Self) -> Self {
+        Self { tokens: self.tokens.min(other.tokens), money: self.money.min(other.money) }
+    }
+
+    /// The first kind in which this is less than `needed`.
+    pub fn short_of(&self, needed: &Self) -> Option<LimitKind> {
+        if self.tokens < needed.tokens {
+            Some(LimitKind::Tokens)
+        } else if self.money < needed.money {
+            Some(LimitKind::Money)
+        } else {
+            None
+        }
+    }
+}

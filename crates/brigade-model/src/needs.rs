@@ -1,0 +1,104 @@
+//! What must be in memory before a command can be decided.
+//!
+//! Ended tasks leave memory. A command that names one is decided after its row was loaded again, so
+//! that `decide` sees it and does no IO.
+
+use crate::address::{TaskRef, Who};
+use crate::call::Asked;
+use crate::command::{Caller, Command, Recipient, Reported, StopTarget};
+use crate::ids::{Owner, TaskNo};
+use crate::name::Name;
+use crate::tree::Tree;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    Task(TaskNo),
+    /// The newest task with this name; with an owner, among its children.
+    Named {
+        owner: Option<Owner>,
+        name: Name,
+    },
+}
+
+/// What to load. A row that does not exist is not an error here: the decision will say so.
+pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
+    let mut needs = Needs { tree, found: Vec::new() };
+    match command {
+        Command::Spawn(spawn) => needs.key(spawn),
+        Command::Send(send) => {
+            if let Recipient::Task(task) = &send.to {
+                needs.reference(&send.caller, task);
+            }
+        }
+        Command::Stop(stop) => {
+            if let StopTarget::Task(task) = &stop.target {
+                needs.reference(&stop.caller, task);
+            }
+        }
+        Command::Collect(collect) => {
+            for task in &collect.tasks {
+                needs.reference(&collect.caller, task);
+            }
+        }
+        Command::Answer(given) => needs.reference(&given.caller, &given.task),
+        Command::Resume(resume) => needs.reference(&resume.caller, &resume.task),
+        Command::SetLimits(set) => {
+            if let Some(task) = &set.task {
+                needs.reference(&set.caller, task);
+            }
+        }
+        Command::Report(report) => {
+            if let Reported::Park { calls, .. } = &report.what {
+                for (_, asked) in calls {
+                    if let Asked::Tasks { tasks, .. } = asked {
+                        tasks.iter().for_each(|no| needs.task(*no));
+                    }
+                }
+            }
+        }
+        Command::Close(_)
+        | Command::ReadInbox(_)
+        | Command::Tick
+        | Command::Sweep
+        | Command::Recover(_) => {}
+    }
+    needs.found
+}
+
+struct Needs<'a> {
+    tree: &'a Tree,
+    found: Vec<Need>,
+}
+
+impl Needs<'_> {
+    fn task(&mut self, no: TaskNo) {
+        if self.tree.get(no).is_none() && self.tree.was_numbered(no) {
+            self.found.push(Need::Task(no));
+        }
+    }
+
+    fn reference(&mut self, caller: &Caller, task: &TaskRef) {
+        match &task.who {
+            Who::No(no) | Who::Kinded(_, no) => self.task(*no),
+            Who::Named(name) => {
+                if self.tree.living_named(caller.owner(), name).is_none() {
+                    let owner = match caller {
+                        Caller::Operator => None,
+                        Caller::Client(_) | Caller::Task { .. } => Some(caller.owner()),
+                    };
+                    self.found.push(Need::Named { owner, name: name.clone() });
+                }
+            }
+        }
+    }
+
+    fn key(&mut self, spawn: &crate::command::Spawn) {
+        let owner = spawn.caller.owner();
+        let run = owner.task().and_then(|no| self.tree.get(no)).map(|row| row.run);
+        if let Some(key) = &spawn.spec.key
+            && let Some(mark) = self.tree.keyed(owner, run.unwrap_or(crate::ids::RunNo::FIRST), key)
+        {
+            self.task(mark.no);
+        }
+    }
+}

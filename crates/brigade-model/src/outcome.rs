@@ -1,0 +1,157 @@
+//! How a run ended.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Millis;
+use crate::json::Json;
+use crate::limits::LimitKind;
+
+/// The one ending of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Succeeded { result: Json },
+    Failed(Failed),
+    Cancelled(Cancelled),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    pub failure: Failure,
+    /// What there was of a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Json>,
+    #[serde(default)]
+    pub verified: Verified,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancelled {
+    pub order: Arc<StopOrder>,
+    /// What the work said after it was told to stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<Late>,
+    pub verified: Verified,
+}
+
+/// Whether nothing of a stopped run is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verified {
+    /// The performer says that it is gone, or there was none.
+    #[default]
+    Gone,
+    /// The performer did not answer within the bound; it keeps its slot until it does.
+    Unconfirmed,
+    /// These are still there and could not be ended.
+    Survivors(Vec<Arc<str>>),
+}
+
+/// What a stopped run had to say in the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Late {
+    Result(Json),
+    Failure(Failure),
+}
+
+/// Who stopped it, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopOrder {
+    pub by: Stopper,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Arc<str>>,
+    /// Instead of each task's own grace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Millis>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stopper {
+    Operator,
+    Client,
+    Owner,
+    /// The task itself.
+    Itself,
+    /// Its parent ended and left it behind.
+    ParentEnded,
+    /// The session was closed.
+    SessionClosed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    Error(Arc<str>),
+    Panic(Arc<str>),
+    Timeout { after: Millis },
+    Budget { limit: LimitKind },
+    MaxSteps { steps: u32 },
+    ExitCode(i32),
+    Signal(i32),
+    CrashLoop { crashes: u16 },
+    Lost { by: Arc<str>, evidence: Arc<str> },
+}
+
+impl Outcome {
+    pub fn failed(failure: Failure) -> Self {
+        Self::Failed(Failed { failure, partial: None, verified: Verified::Gone })
+    }
+
+    pub fn cancelled(order: Arc<StopOrder>) -> Self {
+        Self::Cancelled(Cancelled { order, late: None, verified: Verified::Gone })
+    }
+
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Succeeded { .. })
+    }
+
+    /// One word for lists.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Succeeded { .. } => "succeeded",
+            Self::Failed(_) => "failed",
+            Self::Cancelled(_) => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded { .. } => f.write_str("succeeded"),
+            Self::Failed(failed) => write!(f, "failed ({}){}", failed.failure, failed.verified),
+            Self::Cancelled(cancelled) => write!(f, "cancelled{}", cancelled.verified),
+        }
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => Ok(()),
+            Self::Unconfirmed => f.write_str(" (unconfirmed)"),
+            Self::Survivors(who) => write!(f, " (left: {})", who.join(", ")),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(message) => write!(f, "error: {message}"),
+            Self::Panic(message) => write!(f, "panic: {message}"),
+            Self::Timeout { after } => write!(f, "timeout after {} ms", after.0),
+            Self::Budget { limit } => write!(f, "budget: {limit}"),
+            Self::MaxSteps { steps } => write!(f, "max steps: {steps}"),
+            Self::ExitCode(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::CrashLoop { crashes } => write!(f, "crash loop: {crashes} without progress"),
+            Self::Lost { by, evidence } => write!(f, "lost, says {by}: {evidence}"),
+        }
+    }
+}

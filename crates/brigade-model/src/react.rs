@@ -1,0 +1,206 @@
+//! What follows from an event: more events, and actions.
+
+use crate::action::{Action, Start};
+use crate::decide::stop::{order_below, stop_one};
+use crate::decide::{Draft, EntryDraft, answer_to, is_queued_at, satisfied, start_or_queue};
+use crate::event::Event;
+use crate::ids::{Owner, TaskNo, Time};
+use crate::outcome::Outcome;
+use crate::task::{QueuedWhy, State, TaskRow};
+use crate::tree::{SessionState, Tree};
+use crate::work::{InboxMode, WakeOn};
+
+/// Follow-ups of one event, looked at right after it was applied.
+#[derive(Debug, Default)]
+pub(crate) struct Reaction {
+    pub(crate) drafts: Vec<Draft>,
+    pub(crate) action: Option<Action>,
+    /// Slots may have become free from here upwards.
+    pub(crate) freed: Option<Owner>,
+}
+
+pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now: Time) -> Reaction {
+    let mut reaction = Reaction::default();
+    match event {
+        Event::Spawned(spawned) if spawned.queued.is_none() => {
+            reaction.action = start(tree, spawned.no);
+        }
+        Event::Started { no, .. } => reaction.action = start(tree, *no),
+        Event::RunOpened { no, .. } => {
+            let row = tree.get(*no);
+            reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
+        }
+        Event::Parked { no, .. } => reaction.drafts = next_answer(tree, *no, now),
+        Event::Answered { no, index, .. } => {
+            if let (Some(row), Some(entry)) = (tree.get(*no), entry) {
+                let (attempt, answer) = (row.attempt, entry.answer.clone());
+                reaction.action = Some(Action::Tell { no: *no, attempt, index: *index, answer });
+                reaction.drafts = next_answer(tree, *no, now);
+                if reaction.drafts.is_empty() {
+                    reaction.drafts = wake(tree, *no, row);
+                }
+            }
+        }
+        Event::MessageSent(message) => match message.to {
+            Owner::Session => {}
+            Owner::Task(no) => arrived(tree, no, message, now, &mut reaction),
+        },
+        Event::StopAsked { no, deadline, .. } => {
+            reaction.action = tree.get(*no).map(|row| Action::Stop {
+                no: *no,
+                attempt: row.attempt,
+                deadline: *deadline,
+            });
+        }
+        Event::StopForced { no, .. } => {
+            reaction.action =
+                tree.get(*no).map(|row| Action::Kill { no: *no, attempt: row.attempt });
+        }
+        Event::Closing { no, .. } => {
+            reaction.freed = tree.owner_of(*no);
+            reaction.action = Some(Action::Forget { no: *no });
+            if tree.living_below(*no) == 0 {
+                reaction.drafts = closed(tree, *no);
+            }
+        }
+        Event::Ended { no, outcome, .. } => ended(tree, *no, outcome, now, &mut reaction),
+        Event::PassedToSession { no, .. } => {
+            let mut misplaced = Vec::new();
+            queued_elsewhere(tree, *no, &mut misplaced);
+            let why = QueuedWhy::Full(Owner::Session);
+            reaction.drafts = misplaced
+                .into_iter()
+                .map(|no| Event::Queued { no, why: why.clone() }.into())
+                .collect();
+            reaction.freed = Some(Owner::Session);
+        }
+        Event::Suspended { no }
+        | Event::Queued { no, .. }
+        | Event::Recovered { no, .. }
+        | Event::SlotReturned { no } => reaction.freed = tree.owner_of(*no),
+        Event::LimitsSet { of, .. } => reaction.freed = Some(*of),
+        _ => {}
+    }
+    reaction
+}
+
+/// Tasks at or below `no` that queue at a holder which is not above them any more.
+fn queued_elsewhere(tree: &Tree, no: TaskNo, found: &mut Vec<TaskNo>) {
+    let Some(row) = tree.get(no) else { return };
+    if let State::Queued(queued) = &row.state
+        && let QueuedWhy::Full(holder) = queued.why
+        && !tree.upwards(row.owner).any(|above| above == holder)
+    {
+        found.push(no);
+    }
+    for child in tree.children(Owner::Task(no)) {
+        queued_elsewhere(tree, child, found);
+    }
+}
+
+fn start(tree: &Tree, no: TaskNo) -> Option<Action> {
+    tree.get(no).map(|row| {
+        Action::Start(Start {
+            no,
+            run: row.run,
+            attempt: row.attempt,
+            spec: row.spec.clone(),
+            journal: row.journal,
+            open: row.calls.clone(),
+            state: row.extra.as_ref().and_then(|extra| extra.state.clone()),
+        })
+    })
+}
+
+/// Answers the first open call whose condition holds. The others get their turn after it.
+fn next_answer(tree: &Tree, no: TaskNo, now: Time) -> Vec<Draft> {
+    let Some(row) = tree.get(no) else { return Vec::new() };
+    let call = row.calls.iter().find(|call| satisfied(tree, no, &call.on, now));
+    call.map_or_else(Vec::new, |call| answer_to(tree, no, call, now))
+}
+
+fn wake(tree: &Tree, no: TaskNo, row: &TaskRow) -> Vec<Draft> {
+    let enough = match row.spec.work.conduct().wake {
+        WakeOn::AnyAnswer => true,
+        WakeOn::AllAnswers => row.calls.is_empty(),
+    };
+    match row.state {
+        State::Waiting if enough => vec![start_or_queue(tree, no, row).into()],
+        _ => Vec::new(),
+    }
+}
+
+fn arrived(
+    tree: &Tree,
+    no: TaskNo,
+    message: &std::sync::Arc<crate::message::Message>,
+    now: Time,
+    reaction: &mut Reaction,
+) {
+    let Some(row) = tree.get(no) else { return };
+    match row.spec.work.conduct().inbox {
+        InboxMode::Pull => reaction.drafts = next_answer(tree, no, now),
+        InboxMode::Push if row.is_performed() => {
+            let (attempt, message) = (row.attempt, message.clone());
+            reaction.action = Some(Action::Push { no, attempt, message });
+        }
+        InboxMode::Push => {}
+    }
+}
+
+fn ended(tree: &Tree, no: TaskNo, outcome: &Outcome, now: Time, reaction: &mut Reaction) {
+    let Some(row) = tree.get(no) else { return };
+    reaction.freed = Some(row.owner);
+    if !outcome.is_success() {
+        reaction.action = Some(Action::Forget { no });
+    }
+    let unread: Vec<_> = tree.inbox(Owner::Task(no)).map(|message| message.no).collect();
+    if !unread.is_empty() {
+        let reason = format!("{} ended before it read this", row.address(no)).into();
+        let event = Event::DeadLettered { to: Owner::Task(no), messages: unread, reason };
+        reaction.drafts.push(event.into());
+    }
+    match row.owner {
+        Owner::Session => {
+            if tree.row().state == SessionState::Closing && tree.living() == 0 {
+                reaction.drafts.push(Event::SessionClosed.into());
+            }
+        }
+        Owner::Task(owner) => {
+            reaction.drafts.extend(closed(tree, owner));
+            reaction.drafts.extend(next_answer(tree, owner, now));
+        }
+    }
+}
+
+/// Ends a task that waited only for the last of its children.
+fn closed(tree: &Tree, no: TaskNo) -> Vec<Draft> {
+    let row = tree.get(no).filter(|_| tree.living_below(no) == 0);
+    match row.map(|row| (row.run, &row.state)) {
+        Some((run, State::Closing { outcome })) => {
+            vec![Event::Ended { no, run, outcome: outcome.clone(), lingering: false }.into()]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The next task that gets a slot which became free at or above `from`.
+pub(crate) fn grant(tree: &Tree, from: Owner) -> Option<Draft> {
+    tree.upwards(from).find_map(|holder| {
+        let no = tree.queue_head(holder)?;
+        let row = tree.get(no).filter(|row| is_queued_at(row, holder))?;
+        match tree.full_above(row.owner) {
+            Some(full) if full == holder => None,
+            _ => Some(start_or_queue(tree, no, row).into()),
+        }
+    })
+}
+
+/// What a stop on its way down does to the next task that it reaches.
+pub(crate) fn sweep_next(tree: &Tree, now: Time) -> Option<Vec<Draft>> {
+    let no = *tree.sweep.front()?;
+    let mut drafts = vec![Event::Swept { count: 1 }.into()];
+    let order = tree.owner_of(no).and_then(|owner| order_below(tree, owner));
+    drafts.extend(order.and_then(|order| stop_one(tree, no, &order, now)).map(Draft::from));
+    Some(drafts)
+}

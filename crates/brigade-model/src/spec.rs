@@ -1,0 +1,71 @@
+//! What was asked for when a task was spawned. Immutable, shared by command, event and task.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Millis;
+use crate::limits::Limits;
+use crate::name::{Key, Name};
+use crate::work::Work;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    pub work: Work,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<Limits>>,
+    /// The task passes to the session when its parent's own work is over, instead of being stopped.
+    #[serde(default)]
+    pub keep: bool,
+    /// How long a stop stays kind before it becomes firm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Millis>,
+    /// What only this process can hold, such as a closure. Never stored.
+    #[serde(skip)]
+    pub attachment: Option<Attachment>,
+}
+
+impl Spec {
+    pub fn new(work: Work) -> Self {
+        Self {
+            work,
+            name: None,
+            key: None,
+            limits: None,
+            keep: false,
+            grace: None,
+            attachment: None,
+        }
+    }
+}
+
+impl PartialEq for Spec {
+    /// What makes two requests under one key the same request: all that was asked, as it was
+    /// asked, without what only this process holds.
+    fn eq(&self, other: &Self) -> bool {
+        self.work == other.work
+            && self.name == other.name
+            && self.key == other.key
+            && self.limits == other.limits
+            && self.keep == other.keep
+            && self.grace == other.grace
+    }
+}
+
+impl Eq for Spec {}
+
+/// A value that travels with a spec through the model, which does not look at it.
+#[derive(Clone)]
+pub struct Attachment(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Attachment")
+    }
+}

@@ -1,0 +1,239 @@
+//! A task as it is stored: one row, current state.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::OpenCall;
+use crate::ids::{Attempt, CallIndex, ClientName, Millis, Owner, RunNo, Seq, Time};
+use crate::json::Json;
+use crate::limits::{Limits, Usage};
+use crate::name::Name;
+use crate::outcome::{Failure, Outcome, StopOrder};
+use crate::spec::Spec;
+
+/// The stored form of a task. Everything else about it is derived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRow {
+    pub spec: Arc<Spec>,
+    /// The name it bears. It can lose it: see `Event::PassedToSession` and `Event::RunOpened`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    pub owner: Owner,
+    /// The owner's run that spawned it: keys are unique within it.
+    pub owner_run: RunNo,
+    /// The owner's call that spawned it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallIndex>,
+    /// At top level, the client that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientName>,
+    pub run: RunNo,
+    pub attempt: Attempt,
+    /// Recoveries since the last recorded progress.
+    #[serde(default)]
+    pub crashes: u16,
+    /// How many journal entries there are.
+    #[serde(default)]
+    pub journal: u32,
+    pub spawned: Time,
+    /// When something last happened.
+    pub moved: Time,
+    pub state: State,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<OpenCall>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<Limits>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra: Option<Box<Extra>>,
+}
+
+/// What most tasks do not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Extra {
+    /// Spent by this task and all below it.
+    pub usage: Usage,
+    /// Set aside for a model call of this task that is under way.
+    pub reserved: Usage,
+    /// What the task last said of itself.
+    pub progress: Option<Json>,
+    /// Typed state of the work, restored when it goes on.
+    pub state: Option<Json>,
+    /// Endings of earlier runs that nobody has collected yet.
+    pub earlier: Vec<EarlierRun>,
+    pub clock: Clock,
+    /// Tasks ever spawned below, where a total limit counts them.
+    pub total: u32,
+    pub stalled: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierRun {
+    pub run: RunNo,
+    pub outcome: Arc<Outcome>,
+    pub at: Time,
+}
+
+/// The time limit of a run: it stands still while the task is queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    #[default]
+    Unlimited,
+    Stopped {
+        left: Millis,
+    },
+    Ticking {
+        until: Time,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Could run, but has no slot or must not start yet.
+    Queued(Queued),
+    Running,
+    /// All its open calls are parked. It holds no slot and, but for closures, nothing in memory.
+    Waiting,
+    /// Told to end; its performer has not said yet that it has.
+    Stopping(Stopping),
+    /// Its own work is over while its children are being stopped or awaited.
+    Closing {
+        outcome: Arc<Outcome>,
+    },
+    Ended(Ended),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queued {
+    /// First come, first served.
+    pub ticket: Seq,
+    pub why: QueuedWhy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueuedWhy {
+    /// The running limit of this holder is reached.
+    Full(Owner),
+    /// It crashed and tries again then.
+    Backoff { until: Time },
+    /// No performer here can do it.
+    NoPerformer { reason: Arc<str> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    pub cause: StopCause,
+    pub deadline: Time,
+    pub stage: StopStage,
+}
+
+/// What the run will have ended with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    Order(Arc<StopOrder>),
+    /// A limit was reached.
+    Failure(Failure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopStage {
+    Asked,
+    Forced,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub outcome: Arc<Outcome>,
+    pub at: Time,
+    pub delivery: Delivery,
+    /// The performer has not returned: it keeps its slot until it does.
+    #[serde(default)]
+    pub lingering: bool,
+}
+
+/// Where a run's result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// Kept for the owner.
+    Pending,
+    Collected,
+}
+
+impl TaskRow {
+    pub fn is_living(&self) -> bool {
+        !matches!(self.state, State::Ended(_))
+    }
+
+    pub fn ended(&self) -> Option<&Ended> {
+        match &self.state {
+            State::Ended(ended) => Some(ended),
+            _ => None,
+        }
+    }
+
+    /// Whether its performer is at work, as far as we know.
+    pub fn is_performed(&self) -> bool {
+        matches!(self.state, State::Running | State::Stopping(_))
+    }
+
+    pub fn holds_slot(&self) -> bool {
+        self.is_performed() || self.ended().is_some_and(|ended| ended.lingering)
+    }
+
+    /// Whether it was told to end, or is over but for its children.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.state, State::Stopping(_) | State::Closing { .. } | State::Ended(_))
+    }
+
+    /// Whether no one will ask for it without naming it.
+    pub fn is_collected(&self) -> bool {
+        self.ended().is_some_and(|e| e.delivery == Delivery::Collected && !e.lingering)
+            && self.extra.as_ref().is_none_or(|extra| extra.earlier.is_empty())
+    }
+
+    pub fn usage(&self) -> Usage {
+        self.extra.as_ref().map_or(Usage::NONE, |extra| extra.usage)
+    }
+
+    pub fn reserved(&self) -> Usage {
+        self.extra.as_ref().map_or(Usage::NONE, |extra| extra.reserved)
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.extra.as_ref().map_or(Clock::Unlimited, |extra| extra.clock)
+    }
+
+    pub fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    pub fn open_call(&self, index: CallIndex) -> Option<&OpenCall> {
+        self.calls.iter().find(|call| call.index == index)
+    }
+
+    /// `job:5`, as a list shows it.
+    pub fn address(&self, no: crate::ids::TaskNo) -> String {
+        format!("{}:{no}", self.spec.work.kind())
+    }
+}
+
+impl State {
+    /// One word for lists.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Queued(_) => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Stopping(_) => "stopping",
+            Self::Closing { .. } => "closing",
+            Self::Ended(ended) => ended.outcome.word(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One command, carried through to its last consequence.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::apply::apply;
+use crate::call::Entry;
+use crate::command::Command;
+use crate::decide::{Draft, EntryDraft, Reply, decide};
+use crate::event::{Event, EventRecord};
+use crate::ids::{Epoch, Owner, Seq, TaskNo, Time, TreeId};
+use crate::limits::Limits;
+use crate::name::SessionName;
+use crate::react::{grant, react, sweep_next};
+use crate::refusal::Refusal;
+use crate::tree::Tree;
+
+/// How many tasks of a stopped subtree, and how many timers, one turn looks at.
+pub const SLICE: usize = 512;
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct Handled {
+    pub reply: Reply,
+    pub outputs: Outputs,
+}
+
+/// What is to be stored, and then done.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    pub events: Vec<Arc<EventRecord>>,
+    pub journal: Vec<(TaskNo, Entry)>,
+    pub actions: Vec<Action>,
+}
+
+/// The first event of a tree, and the tree.
+pub fn open_session(
+    id: TreeId,
+    name: SessionName,
+    limits: Limits,
+    (at, epoch): (Time, Epoch),
+) -> (Tree, Arc<EventRecord>) {
+    let event = Event::SessionOpened { name, limits: Box::new(limits) };
+    let record = EventRecord { tree: id, seq: Seq(1), at, event };
+    let Some(tree) = Tree::open(&record, epoch) else {
+        unreachable!("the event just made opens a session")
+    };
+    (tree, Arc::new(record))
+}
+
+/// Decides a command and applies it with all that follows. A refusal leaves the tree as it was.
+pub fn handle(tree: &mut Tree, command: &Command, at: Time) -> Result<Handled, Refusal> {
+    let now = at.max(tree.row().now);
+    let decision = decide(tree, command, now)?;
+    let mut turn = Turn { now, outputs: Outputs::default(), freed: Vec::new() };
+    turn.run(tree, decision.drafts);
+    turn.settle(tree);
+    match command {
+        Command::Tick => turn.more_timers(tree),
+        _ => turn.sweep(tree),
+    }
+    Ok(Handled { reply: decision.reply, outputs: turn.outputs })
+}
+
+struct Turn {
+    now: Time,
+    outputs: Outputs,
+    freed: Vec<Owner>,
+}
+
+impl Turn {
+    /// Applies drafts in order, each with its consequences before the next.
+    fn run(&mut self, tree: &mut Tree, drafts: Vec<Draft>) {
+        let mut queue: VecDeque<Draft> = drafts.into();
+        while let Some(draft) = queue.pop_front() {
+            let Draft { event, entry } = draft;
+            let seq = tree.row().seq.next();
+            let record = EventRecord { tree: tree.id(), seq, at: self.now, event };
+            apply(tree, &record);
+            let reaction = react(tree, &record.event, entry.as_ref(), self.now);
+            if let (Some(no), Some(EntryDraft { index, label, answer })) =
+                (record.event.task(), entry)
+            {
+                self.outputs.journal.push((no, Entry { index, order: seq, label, answer }));
+            }
+            self.outputs.actions.extend(reaction.action);
+            self.freed.extend(reaction.freed);
+            for follow_up in reaction.drafts.into_iter().rev() {
+                queue.push_front(follow_up);
+            }
+            self.outputs.events.push(Arc::new(record));
+        }
+    }
+
+    /// Hands out the slots that became free.
+    fn settle(&mut self, tree: &mut Tree) {
+        while let Some(&from) = self.freed.last() {
+            match grant(tree, from) {
+                Some(draft) => self.run(tree, vec![draft]),
+                None => {
+                    self.freed.pop();
+                }
+            }
+        }
+    }
+
+    fn sweep(&mut self, tree: &mut Tree) {
+        for _ in 0..SLICE {
+            let Some(drafts) = sweep_next(tree, self.now) else { break };
+            self.run(tree, drafts);
+            self.settle(tree);
+        }
+    }
+
+    fn more_timers(&mut self, tree: &mut Tree) {
+        for _ in 1..SLICE {
+            if tree.due(self.now).is_none() {
+                break;
+            }
+            match decide(tree, &Command::Tick, self.now) {
+                Ok(decision) => self.run(tree, decision.drafts),
+                Err(_) => break,
+            }
+            self.settle(tree);
+        }
+        self.sweep(tree);
+    }
+}

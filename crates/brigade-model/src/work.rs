@@ -1,0 +1,233 @@
+//! The kinds of work, and how each wants to be treated.
+//!
+//! [`Work`] is the only place in the model that knows kinds. What `decide` needs to know of one is
+//! said as data in its [`Conduct`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Millis;
+use crate::json::Json;
+use crate::refusal::Refusal;
+
+/// What a task does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    Process(ProcessWork),
+    Agent(AgentWork),
+    External(ExternalWork),
+    Job(JobWork),
+    Custom(CustomWork),
+}
+
+/// A shell command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessWork {
+    pub command: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// Our own agent loop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentWork {
+    /// The instructions, committed with the task.
+    pub task: Arc<str>,
+    /// The definition by name, as asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Json>,
+}
+
+/// An agent program of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExternalWork {
+    pub program: Arc<str>,
+    pub task: Arc<str>,
+}
+
+/// An async function of the program that embeds Brigade.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobWork {
+    /// Registered under a name; can be entered again after a crash.
+    Named { handler: Arc<str>, args: Json, recovery: Recovery },
+    /// A closure, which ends with its process.
+    Closure { label: Arc<str> },
+}
+
+/// A kind of work whose performer the program registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomWork {
+    /// The kind's name, also the prefix of its addresses: lower-case letters, digits and `-`.
+    pub kind: Arc<str>,
+    pub payload: Json,
+    pub conduct: Conduct,
+}
+
+impl Work {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Process(_) => Kind::Process,
+            Self::Agent(_) => Kind::Agent,
+            Self::External(_) => Kind::External,
+            Self::Job(_) => Kind::Job,
+            Self::Custom(custom) => Kind::Custom(custom.kind.clone()),
+        }
+    }
+
+    pub fn conduct(&self) -> Conduct {
+        let base = Conduct {
+            recovery: Recovery::Lost,
+            on_return: OnReturn::StopChildren,
+            follow_up: FollowUp::Refused,
+            inbox: InboxMode::Pull,
+            wake: WakeOn::AnyAnswer,
+        };
+        match self {
+            Self::Process(_) => {
+                Conduct { recovery: Recovery::Adopt, inbox: InboxMode::Push, ..base }
+            }
+            Self::Agent(_) => Conduct {
+                recovery: Recovery::Resume { max: 5, backoff: Millis(500) },
+                on_return: OnReturn::AwaitChildren,
+                follow_up: FollowUp::NewRun,
+                wake: WakeOn::AllAnswers,
+                ..base
+            },
+            Self::External(_) => Conduct {
+                recovery: Recovery::Adopt,
+                follow_up: FollowUp::NewRun,
+                inbox: InboxMode::Push,
+                ..base
+            },
+            Self::Job(JobWork::Named { recovery, .. }) => Conduct { recovery: *recovery, ..base },
+            Self::Job(JobWork::Closure { .. }) => base,
+            Self::Custom(custom) => custom.conduct,
+        }
+    }
+}
+
+/// The prefix of an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Process,
+    Agent,
+    External,
+    Job,
+    Custom(Arc<str>),
+}
+
+impl Kind {
+    pub const CUSTOM_MAX: usize = 32;
+
+    /// The kind an address prefix means. A custom kind must be spelled as it may be registered.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        Ok(match text {
+            "process" => Self::Process,
+            "agent" => Self::Agent,
+            "external" => Self::External,
+            "job" => Self::Job,
+            other => Self::Custom(custom_kind(other)?),
+        })
+    }
+}
+
+/// Checks the name of a custom kind.
+pub fn custom_kind(text: &str) -> Result<Arc<str>, Refusal> {
+    let fine = text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.len() <= Kind::CUSTOM_MAX
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if fine {
+        Ok(text.into())
+    } else {
+        Err(Refusal::invalid(format!(
+            "the kind {:?} is not 1 to {} lower-case letters, digits and '-', a letter first",
+            crate::name::clip(text, Kind::CUSTOM_MAX),
+            Kind::CUSTOM_MAX
+        )))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "process",
+            Self::Agent => "agent",
+            Self::External => "external",
+            Self::Job => "job",
+            Self::Custom(kind) => kind,
+        })
+    }
+}
+
+/// How the model treats one kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conduct {
+    pub recovery: Recovery,
+    pub on_return: OnReturn,
+    pub follow_up: FollowUp,
+    pub inbox: InboxMode,
+    pub wake: WakeOn,
+}
+
+/// What becomes of a running task when its runtime process is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// Start the next attempt, at most `max` times without progress in between, each a `backoff`
+    /// later than the one before.
+    Resume { max: u16, backoff: Millis },
+    /// The work may have outlived us: the performer looks.
+    Adopt,
+    /// It ended with the process.
+    Lost,
+}
+
+impl Recovery {
+    /// Goes on at most `max` times without progress in between.
+    pub const fn resume(max: u16) -> Self {
+        Self::Resume { max, backoff: Millis(500) }
+    }
+}
+
+/// What a successful end does to children that still live. A failure always stops them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnReturn {
+    StopChildren,
+    AwaitChildren,
+}
+
+/// What a message to an ended task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FollowUp {
+    Refused,
+    NewRun,
+}
+
+/// Who moves a message out of the inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InboxMode {
+    /// The work asks for it, and having asked is recorded with it.
+    Pull,
+    /// It is handed to the performer as it comes.
+    Push,
+}
+
+/// When a waiting task with several parked calls goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeOn {
+    AnyAnswer,
+    AllAnswers,
+}
