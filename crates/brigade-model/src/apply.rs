@@ -148,7 +148,8 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
                     ended.lingering = false;
                 }
             });
-            tree.mark_evictable(*no);
+            let above: Vec<_> = tree.upwards(Owner::Task(*no)).filter_map(Owner::task).collect();
+            above.into_iter().for_each(|no| tree.mark_evictable(no));
         }
         Event::PassedToSession { no, name_dropped } => {
             tree.rehome(*no, Owner::Session, *name_dropped);
@@ -346,16 +347,20 @@ fn apply_run_opened(
     limits: Option<&Limits>,
 ) {
     let at = tree.row.now;
-    if tree.owner_of(no) != Some(owner) {
-        tree.rehome(no, owner, false);
-    }
+    // Also under the same owner: a task that was loaded before its owner is not linked to it.
+    tree.rehome(no, owner, false);
     let limits = match limits {
         Some(limits) => Some(Box::new(*limits)),
         None => tree.get(no).and_then(|row| row.limits.clone()),
     };
     let time = time_limit(tree, owner, limits.as_deref());
     let ticket = tree.row.seq;
+    let asked_by = owner.task().and_then(|owner| tree.get(owner)).map(|row| row.run);
     tree.edit(no, |row| {
+        let asked_by = asked_by.filter(|run| *run != row.owner_run);
+        if asked_by.is_some() || row.extra.is_some() {
+            row.extra_mut().asked_by = asked_by;
+        }
         if let State::Ended(ended) = &row.state
             && ended.delivery == Delivery::Pending
         {

@@ -41,6 +41,24 @@ pub enum Command {
     Recover(Recover),
 }
 
+impl Command {
+    /// Who asks, where somebody does.
+    pub fn caller(&self) -> Option<&Caller> {
+        match self {
+            Self::SetLimits(set) => Some(&set.caller),
+            Self::Close(close) => Some(&close.caller),
+            Self::Spawn(spawn) => Some(&spawn.caller),
+            Self::Send(send) => Some(&send.caller),
+            Self::ReadInbox(read) => Some(&read.caller),
+            Self::Stop(stop) => Some(&stop.caller),
+            Self::Collect(collect) => Some(&collect.caller),
+            Self::Answer(given) => Some(&given.caller),
+            Self::Resume(resume) => Some(&resume.caller),
+            Self::Report(_) | Self::Tick | Self::Sweep | Self::Recover(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetLimits {
     pub caller: Caller,

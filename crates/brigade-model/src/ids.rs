@@ -122,6 +122,8 @@ counter! {
 }
 
 impl RunNo {
+    /// Not a run.
+    pub const NONE: Self = Self(0);
     pub const FIRST: Self = Self(1);
 }
 

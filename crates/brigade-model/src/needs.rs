@@ -23,6 +23,9 @@ pub enum Need {
 /// What to load. A row that does not exist is not an error here: the decision will say so.
 pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
     let mut needs = Needs { tree, found: Vec::new() };
+    if let Some(no) = command.caller().and_then(Caller::task) {
+        needs.task(no);
+    }
     match command {
         Command::Spawn(spawn) => needs.key(spawn),
         Command::Send(send) => {
@@ -48,6 +51,7 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
             }
         }
         Command::Report(report) => {
+            needs.task(report.no);
             if let Reported::Park { calls, .. } = &report.what {
                 for (_, asked) in calls {
                     if let Asked::Tasks { tasks, .. } = asked {
@@ -56,11 +60,8 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
                 }
             }
         }
-        Command::Close(_)
-        | Command::ReadInbox(_)
-        | Command::Tick
-        | Command::Sweep
-        | Command::Recover(_) => {}
+        Command::Recover(recover) => needs.task(recover.no),
+        Command::Close(_) | Command::ReadInbox(_) | Command::Tick | Command::Sweep => {}
     }
     needs.found
 }

@@ -14,7 +14,7 @@ use crate::work::{InboxMode, WakeOn};
 #[derive(Debug, Default)]
 pub(crate) struct Reaction {
     pub(crate) drafts: Vec<Draft>,
-    pub(crate) action: Option<Action>,
+    pub(crate) actions: Vec<Action>,
     /// Slots may have become free from here upwards.
     pub(crate) freed: Option<Owner>,
 }
@@ -23,9 +23,9 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
     let mut reaction = Reaction::default();
     match event {
         Event::Spawned(spawned) if spawned.queued.is_none() => {
-            reaction.action = start(tree, spawned.no);
+            reaction.actions = start(tree, spawned.no);
         }
-        Event::Started { no, .. } => reaction.action = start(tree, *no),
+        Event::Started { no, .. } => reaction.actions = start(tree, *no),
         Event::RunOpened { no, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
@@ -34,7 +34,7 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
         Event::Answered { no, index, .. } => {
             if let (Some(row), Some(entry)) = (tree.get(*no), entry) {
                 let (attempt, answer) = (row.attempt, entry.answer.clone());
-                reaction.action = Some(Action::Tell { no: *no, attempt, index: *index, answer });
+                reaction.actions.push(Action::Tell { no: *no, attempt, index: *index, answer });
                 reaction.drafts = next_answer(tree, *no, now);
                 if reaction.drafts.is_empty() {
                     reaction.drafts = wake(tree, *no, row);
@@ -46,19 +46,20 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
             Owner::Task(no) => arrived(tree, no, message, now, &mut reaction),
         },
         Event::StopAsked { no, deadline, .. } => {
-            reaction.action = tree.get(*no).map(|row| Action::Stop {
+            reaction.actions.extend(tree.get(*no).map(|row| Action::Stop {
                 no: *no,
                 attempt: row.attempt,
                 deadline: *deadline,
-            });
+            }));
         }
         Event::StopForced { no, .. } => {
-            reaction.action =
-                tree.get(*no).map(|row| Action::Kill { no: *no, attempt: row.attempt });
+            let kill = tree.get(*no).map(|row| Action::Kill { no: *no, attempt: row.attempt });
+            reaction.actions.extend(kill);
         }
         Event::Closing { no, .. } => {
-            reaction.freed = tree.owner_of(*no);
-            reaction.action = Some(Action::Forget { no: *no });
+            // A kept child that passed on has left a slot to those that are awaited.
+            reaction.freed = Some(Owner::Task(*no));
+            reaction.actions.push(Action::Forget { no: *no });
             if tree.living_below(*no) == 0 {
                 reaction.drafts = closed(tree, *no);
             }
@@ -98,18 +99,24 @@ fn queued_elsewhere(tree: &Tree, no: TaskNo, found: &mut Vec<TaskNo>) {
     }
 }
 
-fn start(tree: &Tree, no: TaskNo) -> Option<Action> {
-    tree.get(no).map(|row| {
-        Action::Start(Start {
-            no,
-            run: row.run,
-            attempt: row.attempt,
-            spec: row.spec.clone(),
-            journal: row.journal,
-            open: row.calls.clone(),
-            state: row.extra.as_ref().and_then(|extra| extra.state.clone()),
-        })
-    })
+/// Begins an attempt. Messages that came while nobody was at work are handed over after it.
+fn start(tree: &Tree, no: TaskNo) -> Vec<Action> {
+    let Some(row) = tree.get(no) else { return Vec::new() };
+    let attempt = row.attempt;
+    let mut actions = vec![Action::Start(Start {
+        no,
+        run: row.run,
+        attempt,
+        spec: row.spec.clone(),
+        journal: row.journal,
+        open: row.calls.clone(),
+        state: row.extra.as_ref().and_then(|extra| extra.state.clone()),
+    })];
+    if row.spec.work.conduct().inbox == InboxMode::Push {
+        let unread = tree.inbox(Owner::Task(no)).cloned();
+        actions.extend(unread.map(|message| Action::Push { no, attempt, message }));
+    }
+    actions
 }
 
 /// Answers the first open call whose condition holds. The others get their turn after it.
@@ -138,13 +145,10 @@ fn arrived(
     reaction: &mut Reaction,
 ) {
     let Some(row) = tree.get(no) else { return };
-    match row.spec.work.conduct().inbox {
-        InboxMode::Pull => reaction.drafts = next_answer(tree, no, now),
-        InboxMode::Push if row.is_performed() => {
-            let (attempt, message) = (row.attempt, message.clone());
-            reaction.action = Some(Action::Push { no, attempt, message });
-        }
-        InboxMode::Push => {}
+    reaction.drafts = next_answer(tree, no, now);
+    if row.spec.work.conduct().inbox == InboxMode::Push && row.is_performed() {
+        let (attempt, message) = (row.attempt, message.clone());
+        reaction.actions.push(Action::Push { no, attempt, message });
     }
 }
 
@@ -152,7 +156,7 @@ fn ended(tree: &Tree, no: TaskNo, outcome: &Outcome, now: Time, reaction: &mut R
     let Some(row) = tree.get(no) else { return };
     reaction.freed = Some(row.owner);
     if !outcome.is_success() {
-        reaction.action = Some(Action::Forget { no });
+        reaction.actions.push(Action::Forget { no });
     }
     let unread: Vec<_> = tree.inbox(Owner::Task(no)).map(|message| message.no).collect();
     if !unread.is_empty() {

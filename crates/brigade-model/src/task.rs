@@ -20,7 +20,8 @@ pub struct TaskRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
     pub owner: Owner,
-    /// The owner's run that spawned it: keys are unique within it.
+    /// The owner's run that spawned it: keys are unique within it. `RunNo::NONE` once it has
+    /// passed to an owner that did not spawn it.
     pub owner_run: RunNo,
     /// The owner's call that spawned it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +66,8 @@ pub struct Extra {
     pub clock: Clock,
     /// Tasks ever spawned below, where a total limit counts them.
     pub total: u32,
+    /// The owner's run under which the latest run was opened, if another spawned the task.
+    pub asked_by: Option<RunNo>,
     pub stalled: bool,
 }
 
@@ -212,6 +215,11 @@ impl TaskRow {
 
     pub fn extra_mut(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
+    }
+
+    /// The owner's run that waits for the latest run.
+    pub fn asked_by(&self) -> RunNo {
+        self.extra.as_ref().and_then(|extra| extra.asked_by).unwrap_or(self.owner_run)
     }
 
     pub fn open_call(&self, index: CallIndex) -> Option<&OpenCall> {

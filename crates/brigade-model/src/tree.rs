@@ -549,6 +549,10 @@ impl Tree {
         self.unlink(no);
         if let Some(task) = self.tasks.get_mut(no) {
             task.row.owner = owner;
+            if owner != old {
+                // Its key belongs to the run that spawned it, which is none of the new owner's.
+                task.row.owner_run = RunNo::NONE;
+            }
             if drop_name {
                 task.row.name = None;
             }
@@ -681,6 +685,8 @@ impl Tree {
                 self.unlink(no);
                 self.tasks.remove(no);
                 gone.push(no);
+            } else if self.tasks.get(no).is_some_and(|task| task.touched) {
+                self.evictable.push(no);
             }
         }
         gone
@@ -698,7 +704,9 @@ impl Tree {
         let waited = task.row.owner.task().is_some_and(|owner| {
             self.tasks.get(owner).is_some_and(|owner| !owner.node.waits.is_empty())
         });
-        !ended.lingering && !wanted && !waited && !task.touched && task.node.below == 0
+        // Slots are counted along the owners, so they stay while something below holds one.
+        let counting = task.node.below > 0 || task.node.running > 0;
+        !ended.lingering && !wanted && !waited && !task.touched && !counting
     }
 
     /// Takes what the next commit has to write.
@@ -772,6 +780,10 @@ impl Facts {
     fn limit_timer(row: &TaskRow) -> Option<(Time, Timer)> {
         match (&row.state, row.clock()) {
             (State::Running | State::Waiting, Clock::Ticking { until }) => {
+                Some((until, Timer::Limit))
+            }
+            // Awaiting children is part of the run; stopping them has deadlines of its own.
+            (State::Closing { .. }, Clock::Ticking { until }) if !sweeps_children(row) => {
                 Some((until, Timer::Limit))
             }
             _ => None,

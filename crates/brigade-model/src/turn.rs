@@ -63,6 +63,16 @@ pub fn handle(tree: &mut Tree, command: &Command, at: Time) -> Result<Handled, R
     Ok(Handled { reply: decision.reply, outputs: turn.outputs })
 }
 
+/// Whether a consequence of an earlier draft of the same command has answered this call.
+fn already_answered(tree: &Tree, event: &Event) -> bool {
+    match event {
+        Event::Answered { no, index, .. } => {
+            tree.get(*no).is_none_or(|row| row.open_call(*index).is_none())
+        }
+        _ => false,
+    }
+}
+
 struct Turn {
     now: Time,
     outputs: Outputs,
@@ -74,6 +84,9 @@ impl Turn {
     fn run(&mut self, tree: &mut Tree, drafts: Vec<Draft>) {
         let mut queue: VecDeque<Draft> = drafts.into();
         while let Some(draft) = queue.pop_front() {
+            if already_answered(tree, &draft.event) {
+                continue;
+            }
             let Draft { event, entry } = draft;
             let seq = tree.row().seq.next();
             let record = EventRecord { tree: tree.id(), seq, at: self.now, event };
@@ -84,7 +97,7 @@ impl Turn {
             {
                 self.outputs.journal.push((no, Entry { index, order: seq, label, answer }));
             }
-            self.outputs.actions.extend(reaction.action);
+            self.outputs.actions.extend(reaction.actions);
             self.freed.extend(reaction.freed);
             for follow_up in reaction.drafts.into_iter().rev() {
                 queue.push_front(follow_up);

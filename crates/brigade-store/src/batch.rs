@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use brigade_model::call::Entry;
-use brigade_model::event::EventRecord;
+use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Seq, TaskNo};
 use brigade_model::task::TaskRow;
 use brigade_model::tree::{MessageRow, TreeRow};
+
+use crate::store::RunRow;
 
 /// Everything that happened in one turn of the loop, in any number of trees.
 #[derive(Clone, Debug, Default)]
@@ -36,5 +38,44 @@ impl Batch {
 
     pub fn events(&self) -> impl Iterator<Item = &Arc<EventRecord>> {
         self.trees.iter().flat_map(|tree| &tree.events)
+    }
+}
+
+impl TreeBatch {
+    /// The first task that this batch spawns. Those above it are new, too; those below it are not.
+    pub fn first_spawned(&self) -> Option<TaskNo> {
+        self.events.iter().find_map(|record| match &record.event {
+            Event::Spawned(spawned) => Some(spawned.no),
+            _ => None,
+        })
+    }
+
+    /// The endings that this batch replaces by new runs. `stored` finds a row as it was before it.
+    pub fn superseded_runs<E>(
+        &self,
+        mut stored: impl FnMut(TaskNo) -> Result<Option<TaskRow>, E>,
+    ) -> Result<Vec<(TaskNo, RunRow)>, E> {
+        let mut found = Vec::new();
+        for (at, record) in self.events.iter().enumerate() {
+            let Event::RunOpened { no, .. } = &record.event else { continue };
+            let run = match self.ending_before(at, *no) {
+                Some(run) => Some(run),
+                None => stored(*no)?.and_then(|row| {
+                    let ended = row.ended()?;
+                    Some(RunRow { run: row.run, outcome: ended.outcome.clone(), at: ended.at })
+                }),
+            };
+            found.extend(run.map(|run| (*no, run)));
+        }
+        Ok(found)
+    }
+
+    fn ending_before(&self, at: usize, no: TaskNo) -> Option<RunRow> {
+        self.events[..at].iter().rev().find_map(|record| match &record.event {
+            Event::Ended { no: ended, run, outcome, .. } if *ended == no => {
+                Some(RunRow { run: *run, outcome: outcome.clone(), at: record.at })
+            }
+            _ => None,
+        })
     }
 }

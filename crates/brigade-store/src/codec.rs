@@ -3,6 +3,8 @@
 //! Fields that a newer version added are passed over; a variant that this version does not know is
 //! an error, because guessing what a task is would be worse than refusing it.
 
+use std::fmt::Display;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,8 +21,8 @@ pub fn encode_into<T: Serialize>(buffer: &mut Vec<u8>, value: &T) -> Result<(), 
         .map_err(|e| StoreError::Corrupt(format!("a value cannot be encoded: {e}")))
 }
 
-/// `what` names the row in the error.
-pub fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, StoreError> {
+/// `what` names the row in the error, and is written only there.
+pub fn decode<T: DeserializeOwned>(what: impl Display, bytes: &[u8]) -> Result<T, StoreError> {
     rmp_serde::from_slice(bytes).map_err(|e| {
         let message = e.to_string();
         if message.contains("unknown variant") {

@@ -10,6 +10,7 @@
 //! - [`store`]: the [`Store`] trait; each method says what survives a crash.
 //! - [`batch`]: what one commit writes.
 //! - [`error`]: why it did not.
+//! - [`standing`]: what has to be in memory, and what may be removed.
 //! - [`memory`]: the store without a disk.
 //! - [`codec`]: the bytes that stores on disk keep.
 //! - `conformance` (feature `conformance`): what any store must do.
@@ -20,11 +21,13 @@ pub mod codec;
 pub mod conformance;
 pub mod error;
 pub mod memory;
+pub mod standing;
 pub mod store;
 
 pub use batch::{Batch, TreeBatch};
 pub use error::StoreError;
-pub use memory::MemoryStore;
+pub use memory::{MemoryOptions, MemoryStore};
+pub use standing::Standing;
 pub use store::{
     BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store, TaskQuery,
 };

@@ -1,12 +1,13 @@
 //! The store without a disk: for tests, for programs that do not need to survive, and as the
 //! reference for the others.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brigade_model::call::Entry;
-use brigade_model::event::{Event, FeedItem};
+use brigade_model::event::FeedItem;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, Time, TreeId};
 use brigade_model::message::Receipt;
 use brigade_model::name::{Name, SessionName};
@@ -15,6 +16,7 @@ use brigade_model::tree::{KeyMark, MessageRow, SessionState, TreeRow};
 
 use crate::batch::{Batch, TreeBatch};
 use crate::error::StoreError;
+use crate::standing::{Standing, complete};
 use crate::store::{
     BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store, TaskQuery,
 };
@@ -24,7 +26,7 @@ use crate::store::{
 pub struct MemoryOptions {
     /// The newest events.
     pub events: usize,
-    /// The newest tasks that have ended and were collected.
+    /// The newest tasks that have ended and that nobody has yet to collect.
     pub finished: usize,
     /// The newest messages that were read, delivered or dead-lettered.
     pub settled: usize,
@@ -59,11 +61,13 @@ struct Inner {
 struct MemoryTree {
     row: TreeRow,
     tasks: BTreeMap<TaskNo, TaskRow>,
+    children: BTreeSet<(Owner, TaskNo)>,
     journal: HashMap<TaskNo, Vec<Entry>>,
     runs: HashMap<TaskNo, Vec<RunRow>>,
     messages: BTreeMap<MessageNo, MessageRow>,
+    recipients: BTreeSet<(Owner, MessageNo)>,
     /// Keys of tasks that are no longer kept while their parent lives.
-    marks: Vec<KeyMark>,
+    marks: BTreeMap<(Owner, TaskNo), KeyMark>,
 }
 
 impl MemoryStore {
@@ -234,7 +238,7 @@ impl Inner {
             if let Some((id, no)) = self.settled.pop_front()
                 && let Some(tree) = self.trees.get_mut(&id)
             {
-                tree.messages.remove(&no);
+                tree.remove_message(no);
             }
         }
         Ok(first)
@@ -252,6 +256,17 @@ impl Inner {
         if stored.is_some_and(|row| row.epoch != part.row.epoch) {
             return Err(StoreError::Fenced(format!("{:?} has another epoch", part.row.id)));
         }
+        let first = part.first_spawned();
+        let old = part.tasks.iter().filter(|(no, _)| first.is_none_or(|first| *no < first));
+        let tree = self.trees.get(&part.row.id);
+        for (no, _) in old {
+            if tree.is_none_or(|tree| !tree.tasks.contains_key(no)) {
+                return Err(StoreError::Fenced(format!(
+                    "task {no} of {:?} was removed",
+                    part.row.id
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -264,8 +279,8 @@ impl Inner {
         tree.keep_superseded_runs(part);
         tree.row = part.row.clone();
         for (no, row) in &part.tasks {
-            let before = tree.tasks.insert(*no, row.clone());
-            if row.is_collected() && !before.is_some_and(|row| row.is_collected()) {
+            let before = tree.put(*no, row.clone());
+            if Standing::of(row) == Standing::Over && before != Some(Standing::Over) {
                 self.finished.push_back((id, *no));
             }
         }
@@ -273,6 +288,7 @@ impl Inner {
             tree.journal.entry(*no).or_default().push(entry.clone());
         }
         for message in &part.messages {
+            tree.recipients.insert((message.message.to, message.message.no));
             tree.messages.insert(message.message.no, message.clone());
             if message.receipt != Receipt::Accepted {
                 self.settled.push_back((id, message.message.no));
@@ -286,8 +302,8 @@ impl Inner {
 
     fn remove_finished(&mut self, id: TreeId, no: TaskNo) {
         let Some(tree) = self.trees.get_mut(&id) else { return };
-        if tree.tasks.get(&no).is_some_and(TaskRow::is_collected) {
-            tree.remove_task(no);
+        if tree.tasks.get(&no).is_some_and(|row| Standing::of(row) == Standing::Over) {
+            tree.remove_subtree(no);
         }
     }
 
@@ -313,8 +329,7 @@ impl Inner {
         let mut pruned = Pruned::default();
         for tree in self.trees.values_mut() {
             for no in tree.prunable(retention, now) {
-                tree.remove_task(no);
-                pruned.tasks += 1;
+                pruned.tasks += tree.remove_subtree(no);
             }
         }
         let over: Vec<TreeId> = self
@@ -325,12 +340,13 @@ impl Inner {
             .map(|tree| tree.row.id)
             .collect();
         for id in over {
-            self.trees.remove(&id);
+            pruned.tasks += self.trees.remove(&id).map_or(0, |tree| tree.tasks.len() as u64);
             self.order.retain(|other| *other != id);
             pruned.trees += 1;
         }
         while let Some(item) = self.events.front()
-            && now.since(item.record.at) >= retention.events
+            && (now.since(item.record.at) >= retention.events
+                || !self.trees.contains_key(&item.record.tree))
         {
             self.pruned_to = item.position;
             self.events.pop_front();
@@ -345,27 +361,33 @@ impl MemoryTree {
         Self {
             row,
             tasks: BTreeMap::new(),
+            children: BTreeSet::new(),
             journal: HashMap::new(),
             runs: HashMap::new(),
             messages: BTreeMap::new(),
-            marks: Vec::new(),
+            recipients: BTreeSet::new(),
+            marks: BTreeMap::new(),
         }
     }
 
     fn load(&self) -> LoadedTree {
-        let wanted =
-            |row: &TaskRow| row.is_living() || !row.is_collected() && self.lives(row.owner);
         let mut tasks: Vec<(TaskNo, TaskRow)> = Vec::new();
         let mut keys: Vec<KeyMark> =
-            self.marks.iter().filter(|mark| self.lives(mark.owner)).copied().collect();
+            self.marks.values().filter(|mark| self.lives(mark.owner)).copied().collect();
         for (no, row) in &self.tasks {
             if let Some(key) = row.spec.key.as_ref().filter(|_| self.lives(row.owner)) {
                 keys.push(KeyMark::new(row.owner, row.owner_run, key, *no));
             }
-            if wanted(row) {
+            let open = match Standing::of(row) {
+                Standing::Living | Standing::Lingering => true,
+                Standing::Pending => self.lives(row.owner),
+                Standing::Over => false,
+            };
+            if open {
                 tasks.push((*no, row.clone()));
             }
         }
+        let Ok(()) = complete::<Infallible>(&mut tasks, |no| Ok(self.tasks.get(&no).cloned()));
         let unread = self.messages.values().filter(|row| row.receipt == Receipt::Accepted);
         let unread = unread.map(|row| row.message.clone()).collect();
         LoadedTree { row: self.row.clone(), tasks, unread, keys }
@@ -380,51 +402,78 @@ impl MemoryTree {
 
     /// Keeps the ending of a run before the next one takes its place in the row.
     fn keep_superseded_runs(&mut self, part: &TreeBatch) {
-        for run in superseded_runs(part, |no| self.tasks.get(&no).cloned()) {
-            self.runs.entry(run.0).or_default().push(run.1);
+        let stored = |no| Ok::<_, Infallible>(self.tasks.get(&no).cloned());
+        let Ok(superseded) = part.superseded_runs(stored);
+        for (no, run) in superseded {
+            self.runs.entry(no).or_default().push(run);
         }
+    }
+
+    /// Returns how the task stood before.
+    fn put(&mut self, no: TaskNo, row: TaskRow) -> Option<Standing> {
+        self.children.insert((row.owner, no));
+        let owner = row.owner;
+        let before = self.tasks.insert(no, row)?;
+        if before.owner != owner {
+            self.children.remove(&(before.owner, no));
+        }
+        Some(Standing::of(&before))
     }
 
     fn prunable(&self, retention: &Retention, now: Time) -> Vec<TaskNo> {
         let old = |row: &TaskRow| {
-            row.is_collected()
+            Standing::of(row) == Standing::Over
                 && row.ended().is_some_and(|ended| now.since(ended.at) >= retention.ended)
         };
         self.tasks.iter().filter(|(_, row)| old(row)).map(|(no, _)| *no).collect()
     }
 
-    fn remove_task(&mut self, no: TaskNo) {
-        if let Some(row) = self.tasks.remove(&no)
-            && let Some(key) = &row.spec.key
+    /// Removes a task with all below it, unless something there is not over. What its descendants
+    /// left uncollected nobody can collect any more.
+    fn remove_subtree(&mut self, no: TaskNo) -> u64 {
+        let mut subtree = vec![no];
+        let mut at = 0;
+        while let Some(&no) = subtree.get(at) {
+            let owner = Owner::Task(no);
+            let children = self.children.range((owner, TaskNo::FIRST)..);
+            subtree.extend(children.take_while(|(of, _)| *of == owner).map(|(_, no)| *no));
+            at += 1;
+        }
+        let kept = |no: &TaskNo| {
+            self.tasks.get(no).is_some_and(|row| Standing::of(row) < Standing::Pending)
+        };
+        if subtree.iter().any(kept) {
+            return 0;
+        }
+        subtree.into_iter().rev().map(|no| u64::from(self.remove_task(no))).sum()
+    }
+
+    fn remove_task(&mut self, no: TaskNo) -> bool {
+        let Some(row) = self.tasks.remove(&no) else { return false };
+        if let Some(key) = &row.spec.key
             && self.lives(row.owner)
         {
-            self.marks.push(KeyMark::new(row.owner, row.owner_run, key, no));
+            let mark = KeyMark::new(row.owner, row.owner_run, key, no);
+            self.marks.insert((row.owner, no), mark);
+        }
+        let gone = Owner::Task(no);
+        self.children.remove(&(row.owner, no));
+        let marks = self.marks.range((gone, TaskNo::FIRST)..).map(|(mark, _)| *mark);
+        for mark in marks.take_while(|(owner, _)| *owner == gone).collect::<Vec<_>>() {
+            self.marks.remove(&mark);
+        }
+        let messages = self.recipients.range((gone, MessageNo(0))..).copied();
+        for (_, no) in messages.take_while(|(to, _)| *to == gone).collect::<Vec<_>>() {
+            self.remove_message(no);
         }
         self.journal.remove(&no);
         self.runs.remove(&no);
+        true
     }
-}
 
-/// The endings that this batch replaces by new runs. `stored` finds a row as it was before it.
-pub fn superseded_runs(
-    part: &TreeBatch,
-    stored: impl Fn(TaskNo) -> Option<TaskRow>,
-) -> Vec<(TaskNo, RunRow)> {
-    let mut found = Vec::new();
-    for (at, record) in part.events.iter().enumerate() {
-        let Event::RunOpened { no, .. } = &record.event else { continue };
-        let in_batch = part.events[..at].iter().rev().find_map(|record| match &record.event {
-            Event::Ended { no: ended, run, outcome, .. } if ended == no => {
-                Some(RunRow { run: *run, outcome: outcome.clone(), at: record.at })
-            }
-            _ => None,
-        });
-        let run = in_batch.or_else(|| {
-            let row = stored(*no)?;
-            let ended = row.ended()?;
-            Some(RunRow { run: row.run, outcome: ended.outcome.clone(), at: ended.at })
-        });
-        found.extend(run.map(|run| (*no, run)));
+    fn remove_message(&mut self, no: MessageNo) {
+        if let Some(row) = self.messages.remove(&no) {
+            self.recipients.remove(&(row.message.to, no));
+        }
     }
-    found
 }

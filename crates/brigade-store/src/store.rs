@@ -31,7 +31,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// When it returns `Ok`, the batch survives a crash. When it returns an error or the process
     /// ends before it returns, either all of the batch is there or none of it:
     /// [`Store::tree`] tells which, by the tree's `seq`. A batch whose `base` is not the stored
-    /// `seq`, or whose epoch is not the stored one, is refused as [`StoreError::Fenced`].
+    /// `seq`, or whose epoch is not the stored one, is refused as [`StoreError::Fenced`]; so is one
+    /// that changes a task which [`Store::prune`] has removed.
     ///
     /// Returns the position of the batch's first event; the others follow without a gap, in the
     /// order of [`Batch::events`].
@@ -45,8 +46,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The open or closing tree of this name, else the newest closed one.
     fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>>;
 
-    /// What the loop needs in memory of a tree: all that lives, all that somebody has yet to
-    /// collect, unread messages, and the keys of children whose parents live.
+    /// What the loop needs in memory of a tree: all that lives or still holds a slot, all that
+    /// somebody has yet to collect, the tasks that a parked wait will be told of, unread messages,
+    /// and the keys of children whose parents live.
     fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>>;
 
     fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>>;
@@ -77,9 +79,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The position of the newest event; zero when there is none.
     fn last_position(&self) -> Answer<'_, Position>;
 
-    /// Removes what retention allows: ended and collected tasks with nothing living below, with
-    /// their journals and messages; closed trees; old events. A crash in the middle leaves some
-    /// of it for the next time.
+    /// Removes what retention allows: tasks that are over (see [`crate::Standing`]) with all below
+    /// them, their journals and the messages to them, unless something below still holds a slot;
+    /// closed trees; old events. A removed task leaves its key behind while its parent lives. A
+    /// crash in the middle leaves some of it for the next time.
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned>;
 }
 
@@ -158,13 +161,15 @@ pub struct EventPage {
 pub struct Retention {
     /// Ended and collected tasks, and closed trees, are kept this long.
     pub ended: Millis,
-    /// Events are kept this long; those of trees that are gone go with them.
+    /// Events are kept this long; those of trees that are gone go as soon as no older event is
+    /// kept, so that a gap is always at the beginning.
     pub events: Millis,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub trees: u64,
+    /// By themselves or with their tree.
     pub tasks: u64,
     pub events: u64,
 }

@@ -1,5 +1,7 @@
 //! A client's wait: results leave for it in the commit that answers it.
 
+use std::collections::BTreeSet;
+
 use super::scope::resolve;
 use super::{Decision, Reply};
 use crate::call::{Ending, WaitMode};
@@ -29,7 +31,7 @@ pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusa
     for (no, run) in tasks {
         let Some(row) = tree.get(no) else { continue };
         match run {
-            Some(run) if run != row.run => endings.extend(earlier_ending(no, row, run)),
+            Some(run) if run != row.run => endings.push(earlier_ending(no, row, run)?),
             _ => {
                 endings.extend(endings_of(no, row));
                 if row.is_living() {
@@ -38,6 +40,8 @@ pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusa
             }
         }
     }
+    let mut told = BTreeSet::new();
+    endings.retain(|ending| told.insert((ending.no, ending.run)));
     let answered = match collect.mode {
         WaitMode::Any => !endings.is_empty() || pending.is_empty(),
         WaitMode::All => pending.is_empty(),
@@ -79,8 +83,13 @@ pub(crate) fn endings_of(no: TaskNo, row: &TaskRow) -> Vec<Ending> {
     endings
 }
 
-fn earlier_ending(no: TaskNo, row: &TaskRow, run: RunNo) -> Option<Ending> {
-    endings_of(no, row).into_iter().find(|ending| ending.run == run)
+fn earlier_ending(no: TaskNo, row: &TaskRow, run: RunNo) -> Result<Ending, Refusal> {
+    endings_of(no, row).into_iter().find(|ending| ending.run == run).ok_or_else(|| {
+        Refusal::not_found(format!(
+            "run {run} of {} was collected, and a later run began; read its result in the feed",
+            row.address(no)
+        ))
+    })
 }
 
 /// The event by which these results are delivered, if any of them was not before.

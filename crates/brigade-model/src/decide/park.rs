@@ -7,11 +7,12 @@ use super::{Decision, Draft, Reply};
 use crate::call::{Answer, Asked, Condition, OpenCall, TasksCondition, WaitMode};
 use crate::command::AfterPark;
 use crate::event::Event;
-use crate::ids::{CallIndex, MessageNo, Millis, Owner, TaskNo, Time};
+use crate::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, TaskNo, Time};
 use crate::message::{Message, Purpose, Sender};
 use crate::refusal::Refusal;
 use crate::task::{State, TaskRow};
 use crate::tree::Tree;
+use crate::work::InboxMode;
 
 pub(super) fn park(
     tree: &Tree,
@@ -24,7 +25,8 @@ pub(super) fn park(
         return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
     }
     let mut drafts: Vec<Draft> = Vec::with_capacity(calls.len() + 1);
-    let mut answered_now = false;
+    // The clock may have answered an open call already, though its tick is still to come.
+    let mut answered_now = row.calls.iter().any(|call| satisfied(tree, no, &call.on, now));
     let mut added = 0;
     for (index, asked) in calls {
         if row.open_call(*index).is_some() {
@@ -52,8 +54,11 @@ pub(super) fn park(
     }
     let suspended = match then {
         AfterPark::GoOn => false,
-        // Fewer open calls than the work believes: an answer is on its way to it.
-        AfterPark::Suspend { open } => !answered_now && open == row.calls.len() + added,
+        // Fewer open calls than the work believes: an answer is on its way to it. With none at
+        // all there is nothing that would ever wake it.
+        AfterPark::Suspend { open } => {
+            !answered_now && open > 0 && open == row.calls.len() + added
+        }
     };
     if suspended {
         drafts.push(Event::Suspended { no }.into());
@@ -75,7 +80,7 @@ fn condition(
     Ok(match asked {
         Asked::Tasks { tasks, mode, patience, interruptible } => {
             let tasks = if tasks.is_empty() {
-                uncollected_children(tree, no)
+                uncollected_children(tree, no, row.run)
             } else {
                 for &task in tasks {
                     check_wait(tree, (no, row), task)?;
@@ -89,6 +94,10 @@ fn condition(
                 interruptible: *interruptible,
             })
         }
+        Asked::Message { .. } if row.spec.work.conduct().inbox == InboxMode::Push => {
+            let me = row.address(no);
+            return Err(Refusal::invalid(format!("messages to {me} are handed to it as they come")));
+        }
         Asked::Message { patience } => Condition::Message { until: until(patience) },
         Asked::Sleep { span } => Condition::Timer { until: now.after(*span) },
         Asked::Question { question } => Condition::Answer { question: question.clone() },
@@ -97,8 +106,13 @@ fn condition(
     })
 }
 
-fn uncollected_children(tree: &Tree, no: TaskNo) -> BTreeSet<TaskNo> {
-    let wanted = |no: &TaskNo| tree.get(*no).is_some_and(|row| !row.is_collected());
+/// What a wait for everything covers. Results that an earlier run left behind are to be named: they
+/// leave memory with it, so that they cannot be found here reliably.
+fn uncollected_children(tree: &Tree, no: TaskNo, run: RunNo) -> BTreeSet<TaskNo> {
+    let wanted = |no: &TaskNo| {
+        tree.get(*no)
+            .is_some_and(|row| row.is_living() || !row.is_collected() && row.asked_by() == run)
+    };
     tree.children(Owner::Task(no)).filter(wanted).collect()
 }
 

@@ -10,7 +10,7 @@ use crate::command::{EndedHow, Gone, Recover};
 use crate::event::Event;
 use crate::ids::{Millis, Owner, TaskNo, Time};
 use crate::limits::Usage;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::Failure;
 use crate::refusal::Refusal;
 use crate::task::{QueuedWhy, State, TaskRow};
 use crate::tree::Tree;
@@ -37,8 +37,7 @@ pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decis
     drafts.extend(match (&row.state, &recover.why, conduct.recovery) {
         (State::Running | State::Stopping(_), Gone::NotFound { by, evidence }, _) => {
             let lost = Failure::Lost { by: by.clone(), evidence: evidence.clone() };
-            let end = EndedHow::Failed { failure: lost, partial: None }.into();
-            finish(tree, no, outcome_of(tree, row, &end))
+            failed(tree, (no, row), lost)
         }
         // Work that can outlive us stays as it is until its performer has looked.
         (State::Running | State::Stopping(_), _, Recovery::Adopt) => Vec::new(),
@@ -52,7 +51,7 @@ pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decis
             crashed(tree, (no, row), (max, backoff), now)
         }
         (State::Running | State::Waiting | State::Queued(_), why, Recovery::Lost) => {
-            finish(tree, no, Outcome::failed(lost(why)))
+            failed(tree, (no, row), lost(why))
         }
         (State::Queued(queued), _, _) => match queued.why {
             QueuedWhy::NoPerformer { .. } => vec![start_or_queue(tree, no, row).into()],
@@ -74,11 +73,17 @@ fn crashed(
 ) -> Vec<Draft> {
     let crashes = row.crashes.saturating_add(1);
     if crashes > max {
-        return finish(tree, no, Outcome::failed(Failure::CrashLoop { crashes }));
+        return failed(tree, (no, row), Failure::CrashLoop { crashes });
     }
     let doublings = u32::from(crashes.saturating_sub(2)).min(16);
     let pause = if crashes < 2 { 0 } else { backoff.0.saturating_mul(1 << doublings) };
     vec![Event::Recovered { no, crashes, until: now.after(Millis(pause)) }.into()]
+}
+
+/// The run ends as failed, or as cancelled where a stop has been ordered above it.
+fn failed(tree: &Tree, (no, row): (TaskNo, &TaskRow), failure: Failure) -> Vec<Draft> {
+    let end = EndedHow::Failed { failure, partial: None }.into();
+    finish(tree, no, outcome_of(tree, row, &end))
 }
 
 fn lost(why: &Gone) -> Failure {

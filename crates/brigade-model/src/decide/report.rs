@@ -51,6 +51,11 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
         }
         Reported::Pushed { message, arrived } => {
             let (to, message) = (Owner::Task(no), *message);
+            if !tree.inbox(to).any(|unread| unread.no == message) {
+                let address = row.address(no);
+                let text = format!("message {message} is not in the inbox of {address}");
+                return Err(Refusal::not_found(text));
+            }
             Ok(Decision::event(
                 if *arrived {
                     Event::MessageDelivered { to, message }

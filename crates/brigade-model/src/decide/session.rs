@@ -1,6 +1,6 @@
 //! A session's own life: limits, closing, and ended tasks that go on.
 
-use super::scope::resolve;
+use super::scope::{fence, resolve};
 use super::{Decision, Reply};
 use crate::call::Spawned;
 use crate::command::{Caller, Close, Resume, SetLimits};
@@ -13,8 +13,16 @@ use crate::task::TaskRow;
 use crate::tree::{SessionState, Tree};
 
 pub(super) fn set_limits(tree: &Tree, set: &SetLimits) -> Result<Decision, Refusal> {
+    fence(tree, &set.caller)?;
     let of = match &set.task {
-        Some(task) => Owner::Task(resolve(tree, &set.caller, task)?),
+        Some(task) => {
+            let no = resolve(tree, &set.caller, task)?;
+            if let Some(row) = tree.get(no).filter(|row| !row.is_living()) {
+                let (address, word) = (row.address(no), row.state.word());
+                return Err(Refusal::ended(format!("{address} has {word}; resume it with more")));
+            }
+            Owner::Task(no)
+        }
         None => match set.caller {
             Caller::Task { .. } => {
                 return Err(Refusal::forbidden("a task cannot change its session's limits"));
@@ -40,6 +48,7 @@ pub(super) fn close(tree: &Tree, close: &Close) -> Result<Decision, Refusal> {
 }
 
 pub(super) fn resume(tree: &Tree, resume: &Resume) -> Result<Decision, Refusal> {
+    fence(tree, &resume.caller)?;
     let no = resolve(tree, &resume.caller, &resume.task)?;
     let opened = open_run(tree, &resume.caller, no, resume.limits.as_ref())?;
     let row = tree.get(no).ok_or_else(|| super::scope::no_such_task(tree, no))?;
@@ -76,6 +85,7 @@ pub(super) fn open_run(
         _ => Owner::Session,
     };
     super::spawn::check_open(tree, owner)?;
+    super::spawn::check_width(tree, owner)?;
     let taken = row.name.as_ref().is_some_and(|name| tree.living_named(owner, name).is_some());
     Ok(Event::RunOpened {
         no,

@@ -13,7 +13,7 @@ use crate::name::Key;
 use crate::refusal::Refusal;
 use crate::spec::Spec;
 use crate::task::{QueuedWhy, State, TaskRow};
-use crate::tree::{SessionState, Tree};
+use crate::tree::{SessionState, Tree, sweeps_children};
 
 pub(super) fn spawn(tree: &Tree, spawn: &Spawn) -> Result<Decision, Refusal> {
     fence(tree, &spawn.caller)?;
@@ -77,7 +77,8 @@ fn existing(
     Ok(Some(Spawned { no: mark.no, run, kind: spec.work.kind(), existing: true }))
 }
 
-/// Refuses below anything that is about to end.
+/// Refuses below anything that is being stopped, and under an owner whose own work is over. Awaited
+/// children of such an owner still delegate.
 pub(super) fn check_open(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     for holder in tree.upwards(owner) {
         match holder {
@@ -86,7 +87,10 @@ pub(super) fn check_open(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
             }
             Owner::Session => {}
             Owner::Task(no) => {
-                let ending = tree.get(no).filter(|row| row.is_ending());
+                let closed = |row: &&TaskRow| {
+                    sweeps_children(row) || holder == owner && row.is_ending()
+                };
+                let ending = tree.get(no).filter(closed);
                 if let Some(row) = ending {
                     return Err(Refusal::ended(format!(
                         "{} is {}; nothing new starts below it",
@@ -113,8 +117,21 @@ fn check_name(tree: &Tree, owner: Owner, spec: &Spec) -> Result<(), Refusal> {
     }
 }
 
-fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+/// Refuses one more living child, new or resumed.
+pub(super) fn check_width(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     let children = tree.node(owner).map_or(0, |node| node.children);
+    let full = tree.upwards(owner).find(|&holder| {
+        let width = tree.limits(holder).and_then(|limits| limits.width);
+        width.is_some_and(|width| children >= width)
+    });
+    match full {
+        Some(holder) => Err(reached(tree, holder, LimitKind::Width, u64::from(children))),
+        None => Ok(()),
+    }
+}
+
+fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+    check_width(tree, owner)?;
     let mut distance: u16 = 0;
     let mut top: Option<TaskNo> = None;
     for holder in tree.upwards(owner) {
@@ -125,9 +142,6 @@ fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
         };
         if limits.depth.is_some_and(|depth| distance > depth) {
             return Err(reached(tree, holder, LimitKind::Depth, u64::from(distance - 1)));
-        }
-        if limits.width.is_some_and(|width| children >= width) {
-            return Err(reached(tree, holder, LimitKind::Width, u64::from(children)));
         }
         let counted = holder.task().or(top);
         let total = counted.and_then(|no| tree.extra(no)).map_or(0, |extra| extra.total);

@@ -123,15 +123,15 @@ fn over(tree: &Tree, no: TaskNo, outcome: Arc<Outcome>) -> Event {
     }
 }
 
-/// Own work ended by itself. Kept children pass to the session, unless the task was stopped.
+/// Own work ended by itself. Kept children pass to the session, unless a stop is on its way to them.
 pub(super) fn finish(tree: &Tree, no: TaskNo, outcome: Outcome) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
     let Some(row) = tree.get(no) else { return drafts };
+    let stopped = stopped_above(tree, Owner::Task(no)).is_some();
     let mut left = 0;
     for child in tree.children(Owner::Task(no)) {
         let Some(row) = tree.get(child).filter(|row| row.is_living()) else { continue };
-        let passes = row.spec.keep && !matches!(outcome, Outcome::Cancelled(_));
-        if passes && !row.is_ending() {
+        if row.spec.keep && !stopped && !row.is_ending() {
             drafts.push(pass(tree, child, row, &drafts).into());
         } else {
             left += 1;

@@ -1,0 +1,348 @@
+//! Limits: depth, width, total, running at once, budgets, time.
+
+use brigade_model::call::{Asked, WaitMode};
+use brigade_model::command::{Command, EndedHow, Reported, Resume};
+use brigade_model::decide::Reply;
+use brigade_model::event::Event;
+use brigade_model::ids::{Millis, Owner, TaskNo};
+use brigade_model::limits::{LimitKind, Limits};
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::refusal::RefusalKind;
+
+use crate::support::*;
+
+fn running(most: u32) -> Limits {
+    Limits { running: Some(most), ..Limits::default() }
+}
+
+fn reserve(env: &mut Env, no: TaskNo, most: u64) -> Reply {
+    env.report(no, Reported::Reserve { most: tokens(most), least: tokens(10) })
+}
+
+#[test]
+fn a_depth_of_one_forbids_nesting() {
+    let mut env = Env::limited(Limits { depth: Some(1), ..Limits::default() });
+    let parent = env.spawn(agent());
+    let caller = env.by(parent);
+    refused(env.try_spawn(caller, job()), RefusalKind::Limit, "depth limit of the session");
+}
+
+#[test]
+fn a_depth_limit_counts_from_its_holder() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    let holder = env.below(top, agent().limited(Limits { depth: Some(2), ..Limits::default() }));
+    let one = env.below(holder, agent());
+    let two = env.below(one, agent());
+    let caller = env.by(two);
+    refused(env.try_spawn(caller, job()), RefusalKind::Limit, "nothing may nest deeper");
+}
+
+#[test]
+fn no_tree_is_deeper_than_the_bound() {
+    let mut env = Env::new();
+    let mut deepest = env.spawn(agent());
+    for _ in 1..64 {
+        deepest = env.below(deepest, agent());
+    }
+    let caller = env.by(deepest);
+    refused(env.try_spawn(caller, agent()), RefusalKind::Limit, "depth");
+}
+
+#[test]
+fn width_counts_living_children_of_one_parent() {
+    let mut env = Env::limited(Limits { width: Some(2), ..Limits::default() });
+    let parent = env.spawn(agent());
+    env.spawn(agent());
+    refused(env.try_spawn(operator(), job()), RefusalKind::Limit, "width");
+    let child = env.below(parent, job());
+    env.below(parent, job());
+    let caller = env.by(parent);
+    refused(env.try_spawn(caller, job()), RefusalKind::Limit, "2 living children");
+    env.succeed(child);
+    env.below(parent, job());
+}
+
+#[test]
+fn a_resumed_child_counts_for_the_width() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(Limits { width: Some(1), ..Limits::default() }));
+    let child = env.below(parent, agent());
+    env.succeed(child);
+    env.below(parent, job());
+    let caller = env.by(parent);
+    refused(env.resume(caller, child), RefusalKind::Limit, "width");
+}
+
+#[test]
+fn a_total_counts_for_a_lifetime() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(Limits { total: Some(2), ..Limits::default() }));
+    for _ in 0..2 {
+        let child = env.below(parent, job());
+        env.succeed(child);
+    }
+    let caller = env.by(parent);
+    refused(env.try_spawn(caller, job()), RefusalKind::Limit, "total limit of agent:1");
+}
+
+#[test]
+fn a_total_on_a_session_counts_per_top_level_run() {
+    let mut env = Env::limited(Limits { total: Some(1), ..Limits::default() });
+    for _ in 0..3 {
+        let parent = env.spawn(agent());
+        let child = env.below(parent, agent());
+        let caller = env.by(child);
+        refused(env.try_spawn(caller, job()), RefusalKind::Limit, "total");
+    }
+}
+
+#[test]
+fn at_the_running_limit_work_queues_and_starts_in_order() {
+    let mut env = Env::limited(running(1));
+    let [one, two, three] = [0; 3].map(|_| env.spawn(job()));
+    env.states(&[(one, "running"), (two, "queued"), (three, "queued")]);
+    env.succeed(one);
+    env.states(&[(two, "running"), (three, "queued")]);
+    env.fail(two);
+    env.states(&[(three, "running")]);
+}
+
+#[test]
+fn who_waits_gives_up_its_slot() {
+    let mut env = Env::limited(running(1));
+    let one = env.spawn(job());
+    let two = env.spawn(job());
+    assert!(env.park(one, 1, Asked::Sleep { span: Millis(10) }));
+    env.states(&[(one, "waiting"), (two, "running")]);
+    env.advance(10);
+    env.states(&[(one, "queued"), (two, "running")]);
+    env.succeed(two);
+    assert_eq!(env.state(one), "running");
+}
+
+#[test]
+fn nested_running_limits_all_hold() {
+    let mut env = Env::limited(running(3));
+    let parent = env.spawn(agent().limited(running(1)));
+    let [a, b] = [0; 2].map(|_| env.below(parent, job()));
+    let other = env.spawn(job());
+    let late = env.spawn(job());
+    env.states(&[(a, "running"), (b, "queued"), (other, "running"), (late, "queued")]);
+    // The slot of `a` is free below the parent and in the session: the first in line at the nearer
+    // holder gets it.
+    env.succeed(a);
+    env.states(&[(b, "running"), (late, "queued")]);
+    env.succeed(other);
+    env.states(&[(late, "running")]);
+}
+
+#[test]
+fn a_raised_limit_starts_what_queues() {
+    let mut env = Env::limited(running(0));
+    let [one, two, three] = [0; 3].map(|_| env.spawn(job()));
+    env.set_limits(None, running(2));
+    env.states(&[(one, "running"), (two, "running"), (three, "queued")]);
+    env.set_limits(None, Limits::default());
+    env.states(&[(three, "running")]);
+}
+
+#[test]
+fn a_kept_child_that_leaves_makes_room_for_its_siblings() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(running(1)));
+    let kept = env.below(parent, job().kept());
+    let awaited = env.below(parent, job());
+    env.states(&[(kept, "running"), (awaited, "queued")]);
+    env.succeed(parent);
+    env.states(&[(parent, "closing"), (kept, "running"), (awaited, "running")]);
+    env.succeed(awaited);
+    assert_eq!(env.state(parent), "succeeded");
+}
+
+#[test]
+fn a_kept_child_queues_at_the_session_after_it_passed() {
+    let mut env = Env::new();
+    let parent = env.spawn(job().limited(running(0)));
+    let kept = env.below(parent, job().kept());
+    assert_eq!(env.state(kept), "queued");
+    env.succeed(parent);
+    env.states(&[(parent, "succeeded"), (kept, "running")]);
+}
+
+#[test]
+fn a_reservation_is_cut_to_what_is_left_and_freed_by_the_charge() {
+    let mut env = Env::new();
+    let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
+    assert_eq!(reserve(&mut env, no, 70), Reply::Granted(tokens(70)));
+    env.report(no, Reported::Charge(tokens(40)));
+    assert_eq!(reserve(&mut env, no, 90), Reply::Granted(tokens(60)));
+}
+
+#[test]
+fn siblings_share_a_budget_while_their_calls_are_under_way() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
+    let [a, b] = [0; 2].map(|_| env.below(parent, agent()));
+    assert_eq!(reserve(&mut env, a, 80), Reply::Granted(tokens(80)));
+    assert_eq!(reserve(&mut env, b, 80), Reply::Granted(tokens(20)));
+}
+
+#[test]
+fn usage_goes_up_the_whole_tree() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    env.report(child, Reported::Charge(tokens(30)));
+    env.report(parent, Reported::Charge(tokens(5)));
+    let used = [env.row(child).usage(), env.row(parent).usage(), env.tree.row().usage];
+    assert_eq!(used, [tokens(30), tokens(35), tokens(35)]);
+}
+
+#[test]
+fn an_exhausted_budget_ends_its_holder_with_what_it_had_and_stops_the_rest() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    let holder = env.below(top, agent().limited(Limits { tokens: Some(50), ..Limits::default() }));
+    let child = env.below(holder, agent());
+    env.report(child, Reported::Charge(tokens(45)));
+    assert_eq!(reserve(&mut env, child, 20), Reply::Exhausted(LimitKind::Tokens));
+    env.states(&[(top, "running"), (holder, "stopping"), (child, "stopping")]);
+    env.aborted(child);
+    env.report(holder, Reported::Ended(EndedHow::Returned(json("half a soup")).into()));
+    let Outcome::Failed(failed) = env.outcome(holder) else { panic!("not a success") };
+    assert_eq!(failed.failure, Failure::Budget { limit: LimitKind::Tokens });
+    assert_eq!(failed.partial, Some(json("half a soup")));
+    assert!(matches!(env.outcome(child), Outcome::Cancelled(_)));
+}
+
+#[test]
+fn a_spent_session_ends_the_run_at_its_top_level_only() {
+    let mut env = Env::limited(Limits { tokens: Some(50), ..Limits::default() });
+    let one = env.spawn(agent());
+    let other = env.spawn(agent());
+    let child = env.below(one, agent());
+    env.report(child, Reported::Charge(tokens(50)));
+    assert_eq!(reserve(&mut env, child, 20), Reply::Exhausted(LimitKind::Tokens));
+    env.states(&[(one, "stopping"), (other, "running")]);
+    refused(env.try_spawn(operator(), agent()), RefusalKind::Limit, "token budget");
+}
+
+#[test]
+fn who_ran_out_can_be_resumed_with_more() {
+    let mut env = Env::new();
+    let no = env.spawn(agent().limited(Limits { tokens: Some(50), ..Limits::default() }));
+    env.report(no, Reported::Charge(tokens(50)));
+    reserve(&mut env, no, 20);
+    env.aborted(no);
+    let limits = Some(Limits { tokens: Some(80), ..Limits::default() });
+    let resume = Resume { caller: client("me"), task: no.into(), limits };
+    env.submit(&Command::Resume(resume)).unwrap();
+    assert_eq!(env.state(no), "running");
+    assert_eq!(reserve(&mut env, no, 100), Reply::Granted(tokens(30)));
+}
+
+#[test]
+fn limits_of_an_ended_task_are_not_changed_behind_its_back() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.succeed(no);
+    let set = brigade_model::command::SetLimits {
+        caller: operator(),
+        task: Some(no.into()),
+        limits: running(1),
+    };
+    refused(env.submit(&Command::SetLimits(set)), RefusalKind::Ended, "resume it with more");
+}
+
+#[test]
+fn a_time_limit_fails_the_run_and_stops_what_is_below() {
+    let mut env = Env::new();
+    let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
+    let no = env.spawn(job().limited(limits));
+    let child = env.below(no, job().kept());
+    env.advance(999);
+    assert_eq!(env.state(no), "running");
+    env.advance(1);
+    env.states(&[(no, "stopping"), (child, "stopping")]);
+    env.aborted(child);
+    env.succeed(no);
+    let Outcome::Failed(failed) = env.outcome(no) else { panic!("too late is not a success") };
+    assert_eq!(failed.failure, Failure::Timeout { after: Millis(1_000) });
+    assert_eq!(failed.partial, Some(json("soup")));
+    assert!(matches!(env.outcome(child), Outcome::Cancelled(_)), "kept, but below a stop");
+}
+
+#[test]
+fn a_time_limit_does_not_run_while_the_task_queues() {
+    let mut env = Env::limited(running(1));
+    let first = env.spawn(job());
+    let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
+    let no = env.spawn(job().limited(limits));
+    env.advance(60_000);
+    assert_eq!(env.state(no), "queued");
+    env.succeed(first);
+    env.advance(600);
+    // Queued once more in the middle of its run, it keeps what is left.
+    let other = env.spawn(job());
+    assert!(env.park(no, 1, Asked::Sleep { span: Millis(1) }));
+    env.advance(1);
+    env.states(&[(no, "queued"), (other, "running")]);
+    env.advance(60_000);
+    env.succeed(other);
+    env.advance(398);
+    assert_eq!(env.state(no), "running");
+    env.advance(1);
+    assert_eq!(env.state(no), "stopping");
+}
+
+#[test]
+fn a_time_limit_runs_while_the_task_waits() {
+    let mut env = Env::new();
+    let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
+    let no = env.spawn(job().limited(limits));
+    env.park(no, 1, Asked::Message { patience: None });
+    env.advance(1_000);
+    assert!(matches!(env.outcome(no), Outcome::Failed(_)));
+}
+
+#[test]
+fn a_time_limit_runs_while_children_are_awaited() {
+    let mut env = Env::new();
+    let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
+    let no = env.spawn(agent().limited(limits));
+    let child = env.below(no, job());
+    env.succeed(no);
+    env.states(&[(no, "closing"), (child, "running")]);
+    env.advance(1_000);
+    assert_eq!(env.state(child), "stopping");
+    env.aborted(child);
+    let Outcome::Failed(failed) = env.outcome(no) else { panic!("it took too long") };
+    assert_eq!(failed.partial, Some(json("soup")), "what it said is kept");
+}
+
+#[test]
+fn a_full_inbox_refuses() {
+    let mut env = Env::limited(Limits { inbox: Some(2), ..Limits::default() });
+    let no = env.spawn(job());
+    env.send_to(no);
+    env.send_to(no);
+    let to = brigade_model::command::Recipient::Task(no.into());
+    refused(env.send(operator(), to), RefusalKind::Limit, "the inbox of job:1 is full");
+    env.park(no, 1, Asked::Message { patience: None });
+    env.send_to(no);
+    assert_eq!(env.unread(Owner::Task(no)), 2);
+}
+
+#[test]
+fn a_finished_agent_keeps_no_slot() {
+    let mut env = Env::limited(running(1));
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    assert!(env.park(parent, 1, wait_for(&[child], WaitMode::All)));
+    assert_eq!(env.state(child), "running");
+    env.succeed(child);
+    assert_eq!(env.state(parent), "running");
+    let starts = |event: &Event| matches!(event, Event::Started { no, .. } if *no == parent);
+    assert_eq!(env.count(starts), 1);
+}

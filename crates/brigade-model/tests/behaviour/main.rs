@@ -1,0 +1,14 @@
+//! What may happen to tasks and what may not, one file per area.
+
+mod approvals_and_questions;
+mod limits;
+mod liveness;
+mod memory;
+mod messages;
+mod recovery;
+mod results;
+mod scope;
+mod spawn;
+mod stop;
+mod support;
+mod waiting;

@@ -1,0 +1,187 @@
+//! Spawning: keys, names, addresses, lineage.
+
+use std::sync::Arc;
+
+use brigade_model::action::Action;
+use brigade_model::call::Answer;
+use brigade_model::command::{Command, Recipient, Spawn};
+use brigade_model::event::Event;
+use brigade_model::ids::{CallIndex, Owner, RunNo, TaskNo};
+use brigade_model::name::Name;
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::Work;
+
+use crate::support::*;
+
+#[test]
+fn a_spawned_task_runs_at_once_and_is_listed() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    assert_eq!(env.state(no), "running");
+    assert_eq!(env.row(no).address(no), "agent:1");
+    let Some(Action::Start(start)) = env.actions.first() else { panic!("nothing was started") };
+    // The instructions are part of what was committed, so a task that exists has been told.
+    let Work::Agent(work) = &start.spec.work else { panic!("an agent was asked for") };
+    assert_eq!(&*work.task, "make soup");
+    assert_eq!(start.attempt, env.row(no).attempt);
+}
+
+#[test]
+fn numbers_are_sequential_over_all_kinds_and_owners() {
+    let mut env = Env::new();
+    let first = env.spawn(agent());
+    let second = env.below(first, process());
+    let third = env.spawn(closure());
+    let numbers = [first, second, third].map(TaskNo::get);
+    assert_eq!(numbers, [1, 2, 3]);
+    env.succeed(third);
+    assert_eq!(env.spawn(job()).get(), 4, "a number is not given twice");
+}
+
+#[test]
+fn the_same_key_is_the_same_task() {
+    let mut env = Env::new();
+    let first = env.spawn(job().keyed("soup"));
+    let again = env.try_spawn(client("me"), job().keyed("soup")).unwrap();
+    assert!(again.existing);
+    assert_eq!(again.no, first);
+    env.succeed(first);
+    let after_the_end = env.try_spawn(client("other"), job().keyed("soup")).unwrap();
+    assert_eq!((after_the_end.no, after_the_end.existing), (first, true));
+    assert_eq!(env.count(|event| matches!(event, Event::Spawned(_))), 1);
+}
+
+#[test]
+fn the_same_key_with_another_request_is_a_conflict() {
+    let mut env = Env::new();
+    env.spawn(job().keyed("soup"));
+    for other in [agent().keyed("soup"), job().keyed("soup").named("Cook"), job().keyed("soup").kept()]
+    {
+        refused(env.try_spawn(client("me"), other), RefusalKind::Conflict, "use another key");
+    }
+}
+
+#[test]
+fn keys_belong_to_the_run_that_uses_them() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let other = env.spawn(agent());
+    let child = env.below(parent, job().keyed("soup"));
+    assert_ne!(env.below(other, job().keyed("soup")), child, "another parent, another task");
+    assert_ne!(env.spawn(job().keyed("soup")), child, "top level is yet another place");
+    env.succeed(child);
+    env.succeed(parent);
+    env.send_to(parent);
+    assert_ne!(env.below(parent, job().keyed("soup")), child, "a new run, new keys");
+}
+
+#[test]
+fn a_kept_child_does_not_bring_its_key_to_the_session() {
+    let mut env = Env::new();
+    let parent = env.spawn(job());
+    let child = env.below(parent, job().keyed("soup").kept());
+    env.succeed(parent);
+    assert_eq!(env.row(child).owner, Owner::Session);
+    let row = env.row(child).clone();
+    let mut loaded = brigade_model::tree::Tree::from_row(env.tree.row().clone());
+    loaded.insert_loaded(child, row);
+    loaded.loaded_all();
+    env.tree = loaded;
+    assert_ne!(env.spawn(job().keyed("soup")), child);
+}
+
+#[test]
+fn a_replayed_call_is_told_the_same_task() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let caller = env.by(parent);
+    let spec = Arc::new(job().keyed("1/0/0"));
+    let spawn = Spawn { caller, spec, call: Some(CallIndex(7)) };
+    env.submit(&Command::Spawn(spawn)).unwrap();
+    let Some(Answer::Spawned(told)) = env.answer(parent, 7) else { panic!("nothing recorded") };
+    assert_eq!((told.no.get(), told.existing), (2, false));
+    assert_eq!(env.row(told.no).call, Some(CallIndex(7)));
+}
+
+#[test]
+fn two_spawns_of_one_name_give_one_task_and_one_refusal() {
+    let mut env = Env::new();
+    env.spawn(agent().named("Test Runner"));
+    let second = env.try_spawn(client("me"), agent().named("test runner"));
+    refused(second, RefusalKind::Conflict, "is taken by agent:1, which is running");
+}
+
+#[test]
+fn a_name_is_free_again_after_the_end() {
+    let mut env = Env::new();
+    let first = env.spawn(agent().named("Cook"));
+    env.succeed(first);
+    let second = env.spawn(agent().named("Cook"));
+    env.fail(second);
+    env.spawn(agent().named("cook"));
+}
+
+#[test]
+fn a_name_belongs_to_one_parent() {
+    let mut env = Env::new();
+    let one = env.spawn(agent());
+    let two = env.spawn(agent().named("Cook"));
+    env.below(one, job().named("Cook"));
+    env.below(two, job().named("Cook"));
+    let mut another = Env::new();
+    another.spawn(agent().named("Cook"));
+}
+
+#[test]
+fn a_name_means_the_living_bearer_then_the_newest_ended_one() {
+    let mut env = Env::new();
+    let name = || {
+        let name: Name = "Cook".parse().unwrap();
+        Recipient::Task(brigade_model::address::TaskRef {
+            who: brigade_model::address::Who::Named(name),
+            run: None,
+        })
+    };
+    let first = env.spawn(agent().named("Cook"));
+    env.succeed(first);
+    let second = env.spawn(agent().named("cook"));
+    env.send(client("me"), name()).unwrap();
+    assert_eq!(env.unread(Owner::Task(second)), 1);
+    env.succeed(second);
+    env.send(client("me"), name()).unwrap();
+    env.states(&[(first, "succeeded"), (second, "running")]);
+}
+
+#[test]
+fn lineage_is_recorded() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, job());
+    assert_eq!(env.row(parent).client, Some("me".into()));
+    assert_eq!(env.row(child).owner, Owner::Task(parent));
+    assert_eq!(env.row(child).owner_run, RunNo(1));
+    assert_eq!(env.row(child).client, None);
+}
+
+#[test]
+fn nothing_starts_in_a_closed_session() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.close();
+    refused(env.try_spawn(client("me"), job()), RefusalKind::Ended, "is closed");
+    assert_eq!(env.state(no), "stopping");
+    env.aborted(no);
+    assert_eq!(env.count(|event| matches!(event, Event::SessionClosed)), 1);
+}
+
+#[test]
+fn an_attempt_that_is_over_spawns_nothing() {
+    let mut env = Env::new();
+    let parent = env.spawn(job());
+    let caller = env.by(parent);
+    env.recover(parent, brigade_model::command::Gone::Crash);
+    refused(env.try_spawn(caller.clone(), job()), RefusalKind::Ended, "is over");
+    env.advance(0);
+    assert_eq!(env.state(parent), "running");
+    refused(env.try_spawn(caller, job()), RefusalKind::Ended, "is over");
+}

@@ -1,0 +1,396 @@
+//! A tree to act on: shorthand for commands, a clock that moves when told, and all that came of it.
+
+use std::sync::Arc;
+
+use brigade_model::action::Action;
+use brigade_model::address::TaskRef;
+use brigade_model::call::{Answer, Asked, Ending, Entry, Spawned, WaitMode};
+use brigade_model::command::{
+    AfterPark, Caller, Close, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox,
+    Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop, StopTarget,
+};
+use brigade_model::decide::{Reply, Stopped};
+use brigade_model::event::{Event, EventRecord};
+use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Owner, RunNo, TaskNo, Time, TreeId};
+use brigade_model::json::Json;
+use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::message::Message;
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::spec::Spec;
+use brigade_model::task::{State, TaskRow};
+use brigade_model::tree::Tree;
+use brigade_model::turn::{handle, open_session};
+use brigade_model::work::{
+    AgentWork, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, OnReturn,
+    ProcessWork, Recovery, WakeOn, Work,
+};
+
+pub(crate) struct Env {
+    pub(crate) tree: Tree,
+    pub(crate) now: Time,
+    pub(crate) events: Vec<Arc<EventRecord>>,
+    pub(crate) journal: Vec<(TaskNo, Entry)>,
+    pub(crate) actions: Vec<Action>,
+}
+
+pub(crate) type Asking<T> = Result<T, Refusal>;
+
+pub(crate) fn operator() -> Caller {
+    Caller::Operator
+}
+
+pub(crate) fn client(name: &str) -> Caller {
+    Caller::Client(name.into())
+}
+
+pub(crate) fn json(text: &str) -> Json {
+    Json::of(text).expect("a short text is JSON")
+}
+
+pub(crate) fn tokens(tokens: u64) -> Usage {
+    Usage { tokens, money: Money(0) }
+}
+
+/// A registered job that goes on after at most two crashes.
+pub(crate) fn job() -> Spec {
+    job_that(Recovery::resume(2))
+}
+
+pub(crate) fn job_that(recovery: Recovery) -> Spec {
+    let (handler, args) = ("cook".into(), Json::null());
+    Spec::new(Work::Job(JobWork::Named { handler, args, recovery }))
+}
+
+pub(crate) fn closure() -> Spec {
+    Spec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
+}
+
+pub(crate) fn agent() -> Spec {
+    let task = "make soup".into();
+    Spec::new(Work::Agent(AgentWork { task, definition: None, config: None }))
+}
+
+pub(crate) fn process() -> Spec {
+    Spec::new(Work::Process(ProcessWork { command: "cat".into(), cwd: None, env: Vec::new() }))
+}
+
+pub(crate) fn external() -> Spec {
+    Spec::new(Work::External(ExternalWork { program: "other".into(), task: "make soup".into() }))
+}
+
+/// How a job that is not registered would be treated; tests change what they are about.
+pub(crate) const CONDUCT: Conduct = Conduct {
+    recovery: Recovery::Lost,
+    on_return: OnReturn::StopChildren,
+    follow_up: FollowUp::Refused,
+    inbox: InboxMode::Pull,
+    wake: WakeOn::AnyAnswer,
+};
+
+pub(crate) fn custom(conduct: Conduct) -> Spec {
+    let (kind, payload) = ("station".into(), Json::null());
+    Spec::new(Work::Custom(CustomWork { kind, payload, conduct }))
+}
+
+/// Small changes to a request, in the order of reading.
+pub(crate) trait With: Sized {
+    fn named(self, name: &str) -> Self;
+    fn keyed(self, key: &str) -> Self;
+    fn limited(self, limits: Limits) -> Self;
+    fn kept(self) -> Self;
+    fn grace(self, grace: u64) -> Self;
+}
+
+impl With for Spec {
+    fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.parse().expect("a good name"));
+        self
+    }
+
+    fn keyed(mut self, key: &str) -> Self {
+        self.key = Some(key.parse().expect("a good key"));
+        self
+    }
+
+    fn limited(mut self, limits: Limits) -> Self {
+        self.limits = Some(Box::new(limits));
+        self
+    }
+
+    fn kept(mut self) -> Self {
+        self.keep = true;
+        self
+    }
+
+    fn grace(mut self, grace: u64) -> Self {
+        self.grace = Some(Millis(grace));
+        self
+    }
+}
+
+impl Env {
+    pub(crate) fn new() -> Self {
+        Self::limited(Limits::default())
+    }
+
+    pub(crate) fn limited(limits: Limits) -> Self {
+        let now = Time(1_000_000);
+        let id = TreeId::from_uuid(uuid::Uuid::from_u128(1));
+        let name = "kitchen".parse().expect("a good session name");
+        let (tree, opened) = open_session(id, name, limits, (now, Epoch(1)));
+        Self { tree, now, events: vec![opened], journal: Vec::new(), actions: Vec::new() }
+    }
+
+    pub(crate) fn submit(&mut self, command: &Command) -> Asking<Reply> {
+        let before = self.tree.clone();
+        match handle(&mut self.tree, command, self.now) {
+            Ok(handled) => {
+                self.events.extend(handled.outputs.events);
+                self.journal.extend(handled.outputs.journal);
+                self.actions.extend(handled.outputs.actions);
+                Ok(handled.reply)
+            }
+            Err(refusal) => {
+                assert!(self.tree == before, "refused, and yet the tree changed: {refusal}");
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Forgets what came so far, so that a test looks only at what its next step does.
+    pub(crate) fn clear(&mut self) {
+        self.events.clear();
+        self.journal.clear();
+        self.actions.clear();
+    }
+
+    pub(crate) fn by(&self, no: TaskNo) -> Caller {
+        Caller::Task { no, attempt: self.row(no).attempt }
+    }
+
+    pub(crate) fn row(&self, no: TaskNo) -> &TaskRow {
+        self.tree.get(no).unwrap_or_else(|| panic!("{no:?} is not in memory"))
+    }
+
+    /// `queued`, `running`, `succeeded` and so on.
+    pub(crate) fn state(&self, no: TaskNo) -> &'static str {
+        self.row(no).state.word()
+    }
+
+    #[track_caller]
+    pub(crate) fn states(&self, expect: &[(TaskNo, &str)]) {
+        let got: Vec<_> = expect.iter().map(|(no, _)| (*no, self.state(*no))).collect();
+        assert_eq!(got, expect);
+    }
+
+    #[track_caller]
+    pub(crate) fn outcome(&self, no: TaskNo) -> &Outcome {
+        match &self.row(no).state {
+            State::Ended(ended) => &ended.outcome,
+            other => panic!("{no:?} is {}", other.word()),
+        }
+    }
+
+    pub(crate) fn try_spawn(&mut self, caller: Caller, spec: Spec) -> Asking<Spawned> {
+        let spawn = Spawn { caller, spec: Arc::new(spec), call: None };
+        match self.submit(&Command::Spawn(spawn))? {
+            Reply::Spawned(spawned) => Ok(spawned),
+            other => panic!("a spawn was answered with {other:?}"),
+        }
+    }
+
+    /// At top level, by a client called `me`.
+    #[track_caller]
+    pub(crate) fn spawn(&mut self, spec: Spec) -> TaskNo {
+        self.try_spawn(client("me"), spec).expect("nothing stands in the way").no
+    }
+
+    #[track_caller]
+    pub(crate) fn below(&mut self, parent: TaskNo, spec: Spec) -> TaskNo {
+        let caller = self.by(parent);
+        self.try_spawn(caller, spec).expect("nothing stands in the way").no
+    }
+
+    pub(crate) fn try_report(&mut self, no: TaskNo, what: Reported) -> Asking<Reply> {
+        let attempt = self.row(no).attempt;
+        self.submit(&Command::Report(Report { no, attempt, what }))
+    }
+
+    #[track_caller]
+    pub(crate) fn report(&mut self, no: TaskNo, what: Reported) -> Reply {
+        self.try_report(no, what).expect("the attempt is under way")
+    }
+
+    #[track_caller]
+    pub(crate) fn succeed(&mut self, no: TaskNo) {
+        self.report(no, Reported::Ended(EndedHow::Returned(json("soup")).into()));
+    }
+
+    #[track_caller]
+    pub(crate) fn fail(&mut self, no: TaskNo) {
+        let failure = Failure::Error("burnt".into());
+        self.report(no, Reported::Ended(EndedHow::Failed { failure, partial: None }.into()));
+    }
+
+    #[track_caller]
+    pub(crate) fn aborted(&mut self, no: TaskNo) {
+        self.report(no, Reported::Ended(EndedHow::Aborted.into()));
+    }
+
+    /// Parks one call and lets go; returns whether the task now waits.
+    #[track_caller]
+    pub(crate) fn park(&mut self, no: TaskNo, index: u32, asked: Asked) -> bool {
+        let open = self.row(no).calls.len() + 1;
+        match self.park_all(no, vec![(index, asked)], AfterPark::Suspend { open }) {
+            Ok(Reply::Parked { suspended }) => suspended,
+            other => panic!("a park was answered with {other:?}"),
+        }
+    }
+
+    pub(crate) fn park_all(
+        &mut self,
+        no: TaskNo,
+        calls: Vec<(u32, Asked)>,
+        then: AfterPark,
+    ) -> Asking<Reply> {
+        let calls = calls.into_iter().map(|(index, asked)| (CallIndex(index), asked)).collect();
+        self.try_report(no, Reported::Park { calls, then })
+    }
+
+    /// What a call of a task was told, if it was.
+    pub(crate) fn answer(&self, no: TaskNo, index: u32) -> Option<&Answer> {
+        let mut found = self.journal.iter().filter(|(task, entry)| {
+            *task == no && entry.index == CallIndex(index)
+        });
+        let answer = found.next().map(|(_, entry)| &*entry.answer);
+        assert!(found.next().is_none(), "call {index} of {no:?} was answered twice");
+        answer
+    }
+
+    #[track_caller]
+    pub(crate) fn endings(&self, no: TaskNo, index: u32) -> Vec<(TaskNo, bool)> {
+        match self.answer(no, index) {
+            Some(Answer::Endings(endings)) => short(endings),
+            other => panic!("call {index} of {no:?} was told {other:?}"),
+        }
+    }
+
+    pub(crate) fn stop(&mut self, caller: Caller, target: StopTarget) -> Asking<Stopped> {
+        let stop = Stop { caller, target, reason: None, grace: None };
+        match self.submit(&Command::Stop(stop))? {
+            Reply::Stopped(stopped) => Ok(stopped),
+            other => panic!("a stop was answered with {other:?}"),
+        }
+    }
+
+    /// The operator stops a task.
+    #[track_caller]
+    pub(crate) fn stop_task(&mut self, no: TaskNo) -> Stopped {
+        self.stop(operator(), StopTarget::Task(no.into())).expect("the operator may")
+    }
+
+    pub(crate) fn send(&mut self, caller: Caller, to: Recipient) -> Asking<Vec<MessageNo>> {
+        let (body, call) = (json("more salt"), None);
+        let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
+        match self.submit(&Command::Send(send))? {
+            Reply::Sent(numbers) => Ok(numbers),
+            other => panic!("a message was answered with {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn send_to(&mut self, no: TaskNo) -> MessageNo {
+        let sent = self.send(operator(), Recipient::Task(no.into()));
+        sent.expect("the operator may")[0]
+    }
+
+    pub(crate) fn collect(
+        &mut self,
+        caller: Caller,
+        tasks: &[TaskRef],
+        mode: WaitMode,
+    ) -> Asking<Reply> {
+        self.submit(&Command::Collect(Collect { caller, tasks: tasks.to_vec(), mode }))
+    }
+
+    /// A client's wait for all of some tasks that have ended.
+    #[track_caller]
+    pub(crate) fn collected(&mut self, caller: Caller, tasks: &[TaskRef]) -> Vec<(TaskNo, bool)> {
+        match self.collect(caller, tasks, WaitMode::All) {
+            Ok(Reply::Endings(endings)) => short(&endings),
+            other => panic!("a wait was answered with {other:?}"),
+        }
+    }
+
+    pub(crate) fn give(&mut self, caller: Caller, no: TaskNo, answer: Given) -> Asking<Reply> {
+        let task = no.into();
+        self.submit(&Command::Answer(GiveAnswer { caller, task, call: None, answer }))
+    }
+
+    pub(crate) fn resume(&mut self, caller: Caller, no: TaskNo) -> Asking<Reply> {
+        self.submit(&Command::Resume(Resume { caller, task: no.into(), limits: None }))
+    }
+
+    #[track_caller]
+    pub(crate) fn set_limits(&mut self, no: Option<TaskNo>, limits: Limits) {
+        let set = SetLimits { caller: operator(), task: no.map(TaskRef::from), limits };
+        self.submit(&Command::SetLimits(set)).expect("the operator may");
+    }
+
+    pub(crate) fn close(&mut self) {
+        let close = Close { caller: operator(), reason: None };
+        self.submit(&Command::Close(close)).expect("the operator may");
+    }
+
+    pub(crate) fn read_inbox(&mut self) -> Vec<Arc<Message>> {
+        let read = ReadInbox { caller: operator(), most: usize::MAX };
+        match self.submit(&Command::ReadInbox(read)) {
+            Ok(Reply::Inbox(messages)) => messages,
+            other => panic!("an inbox was answered with {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn recover(&mut self, no: TaskNo, why: Gone) {
+        self.submit(&Command::Recover(Recover { no, why })).expect("the task exists");
+    }
+
+    /// Moves the clock, and lets it bring about what is due.
+    pub(crate) fn advance(&mut self, span: u64) {
+        self.now = self.now.after(Millis(span));
+        self.submit(&Command::Tick).expect("a tick is never refused");
+    }
+
+    pub(crate) fn unread(&self, of: Owner) -> usize {
+        self.tree.unread(of)
+    }
+
+    pub(crate) fn count(&self, which: impl Fn(&Event) -> bool) -> usize {
+        self.events.iter().filter(|record| which(&record.event)).count()
+    }
+
+    pub(crate) fn acted(&self, which: impl Fn(&Action) -> bool) -> usize {
+        self.actions.iter().filter(|action| which(action)).count()
+    }
+}
+
+fn short(endings: &[Ending]) -> Vec<(TaskNo, bool)> {
+    endings.iter().map(|ending| (ending.no, ending.collected_before)).collect()
+}
+
+pub(crate) fn run_of(no: TaskNo, run: u32) -> TaskRef {
+    TaskRef { run: Some(RunNo(run)), ..no.into() }
+}
+
+pub(crate) fn wait_for(tasks: &[TaskNo], mode: WaitMode) -> Asked {
+    Asked::Tasks { tasks: tasks.to_vec(), mode, patience: None, interruptible: false }
+}
+
+/// Refused, for this reason, in words that contain this.
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(got: Asking<T>, kind: RefusalKind, part: &str) {
+    let refusal = got.expect_err("it should be refused");
+    assert_eq!(refusal.kind, kind, "{refusal}");
+    assert!(refusal.message.contains(part), "{:?} lacks {part:?}", refusal.message);
+}

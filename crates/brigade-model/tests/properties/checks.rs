@@ -1,0 +1,158 @@
+//! What is true of every tree after every command.
+
+use std::collections::BTreeSet;
+
+use brigade_model::command::Command;
+use brigade_model::decide::Reply;
+use brigade_model::ids::{Owner, TaskNo};
+use brigade_model::limits::Usage;
+use brigade_model::message::Receipt;
+use brigade_model::task::{QueuedWhy, State, TaskRow};
+use brigade_model::tree::SessionState;
+
+use crate::naive::{Expected, being_stopped, living};
+use crate::world::World;
+
+/// The real answer against the one that was predicted.
+pub(crate) fn reply(expected: &Expected, reply: &Reply, command: &Command) {
+    let got = match (expected, reply) {
+        (Expected::Accepted, _) => return,
+        (Expected::Spawned { existing, .. }, Reply::Spawned(spawned)) => {
+            assert_eq!(existing.is_some(), spawned.existing, "{command:?}");
+            assert!(existing.is_none_or(|no| no == spawned.no), "{command:?}");
+            return;
+        }
+        (Expected::Stopped { reached, already }, Reply::Stopped(stopped)) => {
+            let got = (stopped.tasks as usize, stopped.already);
+            assert_eq!((reached.len(), *already), got, "{command:?}");
+            return;
+        }
+        (_, Reply::Endings(endings)) => {
+            let told = |e: &brigade_model::call::Ending| (e.no, e.run, e.collected_before);
+            let set: BTreeSet<_> = endings.iter().map(told).collect();
+            assert_eq!(set.len(), endings.len(), "an ending was told twice");
+            Expected::Endings(set)
+        }
+        (_, Reply::Pending(pending)) => Expected::Pending(pending.iter().copied().collect()),
+        (_, other) => panic!("{command:?}: expected {expected:?}, got {other:?}"),
+    };
+    assert_eq!(*expected, got, "{command:?}");
+}
+
+pub(crate) fn all(world: &World, command: &Command) {
+    stored_folded_and_live_agree(world);
+    for (no, row) in world.folded.rows() {
+        lives_under_the_living(world, no, row);
+        is_performed_only_if_started(world, no, row);
+        queues_only_where_it_is_full(world, no, row);
+        has_no_answer_outstanding(world, no, row);
+        if !world.tree.has_sweep() {
+            was_reached_by_stops(world, no, row);
+        }
+    }
+    names_are_unique(world);
+    usage_adds_up(world);
+    if world.tree.row().state == SessionState::Closed {
+        assert_eq!(world.tree.living(), 0, "a closed session has living tasks");
+    }
+    if matches!(command, Command::Tick) {
+        let due = world.tree.next_due().filter(|due| *due <= world.now);
+        assert_eq!(due, None, "a timer is due after the tick");
+    }
+}
+
+fn stored_folded_and_live_agree(world: &World) {
+    let (tree, folded, store) = (&world.tree, &world.folded, &world.store);
+    assert_eq!(tree.row(), folded.row());
+    assert!(folded.rows().eq(store.tasks.iter().map(|(no, row)| (*no, row))), "rows differ");
+    for (no, row) in tree.rows() {
+        assert_eq!(Some(row), store.tasks.get(&no), "{no:?} in memory is not as stored");
+        let below = folded.living_below(no);
+        assert_eq!(tree.living_below(no), below, "{no:?} has lost count of its tasks");
+    }
+    let living_count = store.tasks.values().filter(|row| living(row)).count();
+    assert_eq!(tree.living() as usize, living_count);
+    let unread = |of: Owner| -> Vec<_> { tree.inbox(of).map(|m| m.no).collect() };
+    let kept = |of: Owner| -> Vec<_> {
+        let rows = store.messages.values();
+        let of_it = rows.filter(|r| r.message.to == of && r.receipt == Receipt::Accepted);
+        of_it.map(|row| row.message.no).collect()
+    };
+    let tasks = store.tasks.keys().map(|no| Owner::Task(*no));
+    for owner in tasks.chain([Owner::Session]) {
+        assert_eq!(unread(owner), kept(owner), "the inbox of {owner:?}");
+    }
+}
+
+fn lives_under_the_living(world: &World, no: TaskNo, row: &TaskRow) {
+    if !living(row) {
+        return;
+    }
+    assert!(world.tree.get(no).is_some(), "{no:?} lives and is not in memory");
+    if let Owner::Task(owner) = row.owner {
+        let owner = world.folded.get(owner).expect("an owner exists");
+        assert!(living(owner), "{no:?} lives below an ended task");
+        let linked = world.tree.children(row.owner).any(|child| child == no);
+        assert!(linked, "{no:?} is not among its owner's children");
+    }
+}
+
+fn is_performed_only_if_started(world: &World, no: TaskNo, row: &TaskRow) {
+    if matches!(row.state, State::Running | State::Stopping(_)) {
+        let started = world.ledger.was_started(no, row.attempt);
+        assert!(started, "{no:?} runs and was not started");
+    }
+}
+
+fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {
+    let State::Queued(queued) = &row.state else { return };
+    let QueuedWhy::Full(holder) = queued.why else { return };
+    let above = world.naive().chain(row.owner);
+    assert!(above.contains(&holder), "{no:?} queues at {holder:?}, which is not above it");
+    let full = above.into_iter().any(|holder| world.naive().is_full(holder));
+    assert!(full, "{no:?} queues though nothing above it is full");
+}
+
+fn has_no_answer_outstanding(world: &World, no: TaskNo, row: &TaskRow) {
+    if matches!(row.state, State::Waiting) {
+        assert!(!row.calls.is_empty(), "{no:?} waits for nothing");
+    }
+    for call in &row.calls {
+        assert!(!world.naive().holds(no, &call.on), "{no:?} was not told of {call:?}");
+    }
+}
+
+/// Once no stop is on its way, nothing below a stopped task is still at it.
+fn was_reached_by_stops(world: &World, no: TaskNo, row: &TaskRow) {
+    let closing = world.tree.row().state != SessionState::Open;
+    let stopped_above = world.naive().chain(row.owner).into_iter().any(|holder| match holder {
+        Owner::Session => closing,
+        Owner::Task(holder) => {
+            world.folded.get(holder).is_some_and(|row| living(row) && being_stopped(row))
+        }
+    });
+    if living(row) && stopped_above {
+        assert!(being_stopped(row), "{no:?} is {} below a stop", row.state.word());
+    }
+}
+
+fn names_are_unique(world: &World) {
+    let mut taken = BTreeSet::new();
+    for (no, row) in world.folded.rows().filter(|(_, row)| living(row)) {
+        if let Some(name) = &row.name {
+            let new = taken.insert((row.owner, name.as_str().to_lowercase()));
+            assert!(new, "{no:?} bears a name twice given: {name}");
+        }
+    }
+}
+
+fn usage_adds_up(world: &World) {
+    assert_eq!(world.folded.row().usage, world.ledger.spent);
+    let own = |(no, _): &(TaskNo, &TaskRow)| !world.ledger.rehomed.contains(no);
+    for (no, row) in world.folded.rows() {
+        let below = world.folded.rows().filter(|(_, child)| child.owner == Owner::Task(no));
+        let sum = below.filter(own).fold(Usage::NONE, |sum, (_, row)| sum.plus(row.usage()));
+        let used = row.usage();
+        assert!(used.tokens >= sum.tokens && used.money >= sum.money, "usage of {no:?}");
+    }
+}

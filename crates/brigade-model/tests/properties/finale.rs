@@ -1,0 +1,180 @@
+//! Every history has an end: all work over, every timer fired, every result and message accounted for.
+
+use brigade_model::call::{Asked, Condition, Verdict, WaitMode};
+use brigade_model::command::{
+    AfterPark, Caller, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recover,
+    Report, Reported,
+};
+use brigade_model::decide::Reply;
+use brigade_model::ids::{Millis, Owner, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::limits::Limits;
+use brigade_model::task::{QueuedWhy, State, TaskRow};
+
+use crate::naive::living;
+use crate::world::World;
+
+pub(crate) fn drive_to_the_end(world: &mut World) {
+    // Who waits for a slot that no limit grants would wait for ever.
+    lift_the_limits(world);
+    for _ in 0..200 {
+        if world.folded.rows().all(|(_, row)| !row.holds_slot() && !living(row)) {
+            break;
+        }
+        one_round(world);
+    }
+    let left: Vec<_> = world.folded.rows().filter(|(_, row)| living(row)).collect();
+    assert!(left.is_empty(), "these never end: {left:#?}");
+    every_result_can_be_collected_once(world);
+    every_message_arrived(world);
+    memory_can_be_let_go(world);
+}
+
+fn lift_the_limits(world: &mut World) {
+    let mut of: Vec<_> = tasks(world, |row| living(row) && row.limits.is_some());
+    of.reverse();
+    for task in of.into_iter().map(|no| Some(no.into())).chain([None]) {
+        let set = brigade_model::command::SetLimits {
+            caller: Caller::Operator,
+            task,
+            limits: Limits::default(),
+        };
+        world.submit(&Command::SetLimits(set)).expect("the operator sets limits");
+    }
+}
+
+fn tasks(world: &World, which: impl Fn(&TaskRow) -> bool) -> Vec<TaskNo> {
+    world.folded.rows().filter(|(_, row)| which(row)).map(|(no, _)| no).collect()
+}
+
+fn one_round(world: &mut World) {
+    while world.tree.has_sweep() {
+        world.submit(&Command::Sweep).expect("a sweep goes on");
+    }
+    for no in tasks(world, |row| matches!(row.state, State::Running)) {
+        take_results(world, no);
+    }
+    for no in tasks(world, TaskRow::holds_slot) {
+        returned(world, no);
+    }
+    let nobody = |row: &TaskRow| {
+        matches!(&row.state, State::Queued(queued)
+            if matches!(queued.why, QueuedWhy::NoPerformer { .. }))
+    };
+    for no in tasks(world, nobody) {
+        let recover = Recover { no, why: Gone::Shutdown };
+        world.submit(&Command::Recover(recover)).expect("a performer came back");
+    }
+    for no in tasks(world, |row| matches!(row.state, State::Waiting)) {
+        answer_all(world, no);
+    }
+    world.now = world.now.after(Millis(100_000));
+    world.submit(&Command::Tick).expect("the clock moves");
+    world.evict();
+}
+
+/// A parent that is at work hears of every child that ended in this run.
+fn take_results(world: &mut World, no: TaskNo) {
+    let Some(row) = world.folded.get(no).filter(|row| matches!(row.state, State::Running)) else {
+        return;
+    };
+    let (attempt, run) = (row.attempt, row.run);
+    let asked = Asked::Tasks {
+        tasks: Vec::new(),
+        mode: WaitMode::Any,
+        patience: Some(Millis(1)),
+        interruptible: false,
+    };
+    let what =
+        Reported::Park { calls: vec![(world.next_call(), asked)], then: AfterPark::GoOn };
+    world.submit(&Command::Report(Report { no, attempt, what })).expect("it runs");
+    for child in tasks(world, |row| row.owner == Owner::Task(no) && !living(row)) {
+        let row = world.folded.get(child).expect("the child was just there");
+        let collected = world.ledger.collected.contains(&(child, row.run));
+        assert!(collected || row.asked_by() != run, "{no:?} did not hear of {child:?}");
+    }
+}
+
+fn returned(world: &mut World, no: TaskNo) {
+    let Some(row) = world.folded.get(no).filter(|row| row.holds_slot()) else { return };
+    let what = Reported::Ended(EndedHow::Returned(Json::null()).into());
+    let report = Report { no, attempt: row.attempt, what };
+    world.submit(&Command::Report(report)).expect("what is performed may end");
+}
+
+fn answer_all(world: &mut World, no: TaskNo) {
+    let calls = world.folded.get(no).map(|row| row.calls.clone()).unwrap_or_default();
+    for call in calls {
+        let still_open = world.folded.get(no).is_some_and(|row| row.open_call(call.index).is_some());
+        let answer = match call.on {
+            Condition::Answer { .. } | Condition::ClientTool { .. } => Given::Reply(Json::null()),
+            Condition::Approval { .. } => Given::Verdict(Verdict::AllowOnce),
+            Condition::Message { until: None } if still_open => {
+                write_to(world, no);
+                continue;
+            }
+            _ => continue,
+        };
+        let (caller, task) = (Caller::Operator, no.into());
+        let given = GiveAnswer { caller, task, call: Some(call.index), answer };
+        let _ = world.submit(&Command::Answer(given));
+    }
+}
+
+fn write_to(world: &mut World, no: TaskNo) {
+    let send = brigade_model::command::Send {
+        caller: Caller::Operator,
+        to: brigade_model::command::Recipient::Task(no.into()),
+        body: Json::null(),
+        interrupt: false,
+        reply_to: None,
+        call: None,
+    };
+    let _ = world.submit(&Command::Send(send));
+    // Work that takes messages as they come is not woken by one: somebody ends its wait.
+    let waits = world.folded.get(no).is_some_and(|row| matches!(row.state, State::Waiting));
+    if waits && world.folded.unread(Owner::Task(no)) > 0 {
+        let stop = brigade_model::command::Stop {
+            caller: Caller::Operator,
+            target: brigade_model::command::StopTarget::Task(no.into()),
+            reason: None,
+            grace: None,
+        };
+        world.submit(&Command::Stop(stop)).expect("the operator stops it");
+    }
+}
+
+fn every_result_can_be_collected_once(world: &mut World) {
+    for client in ["one", "two"] {
+        let collect = Command::Collect(Collect {
+            caller: Caller::Client(client.into()),
+            tasks: Vec::new(),
+            mode: WaitMode::All,
+        });
+        world.submit(&collect).expect("a client collects");
+        let again = world.submit(&collect).expect("a client collects");
+        assert_eq!(again, Reply::Endings(Vec::new()), "a result came twice");
+    }
+    for (no, row) in world.folded.rows() {
+        if row.owner == Owner::Session && row.client.is_some() {
+            for run in 1..=row.run.0 {
+                let run = (no, brigade_model::ids::RunNo(run));
+                assert!(world.ledger.ended.contains_key(&run), "{run:?} never ended");
+                assert!(world.ledger.collected.contains(&run), "{run:?} reached nobody");
+            }
+        }
+    }
+}
+
+fn every_message_arrived(world: &mut World) {
+    let read = ReadInbox { caller: Caller::Operator, most: usize::MAX };
+    world.submit(&Command::ReadInbox(read)).expect("the operator reads");
+    let lost: Vec<_> = world.ledger.sent.difference(&world.ledger.arrived).collect();
+    assert!(lost.is_empty(), "these messages are nowhere: {lost:?}");
+}
+
+fn memory_can_be_let_go(world: &mut World) {
+    world.evict();
+    let kept: Vec<_> = world.tree.rows().collect();
+    assert!(kept.is_empty(), "these stay in memory for nobody: {kept:#?}");
+}

@@ -1,0 +1,196 @@
+//! What the events so far add up to, and what an event may not be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use brigade_model::action::Action;
+use brigade_model::call::{Answer, Condition, Entry, TasksCondition};
+use brigade_model::event::{Event, EventRecord};
+use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo};
+use brigade_model::limits::Usage;
+use brigade_model::outcome::Outcome;
+use brigade_model::task::State;
+use brigade_model::tree::Tree;
+
+use crate::naive::{Naive, living};
+
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pub(crate) ended: BTreeMap<(TaskNo, RunNo), bool>,
+    pub(crate) collected: BTreeSet<(TaskNo, RunNo)>,
+    pub(crate) sent: BTreeSet<MessageNo>,
+    pub(crate) arrived: BTreeSet<MessageNo>,
+    pub(crate) keys: BTreeMap<(Owner, RunNo, String), TaskNo>,
+    pub(crate) totals: BTreeMap<TaskNo, u32>,
+    pub(crate) rehomed: BTreeSet<TaskNo>,
+    pub(crate) spent: Usage,
+    attempts: BTreeMap<TaskNo, Attempt>,
+    starts: BTreeSet<(TaskNo, Attempt)>,
+    /// Runs that were told to stop while they were at it: they end as cancelled.
+    pub(crate) doomed: BTreeSet<(TaskNo, RunNo)>,
+    last_collected: Vec<(TaskNo, RunNo)>,
+}
+
+impl Ledger {
+    /// Looks at one event against the tree as it is before it.
+    pub(crate) fn record(&mut self, before: &Tree, record: &EventRecord, entry: Option<&Entry>) {
+        self.nothing_after_the_end(before, &record.event);
+        let naive = Naive { all: before, keys: &BTreeMap::new(), totals: &BTreeMap::new() };
+        let collected_just_before = std::mem::take(&mut self.last_collected);
+        match &record.event {
+            Event::Spawned(spawned) => {
+                self.count_total(naive, spawned.owner);
+                if let Some(key) = &spawned.spec.key {
+                    let place = (spawned.owner, spawned.owner_run, key.as_str().to_owned());
+                    let before = self.keys.insert(place, spawned.no);
+                    assert_eq!(before, None, "a key that was taken got another task");
+                }
+                if spawned.queued.is_none() {
+                    self.started(naive, (spawned.no, spawned.owner), Attempt(1));
+                }
+            }
+            Event::Started { no, attempt } => {
+                let owner = before.owner_of(*no).expect("what starts exists");
+                self.started(naive, (*no, owner), *attempt);
+            }
+            Event::Answered { no, index, .. } => {
+                let row = before.get(*no).expect("what is answered exists");
+                let call = row.open_call(*index).expect("what is answered is open");
+                let entry = entry.expect("an answer is in the journal");
+                if let Condition::Tasks(wait) = &call.on {
+                    let answered = (record, *no, &*entry.answer);
+                    self.wait_was_answered_rightly(naive, wait, answered, &collected_just_before);
+                }
+            }
+            Event::Ended { no, run, outcome, .. } => {
+                let row = before.get(*no).expect("what ends exists");
+                assert!(living(row) && row.run == *run, "{no:?} ended twice in run {run}");
+                let cancelled = matches!(**outcome, Outcome::Cancelled(_));
+                if self.doomed.contains(&(*no, *run)) {
+                    assert!(cancelled, "{no:?} was stopped and ended {outcome}");
+                }
+                let again = self.ended.insert((*no, *run), cancelled);
+                assert_eq!(again, None, "run {run} of {no:?} ended twice");
+            }
+            Event::Collected { runs } => {
+                for run in runs {
+                    assert!(self.ended.contains_key(run), "{run:?} collected before it ended");
+                    assert!(self.collected.insert(*run), "{run:?} collected twice");
+                }
+                self.last_collected.clone_from(runs);
+            }
+            Event::RunOpened { no, owner, .. } => {
+                if before.owner_of(*no) != Some(*owner) {
+                    self.rehomed.insert(*no);
+                }
+            }
+            Event::PassedToSession { no, .. } => {
+                self.rehomed.insert(*no);
+            }
+            Event::Charged { spent, .. } => self.spent = self.spent.plus(**spent),
+            Event::MessageSent(message) => {
+                assert!(self.sent.insert(message.no), "message {} sent twice", message.no);
+            }
+            Event::MessageRead { message, .. }
+            | Event::MessageDelivered { message, .. }
+            | Event::MessageUnknown { message, .. } => self.arrived(*message),
+            Event::DeadLettered { messages, .. } => {
+                messages.iter().for_each(|message| self.arrived(*message));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn acted(&mut self, actions: &[Action]) {
+        for action in actions {
+            if let Action::Start(start) = action {
+                let new = self.starts.insert((start.no, start.attempt));
+                assert!(new, "attempt {} of {:?} started twice", start.attempt, start.no);
+            }
+        }
+    }
+
+    pub(crate) fn was_started(&self, no: TaskNo, attempt: Attempt) -> bool {
+        self.starts.contains(&(no, attempt))
+    }
+
+    fn arrived(&mut self, message: MessageNo) {
+        assert!(self.sent.contains(&message), "message {message} was never sent");
+        assert!(self.arrived.insert(message), "message {message} arrived twice");
+    }
+
+    fn nothing_after_the_end(&self, before: &Tree, event: &Event) {
+        let Some(row) = event.task().and_then(|no| before.get(no)) else { return };
+        let allowed = matches!(
+            event,
+            Event::DeadLettered { .. } | Event::SlotReturned { .. } | Event::RunOpened { .. }
+        );
+        assert!(living(row) || allowed, "after the end came {event:?}");
+    }
+
+    fn started(&mut self, naive: Naive<'_>, (no, owner): (TaskNo, Owner), attempt: Attempt) {
+        let before = self.attempts.insert(no, attempt);
+        assert!(before.is_none_or(|before| before < attempt), "attempts of {no:?} do not rise");
+        for holder in naive.chain(owner) {
+            assert!(!naive.is_full(holder), "{no:?} started beyond the limit of {holder:?}");
+        }
+    }
+
+    fn count_total(&mut self, naive: Naive<'_>, owner: Owner) {
+        let above: Vec<TaskNo> = naive.chain(owner).into_iter().filter_map(Owner::task).collect();
+        for no in &above {
+            let top = above.last() == Some(no) && naive.limits(Owner::Session).total.is_some();
+            if top || naive.limits(Owner::Task(*no)).total.is_some() {
+                *self.totals.entry(*no).or_default() += 1;
+            }
+        }
+    }
+
+    fn wait_was_answered_rightly(
+        &self,
+        naive: Naive<'_>,
+        wait: &TasksCondition,
+        (record, no, answer): (&EventRecord, TaskNo, &Answer),
+        just_collected: &[(TaskNo, RunNo)],
+    ) {
+        let ended = naive.ended_enough(&wait.tasks, wait.mode);
+        match answer {
+            Answer::Endings(endings) => {
+                assert!(ended, "{no:?} was told endings of tasks that live");
+                let fresh: BTreeSet<_> = endings
+                    .iter()
+                    .filter(|ending| !ending.collected_before)
+                    .map(|ending| (ending.no, ending.run))
+                    .collect();
+                assert_eq!(fresh, just_collected.iter().copied().collect());
+                for task in wait.tasks.iter() {
+                    let row = naive.row(*task).filter(|row| !living(row));
+                    let told = |run| endings.iter().any(|e| e.no == *task && e.run == run);
+                    assert!(row.is_none_or(|row| told(row.run)), "{task:?} was left out");
+                }
+            }
+            Answer::News => {
+                let mail = naive.all.inbox(Owner::Task(no)).next().is_some();
+                assert!(wait.interruptible && mail && !ended, "news without news");
+            }
+            Answer::Elapsed => {
+                let due = wait.until.is_some_and(|until| until <= record.at);
+                assert!(due && !ended, "{no:?} was told that its time was up");
+            }
+            Answer::Abandoned => {}
+            other => panic!("a wait was answered with {other:?}"),
+        }
+    }
+
+    /// Remembers who was at work when a stop reached it.
+    pub(crate) fn doom(&mut self, before: &Tree, no: TaskNo) {
+        let Some(row) = before.get(no) else { return };
+        let at_it = match &row.state {
+            State::Queued(_) | State::Running | State::Waiting => true,
+            State::Closing { .. } => !crate::naive::being_stopped(row),
+            State::Stopping(_) | State::Ended(_) => false,
+        };
+        if at_it {
+            self.doomed.insert((no, row.run));
+        }
+    }
+}

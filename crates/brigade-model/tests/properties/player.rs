@@ -1,0 +1,387 @@
+//! Turns random numbers into commands that mean something in the world as it is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use brigade_model::address::{TaskRef, Who};
+use brigade_model::call::{Answer, Asked, Condition, Verdict, WaitMode};
+use brigade_model::command::{
+    AfterPark, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone, ReadInbox,
+    Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop, StopTarget,
+};
+use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::outcome::{Failure, Verified};
+use brigade_model::spec::Spec;
+use brigade_model::task::TaskRow;
+use brigade_model::work::{
+    AgentWork, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, OnReturn,
+    ProcessWork, Recovery, WakeOn, Work,
+};
+
+use crate::world::World;
+
+/// One step of a history: what to do, and the numbers that say with what. The step of all zeros does
+/// nothing, so that a shrunk history shows only what matters.
+#[derive(Clone, Copy)]
+pub(crate) struct Gene(pub(crate) u8, pub(crate) u32, pub(crate) u32);
+
+impl fmt::Debug for Gene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("-"),
+            _ => write!(f, "Gene({}, {}, {})", self.0, self.1, self.2),
+        }
+    }
+}
+
+/// Takes small choices out of the numbers of a gene, one after the other.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(a: u32, b: u32) -> Self {
+        Self(u64::from(a) << 32 | u64::from(b))
+    }
+
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        // An odd multiplier spreads what is left, so that late rolls depend on all bits.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % sides.max(1) as u64) as usize
+    }
+
+    pub(crate) fn one_in(&mut self, sides: usize) -> bool {
+        self.roll(sides) == 0
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| from[self.roll(from.len())].clone())
+    }
+}
+
+pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
+    let mut dice = Dice::new(a, b);
+    match what {
+        0 => {}
+        1..=19 => spawn(world, &mut dice),
+        20..=31 => park(world, &mut dice),
+        32..=42 => report(world, &mut dice),
+        43..=51 => end(world, &mut dice),
+        52..=57 => send(world, &mut dice),
+        58..=62 => stop(world, &mut dice),
+        63..=67 => collect(world, &mut dice),
+        68..=70 => answer(world, &mut dice),
+        71..=73 => resume(world, &mut dice),
+        74..=76 => set_limits(world, &mut dice),
+        77 if dice.one_in(6) => {
+            let close = Close { caller: caller(world, &mut dice), reason: None };
+            submit(world, Command::Close(close));
+        }
+        77..=84 => {
+            let spans = [0, 1, 50, 200, 1_000, 5_000, 30_000];
+            world.now = world.now.after(Millis(spans[dice.roll(spans.len())]));
+            submit(world, Command::Tick);
+        }
+        85 => submit(world, Command::Sweep),
+        86..=88 => crash(world, &mut dice),
+        89..=93 => world.evict(),
+        94..=97 => world.rebuild(),
+        _ => {
+            let read = ReadInbox { caller: caller(world, &mut dice), most: dice.roll(3) };
+            submit(world, Command::ReadInbox(read));
+        }
+    }
+}
+
+/// A refusal is as good an outcome as any: the world has checked it.
+fn submit(world: &mut World, command: Command) {
+    let _ = world.submit(&command);
+}
+
+fn at_work(world: &World) -> Vec<(TaskNo, Attempt)> {
+    let performed = world.folded.rows().filter(|(_, row)| row.is_performed());
+    performed.map(|(no, row)| (no, row.attempt)).collect()
+}
+
+/// An attempt that is under way, or now and then one that is over.
+fn performer(world: &World, dice: &mut Dice) -> Option<(TaskNo, Attempt)> {
+    if dice.one_in(12) {
+        let all: Vec<_> = world.folded.rows().map(|(no, row)| (no, row.attempt)).collect();
+        let (no, attempt) = dice.pick(&all)?;
+        return Some((no, Attempt(attempt.0.saturating_sub(dice.roll(2) as u32))));
+    }
+    dice.pick(&at_work(world))
+}
+
+fn caller(world: &World, dice: &mut Dice) -> Caller {
+    match dice.roll(8) {
+        0 => Caller::Operator,
+        1 => Caller::Client("one".into()),
+        2 => Caller::Client("two".into()),
+        _ => match performer(world, dice) {
+            Some((no, attempt)) => Caller::Task { no, attempt },
+            None => Caller::Client("one".into()),
+        },
+    }
+}
+
+const NAMES: [&str; 4] = ["Tester", "tester", "Cook", "Waiter"];
+
+fn task_ref(world: &World, dice: &mut Dice, caller: &Caller) -> TaskRef {
+    let mine: Vec<TaskNo> = world
+        .folded
+        .rows()
+        .filter(|(_, row)| row.owner == caller.owner())
+        .map(|(no, _)| no)
+        .collect();
+    let last = world.tree.row().last_task.map_or(0, TaskNo::get);
+    let any = TaskNo::new(dice.roll(last as usize + 1) as u32 + 1).unwrap_or(TaskNo::FIRST);
+    let no = if dice.one_in(4) { any } else { dice.pick(&mine).unwrap_or(any) };
+    let who = match dice.roll(6) {
+        0 => Who::Named(NAMES[dice.roll(NAMES.len())].parse().expect("a good name")),
+        1 => {
+            let of = if dice.one_in(4) { any } else { no };
+            let kind = world.folded.get(of).map(|row| row.spec.work.kind());
+            kind.map_or(Who::No(no), |kind| Who::Kinded(kind, no))
+        }
+        _ => Who::No(no),
+    };
+    let run = dice.one_in(6).then(|| RunNo(dice.roll(3) as u32 + 1));
+    TaskRef { who, run }
+}
+
+fn limits(dice: &mut Dice) -> Limits {
+    let mut limits = Limits::default();
+    for _ in 0..=dice.roll(2) {
+        let some = dice.roll(4) as u32;
+        match dice.roll(8) {
+            0 | 1 => limits.running = Some(some.min(2)),
+            2 => limits.width = Some(some + 1),
+            3 => limits.depth = Some(some as u16),
+            4 => limits.total = Some(some + 1),
+            5 => limits.tokens = Some(40 + u64::from(some) * 40),
+            6 => limits.time = Some(Millis(1_000 * u64::from(some + 1))),
+            _ => limits.stall = Some(Millis(500)),
+        }
+    }
+    limits
+}
+
+fn conduct(dice: &mut Dice) -> Conduct {
+    let backoff = Millis(100);
+    let policies = [Recovery::Lost, Recovery::Adopt, Recovery::Resume { max: 1, backoff }];
+    let returns = [OnReturn::AwaitChildren, OnReturn::StopChildren];
+    let inboxes = [InboxMode::Pull, InboxMode::Pull, InboxMode::Push];
+    Conduct {
+        recovery: policies[dice.roll(3)],
+        on_return: returns[dice.roll(2)],
+        follow_up: [FollowUp::NewRun, FollowUp::Refused][dice.roll(2)],
+        inbox: inboxes[dice.roll(3)],
+        wake: [WakeOn::AllAnswers, WakeOn::AnyAnswer][dice.roll(2)],
+    }
+}
+
+fn spec(dice: &mut Dice) -> Spec {
+    let args = Json::null();
+    let mut spec = Spec::new(match dice.roll(8) {
+        0 | 1 => Work::Job(JobWork::Named {
+            handler: "h".into(),
+            args,
+            recovery: Recovery::resume(2),
+        }),
+        2 => Work::Job(JobWork::Closure { label: "c".into() }),
+        3 | 4 => Work::Agent(AgentWork { task: "do it".into(), definition: None, config: None }),
+        5 => Work::Process(ProcessWork { command: "true".into(), cwd: None, env: Vec::new() }),
+        6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
+        _ => Work::Custom(CustomWork { kind: "cook".into(), payload: args, conduct: conduct(dice) }),
+    });
+    let names = dice.one_in(3).then(|| NAMES[dice.roll(NAMES.len())]);
+    spec.name = names.map(|name| name.parse().expect("a good name"));
+    let keys = dice.one_in(3).then(|| ["k1", "k2"][dice.roll(2)]);
+    spec.key = keys.map(|key| key.parse().expect("a good key"));
+    spec.keep = dice.one_in(3);
+    spec.grace = dice.one_in(5).then_some(Millis(100));
+    spec.limits = dice.one_in(4).then(|| Box::new(limits(dice)));
+    spec
+}
+
+fn spawn(world: &mut World, dice: &mut Dice) {
+    let caller = caller(world, dice);
+    // Often the very request that somebody has made before, so that keys are met again.
+    let before: Vec<Arc<Spec>> =
+        world.folded.rows().filter(|(_, row)| row.spec.key.is_some()).map(spec_of).collect();
+    let again = dice.one_in(3).then(|| dice.pick(&before)).flatten();
+    let spec = again.unwrap_or_else(|| Arc::new(spec(dice)));
+    let call = dice.one_in(3).then(|| world.next_call());
+    submit(world, Command::Spawn(Spawn { caller, spec, call }));
+}
+
+fn spec_of((_, row): (TaskNo, &TaskRow)) -> Arc<Spec> {
+    row.spec.clone()
+}
+
+fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> Asked {
+    let patience = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
+    match dice.roll(9) {
+        0 => Asked::Message { patience },
+        1 => Asked::Sleep { span: Millis([0, 100, 2_000][dice.roll(3)]) },
+        2 => Asked::Question { question: Json::null() },
+        3 if dice.one_in(2) => Asked::Approval { request: Json::null() },
+        3 => Asked::ClientTool { request: Json::null() },
+        _ => {
+            let rows = world.folded.rows();
+            let mine: Vec<TaskNo> =
+                rows.filter(|(_, row)| row.owner == Owner::Task(no)).map(|(no, _)| no).collect();
+            let mut tasks: Vec<TaskNo> = mine.into_iter().filter(|_| dice.one_in(2)).collect();
+            if dice.one_in(12) {
+                tasks.extend(TaskNo::new(dice.roll(12) as u32 + 1));
+            }
+            let mode = [WaitMode::Any, WaitMode::All][dice.roll(2)];
+            Asked::Tasks { tasks, mode, patience, interruptible: dice.one_in(2) }
+        }
+    }
+}
+
+fn park(world: &mut World, dice: &mut Dice) {
+    let Some((no, attempt)) = performer(world, dice) else { return };
+    let mut calls = Vec::new();
+    for _ in 0..=dice.roll(2) {
+        calls.push((world.next_call(), asked(world, dice, no)));
+    }
+    let open = world.folded.get(no).map_or(0, |row| row.calls.len()) + calls.len();
+    let then = match dice.roll(4) {
+        0 => AfterPark::GoOn,
+        1 => AfterPark::Suspend { open: open + dice.roll(2) },
+        _ => AfterPark::Suspend { open },
+    };
+    submit(world, Command::Report(Report { no, attempt, what: Reported::Park { calls, then } }));
+}
+
+fn report(world: &mut World, dice: &mut Dice) {
+    let Some((no, attempt)) = performer(world, dice) else { return };
+    let open: Vec<_> =
+        world.folded.get(no).map(|row| row.calls.iter().map(|c| c.index).collect()).unwrap_or_default();
+    let usage = |tokens: usize| Usage { tokens: tokens as u64, money: Money(tokens as u64 / 2) };
+    let what = match dice.roll(12) {
+        0 => {
+            let index = world.next_call();
+            let answer = Arc::new(Answer::Value(Json::null()));
+            Reported::Record { index, label: "step".into(), answer }
+        }
+        1 => Reported::Progress(Json::null()),
+        2 => Reported::State(Json::null()),
+        3 | 4 => Reported::Abandon { calls: open },
+        5 | 6 => Reported::Reserve { most: usage(dice.roll(60)), least: usage(dice.roll(10)) },
+        7 => Reported::Charge(usage(dice.roll(50))),
+        8 => Reported::NoPerformer { reason: "nobody here".into() },
+        9 => Reported::Park { calls: Vec::new(), then: AfterPark::Suspend { open: open.len() } },
+        _ => {
+            let unread: Vec<_> =
+                world.folded.inbox(Owner::Task(no)).map(|message| message.no).collect();
+            let Some(message) = dice.pick(&unread) else { return };
+            Reported::Pushed { message, arrived: !dice.one_in(4) }
+        }
+    };
+    submit(world, Command::Report(Report { no, attempt, what }));
+}
+
+fn end(world: &mut World, dice: &mut Dice) {
+    let Some((no, attempt)) = performer(world, dice) else { return };
+    let how = match dice.roll(5) {
+        0 => EndedHow::Failed { failure: Failure::Error("no".into()), partial: None },
+        1 => EndedHow::Aborted,
+        _ => EndedHow::Returned(Json::null()),
+    };
+    let verified = if dice.one_in(8) {
+        Verified::Survivors(vec!["pid 7".into()])
+    } else {
+        Verified::Gone
+    };
+    let what = Reported::Ended(End { how, verified });
+    submit(world, Command::Report(Report { no, attempt, what }));
+}
+
+fn send(world: &mut World, dice: &mut Dice) {
+    let caller = caller(world, dice);
+    let to = match dice.roll(5) {
+        0 => Recipient::Parent,
+        1 => Recipient::Children,
+        _ => Recipient::Task(task_ref(world, dice, &caller)),
+    };
+    let call = dice.one_in(3).then(|| world.next_call());
+    let body = Json::null();
+    let send = Send { caller, to, body, interrupt: dice.one_in(2), reply_to: None, call };
+    submit(world, Command::Send(send));
+}
+
+fn stop(world: &mut World, dice: &mut Dice) {
+    let caller = caller(world, dice);
+    let target = match dice.roll(6) {
+        0 => StopTarget::Itself,
+        1 if dice.one_in(3) => StopTarget::Children,
+        _ => StopTarget::Task(task_ref(world, dice, &caller)),
+    };
+    let grace = dice.one_in(3).then_some(Millis(50));
+    submit(world, Command::Stop(Stop { caller, target, reason: None, grace }));
+}
+
+fn collect(world: &mut World, dice: &mut Dice) {
+    let caller = caller(world, dice);
+    let tasks = (0..dice.roll(3)).map(|_| task_ref(world, dice, &caller)).collect();
+    let mode = [WaitMode::Any, WaitMode::All][dice.roll(2)];
+    submit(world, Command::Collect(Collect { caller, tasks, mode }));
+}
+
+fn answer(world: &mut World, dice: &mut Dice) {
+    let asks = |row: &TaskRow| {
+        row.calls.iter().any(|call| {
+            !matches!(
+                call.on,
+                Condition::Tasks(_) | Condition::Message { .. } | Condition::Timer { .. }
+            )
+        })
+    };
+    let asking: Vec<TaskNo> =
+        world.folded.rows().filter(|(_, row)| asks(row)).map(|(no, _)| no).collect();
+    let caller = if dice.one_in(2) { Caller::Operator } else { caller(world, dice) };
+    let task = match dice.pick(&asking) {
+        Some(no) if !dice.one_in(5) => no.into(),
+        _ => task_ref(world, dice, &caller),
+    };
+    let answer = if dice.one_in(3) {
+        Given::Verdict(Verdict::AllowOnce)
+    } else {
+        Given::Reply(Json::null())
+    };
+    submit(world, Command::Answer(GiveAnswer { caller, task, call: None, answer }));
+}
+
+fn resume(world: &mut World, dice: &mut Dice) {
+    let caller = caller(world, dice);
+    let task = task_ref(world, dice, &caller);
+    let limits = dice.one_in(3).then(|| limits(dice));
+    submit(world, Command::Resume(Resume { caller, task, limits }));
+}
+
+fn set_limits(world: &mut World, dice: &mut Dice) {
+    let caller = caller(world, dice);
+    let task = (!dice.one_in(3)).then(|| task_ref(world, dice, &caller));
+    let limits = if dice.one_in(2) { Limits::default() } else { limits(dice) };
+    submit(world, Command::SetLimits(SetLimits { caller, task, limits }));
+}
+
+/// The process dies, and the next one reconciles every task that it finds.
+fn crash(world: &mut World, dice: &mut Dice) {
+    world.rebuild();
+    let all: Vec<TaskNo> = world.tree.rows().map(|(no, _)| no).collect();
+    let why = if dice.one_in(4) { Gone::Shutdown } else { Gone::Crash };
+    for no in all {
+        submit(world, Command::Recover(Recover { no, why: why.clone() }));
+        let adopts = world.folded.get(no).is_some_and(|row| row.is_performed());
+        if adopts {
+            let gone = Gone::NotFound { by: "the shim".into(), evidence: "no pid".into() };
+            let why = if dice.one_in(2) { Gone::Adopted } else { gone };
+            submit(world, Command::Recover(Recover { no, why }));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A tree beside a store, a fold of its events, and the rules that hold after every command.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use brigade_model::apply::apply;
+use brigade_model::call::Condition;
+use brigade_model::command::Command;
+use brigade_model::decide::Reply;
+use brigade_model::event::Event;
+use brigade_model::ids::{Epoch, MessageNo, Owner, TaskNo, Time, TreeId};
+use brigade_model::limits::Limits;
+use brigade_model::message::Receipt;
+use brigade_model::needs::{Need, needs};
+use brigade_model::refusal::Refusal;
+use brigade_model::task::{QueuedWhy, TaskRow};
+use brigade_model::tree::{KeyMark, MessageRow, Tree, TreeRow};
+use brigade_model::turn::{Outputs, handle, open_session};
+
+use crate::ledger::Ledger;
+use crate::naive::{Expected, Naive, living, same};
+use crate::{checks, round_trip};
+
+pub(crate) struct World {
+    /// As a runtime holds it: tasks leave it and come back.
+    pub(crate) tree: Tree,
+    /// Every event applied, nothing ever evicted.
+    pub(crate) folded: Tree,
+    pub(crate) store: Store,
+    pub(crate) ledger: Ledger,
+    pub(crate) now: Time,
+    calls: u32,
+}
+
+/// What a store keeps of one tree.
+pub(crate) struct Store {
+    pub(crate) row: TreeRow,
+    pub(crate) tasks: BTreeMap<TaskNo, TaskRow>,
+    pub(crate) messages: BTreeMap<MessageNo, MessageRow>,
+}
+
+impl World {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let now = Time(1_000);
+        let name = "properties".parse().expect("a good session name");
+        let id = TreeId::from_uuid(uuid());
+        let (tree, record) = open_session(id, name, limits, (now, Epoch(1)));
+        let folded = Tree::open(&record, Epoch(1)).expect("the first event opens the session");
+        let store =
+            Store { row: tree.row().clone(), tasks: BTreeMap::new(), messages: BTreeMap::new() };
+        Self { tree, folded, store, ledger: Ledger::default(), now, calls: 0 }
+    }
+
+    pub(crate) fn naive(&self) -> Naive<'_> {
+        Naive { all: &self.folded, keys: &self.ledger.keys, totals: &self.ledger.totals }
+    }
+
+    /// A call index that no task has used.
+    pub(crate) fn next_call(&mut self) -> brigade_model::ids::CallIndex {
+        self.calls += 1;
+        brigade_model::ids::CallIndex(self.calls)
+    }
+
+    /// Carries out one command, and holds everything about it against the rules.
+    pub(crate) fn submit(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        self.load(command);
+        let expected = self.naive().predict(command);
+        let before = self.tree.clone();
+        match handle(&mut self.tree, command, self.now) {
+            Err(refusal) => {
+                assert!(self.tree == before, "a refused {command:?} changed the tree");
+                let (rows, messages) = self.tree.take_touched();
+                assert!(rows.is_empty() && messages.is_empty(), "a refusal touched rows");
+                if let Some(expected) = expected {
+                    let got = Expected::Refused(refusal.kind);
+                    assert_eq!(expected, got, "{command:?}: {refusal}");
+                }
+                Err(refusal)
+            }
+            Ok(handled) => {
+                if let Some(expected) = expected {
+                    checks::reply(&expected, &handled.reply, command);
+                    self.stopped_whom_it_should(&expected, &handled.outputs);
+                    queued_where_it_should(&expected, &handled.outputs);
+                }
+                self.commit(&handled.outputs);
+                checks::all(self, command);
+                Ok(handled.reply)
+            }
+        }
+    }
+
+    /// Loads what the command needs, as a loop does before it decides.
+    fn load(&mut self, command: &Command) {
+        for need in needs(&self.tree, command) {
+            let found = match &need {
+                Need::Task(no) => self.store.tasks.get(no).map(|row| (*no, row.clone())),
+                Need::Named { owner, name } => {
+                    let fits = |row: &TaskRow| {
+                        owner.is_none_or(|owner| row.owner == owner)
+                            && row.name.as_ref().is_some_and(|other| same(other, name))
+                    };
+                    let newest = self.store.tasks.iter().rev().find(|(_, row)| fits(row));
+                    newest.map(|(no, row)| (*no, row.clone()))
+                }
+            };
+            if let Some((no, row)) = found {
+                self.tree.insert_loaded(no, row);
+            }
+        }
+    }
+
+    fn commit(&mut self, outputs: &Outputs) {
+        for record in &outputs.events {
+            let entry = outputs.journal.iter().find(|(_, entry)| entry.order == record.seq);
+            self.ledger.record(&self.folded, record, entry.map(|(_, entry)| entry));
+            assert_eq!(record.seq, self.folded.row().seq.next(), "a gap in the sequence");
+            round_trip(&**record);
+            apply(&mut self.folded, record);
+        }
+        self.ledger.acted(&outputs.actions);
+        let (rows, messages) = self.tree.take_touched();
+        self.store.row = self.tree.row().clone();
+        for (no, row) in rows {
+            round_trip(&row);
+            self.store.tasks.insert(no, row);
+        }
+        for message in messages {
+            round_trip(&message);
+            self.store.messages.insert(message.message.no, message);
+        }
+    }
+
+    fn stopped_whom_it_should(&mut self, expected: &Expected, outputs: &Outputs) {
+        let Expected::Stopped { reached, .. } = expected else { return };
+        let mut allowed: BTreeSet<TaskNo> = reached.clone();
+        for no in reached {
+            self.ledger.doom(&self.folded, *no);
+            let above = self.naive().chain(Owner::Task(*no));
+            allowed.extend(above.into_iter().filter_map(Owner::task));
+        }
+        for record in &outputs.events {
+            match &record.event {
+                Event::StopAsked { no, .. } => assert!(reached.contains(no), "{no:?} was stopped"),
+                Event::Ended { no, .. } => assert!(allowed.contains(no), "{no:?} was ended"),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn evict(&mut self) {
+        for no in self.tree.evict() {
+            let row = self.store.tasks.get(&no).expect("what leaves memory is stored");
+            assert!(!living(row), "{no:?} left memory alive");
+        }
+    }
+
+    /// Loads the whole tree anew, as after a restart.
+    pub(crate) fn rebuild(&mut self) {
+        let mut tree = Tree::from_row(self.store.row.clone());
+        let loaded = self.to_load();
+        for no in &loaded {
+            tree.insert_loaded(*no, self.store.tasks[no].clone());
+        }
+        for row in self.store.messages.values().filter(|row| row.receipt == Receipt::Accepted) {
+            tree.insert_unread(Arc::clone(&row.message));
+        }
+        for (no, row) in self.store.tasks.iter().filter(|(no, _)| !loaded.contains(no)) {
+            if let Some(key) = &row.spec.key {
+                tree.insert_key(KeyMark::new(row.owner, row.owner_run, key, *no));
+            }
+        }
+        tree.loaded_all();
+        self.tree = tree;
+    }
+
+    /// What lives, what somebody still wants, and all that is above it.
+    fn to_load(&self) -> BTreeSet<TaskNo> {
+        let tasks = &self.store.tasks;
+        let lives = |no: TaskNo| tasks.get(&no).is_some_and(living);
+        let mut wanted: BTreeSet<TaskNo> = BTreeSet::new();
+        for (no, row) in tasks {
+            let lingers = row.ended().is_some_and(|ended| ended.lingering);
+            let asked_for = !row.is_collected()
+                && match row.owner {
+                    Owner::Session => row.client.is_some(),
+                    Owner::Task(owner) => lives(owner),
+                };
+            if living(row) || lingers || asked_for {
+                wanted.insert(*no);
+            }
+            for call in &row.calls {
+                if let Condition::Tasks(wait) = &call.on {
+                    wanted.extend(wait.tasks.iter());
+                }
+            }
+        }
+        for no in wanted.clone() {
+            let mut above = tasks.get(&no).and_then(|row| row.owner.task());
+            while let Some(no) = above {
+                wanted.insert(no);
+                above = tasks.get(&no).and_then(|row| row.owner.task());
+            }
+        }
+        wanted
+    }
+}
+
+fn queued_where_it_should(expected: &Expected, outputs: &Outputs) {
+    let Expected::Spawned { existing: None, queued } = expected else { return };
+    let spawned = outputs.events.iter().find_map(|record| match &record.event {
+        Event::Spawned(spawned) => Some(spawned),
+        _ => None,
+    });
+    let why = spawned.expect("a new task is an event").queued.clone();
+    assert_eq!(why, queued.map(QueuedWhy::Full), "where it queues");
+}
+
+fn uuid() -> uuid::Uuid {
+    uuid::Uuid::from_u128(7)
+}

@@ -1,0 +1,158 @@
+//! How a runtime is put together.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use brigade_model::refusal::Refusal;
+use brigade_model::work::{Kind, Recovery, custom_kind};
+use brigade_store::{MemoryStore, Store};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::refusal;
+use crate::feed::Feed;
+use crate::jobs::{Handlers, JobContext, JobEngine, JobError};
+use crate::performer::{Performer, Performers};
+use crate::runtime::{Runtime, RuntimeInner};
+use crate::supervisor::{BATCH, Supervisor};
+use crate::view::View;
+
+/// Inputs that may wait for the loop. Beyond it, callers wait for room.
+const INPUTS: usize = 16 * 1024;
+
+/// Puts a runtime together: a store, jobs, and perhaps work of its own kinds.
+#[derive(Debug)]
+pub struct Builder {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    handlers: Handlers,
+    performers: Performers,
+    client: Arc<str>,
+    batch: usize,
+    mistake: Option<Refusal>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            store: Arc::new(MemoryStore::new()),
+            clock: Arc::new(SystemClock),
+            handlers: Handlers::default(),
+            performers: Performers::default(),
+            client: "program".into(),
+            batch: BATCH,
+            mistake: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Where state is kept; without one, in memory.
+    #[must_use]
+    pub fn store(self, store: impl Store) -> Self {
+        self.shared_store(Arc::new(store))
+    }
+
+    /// The same, for a store that somebody else holds too.
+    #[must_use]
+    pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = store;
+        self
+    }
+
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Who starts work at top level through this runtime's sessions.
+    #[must_use]
+    pub fn client(mut self, name: &str) -> Self {
+        self.client = name.into();
+        self
+    }
+
+    /// Registers a job. What happens to it after a crash must be said.
+    #[must_use]
+    pub fn job<A, F, Fut, R, E>(mut self, name: &str, recovery: Recovery, handler: F) -> Self
+    where
+        A: DeserializeOwned + Send + 'static,
+        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: Serialize,
+        E: Into<JobError>,
+    {
+        self.handlers.register(name, recovery, handler);
+        self
+    }
+
+    /// Registers the performer of a kind of work of the program's own.
+    #[must_use]
+    pub fn performer(mut self, kind: &str, performer: Arc<dyn Performer>) -> Self {
+        match custom_kind(kind) {
+            Ok(kind) => self.performers.register(Kind::Custom(kind), performer),
+            Err(refusal) => self.mistake = Some(refusal),
+        }
+        self
+    }
+
+    /// How many inputs one commit takes at the most. One, to cut a test between any two.
+    #[must_use]
+    pub fn batch(mut self, most: usize) -> Self {
+        self.batch = most.max(1);
+        self
+    }
+
+    /// Recovers what the store holds, and only then takes requests.
+    pub async fn start(mut self) -> Result<Runtime, Refusal> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
+        let handlers = Arc::new(self.handlers);
+        let engine = JobEngine::new(handlers.clone(), self.store.clone());
+        self.performers.register(Kind::Job, Arc::new(engine));
+        let (sender, inputs) = mpsc::channel(INPUTS);
+        let abandoned = CancellationToken::new();
+        let view = Arc::new(View::default());
+        let last = self.store.last_position().await.map_err(|e| refusal(&e))?;
+        let feed = Feed::new(self.store.clone(), last);
+        let mut supervisor = Supervisor {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            performers: self.performers,
+            view: view.clone(),
+            feed: feed.clone(),
+            inputs,
+            sender: sender.clone(),
+            abandoned: abandoned.clone(),
+            batch: self.batch,
+            trees: Default::default(),
+            waiters: Default::default(),
+            timers: Default::default(),
+            sweeping: Vec::new(),
+            retry: Vec::new(),
+            shutdown: None,
+        };
+        supervisor.recover().await?;
+        #[expect(clippy::disallowed_methods, reason = "ends when the last handle is dropped")]
+        tokio::spawn(supervisor.run());
+        Ok(Runtime {
+            inner: Arc::new(RuntimeInner {
+                inputs: sender,
+                store: self.store,
+                view,
+                feed,
+                clock: self.clock,
+                handlers,
+                client: self.client,
+                next_wait: AtomicU64::new(1),
+                _abandon: abandoned.drop_guard(),
+            }),
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! The one place where time comes from.
+
+use std::fmt::Debug;
+use std::time::{Duration, UNIX_EPOCH};
+
+use brigade_model::ids::{Millis, Time};
+use brigade_store::BoxFuture;
+
+pub trait Clock: Debug + Send + Sync + 'static {
+    fn now(&self) -> Time;
+
+    /// Returns when it is `time` or later.
+    fn sleep_until(&self, time: Time) -> BoxFuture<'static, ()>;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Time {
+        #[expect(clippy::disallowed_methods, reason = "this is the seam that the rule protects")]
+        let now = std::time::SystemTime::now();
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn sleep_until(&self, time: Time) -> BoxFuture<'static, ()> {
+        // The wall clock may be set while we sleep: look at it again at least once a minute.
+        let pause = time.since(self.now()).min(Millis(60_000));
+        let clock = *self;
+        Box::pin(async move {
+            tokio::time::sleep(pause.into()).await;
+            while clock.now() < time {
+                let pause = time.since(clock.now()).min(Millis(60_000));
+                tokio::time::sleep(pause.into()).await;
+            }
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! How a store's trouble looks to a caller.
+
+use brigade_model::refusal::Refusal;
+use brigade_store::StoreError;
+
+pub(crate) fn refusal(error: &StoreError) -> Refusal {
+    let message = error.to_string();
+    match error {
+        StoreError::Unavailable(_) | StoreError::Locked { .. } | StoreError::ReadOnly => {
+            Refusal::unavailable(message)
+        }
+        StoreError::Fenced(_) | StoreError::Newer { .. } => Refusal::unavailable(message),
+        StoreError::Corrupt(_) => Refusal::internal(message),
+    }
+}
+
+/// The runtime is gone, or on its way out.
+pub(crate) fn gone() -> Refusal {
+    Refusal::unavailable("the runtime has shut down")
+}
+
+/// The runtime went away while it may have been at it.
+pub(crate) fn in_doubt() -> Refusal {
+    Refusal::unknown("it may have happened; ask again with the same key")
+}

@@ -1,0 +1,21 @@
+//! Jobs: async functions as tasks.
+//!
+//! A *named* job is entered from the top each time it goes on: recorded calls return what they
+//! returned before, so it runs past them without doing anything again. While it waits there is no
+//! future. A *closure* keeps its future while it waits, and is lost with the process.
+//!
+//! - `registry`: the handlers, by name, with the recovery policy that each must state.
+//! - `context`: what a job can do: [`JobContext`].
+//! - `calls`: the calls of one attempt: replayed, under way, parked.
+//! - `engine`: the performer, and the driver that polls one job.
+
+mod calls;
+mod context;
+mod engine;
+mod registry;
+
+pub use context::{Child, JobContext, Waited};
+pub use registry::JobError;
+
+pub(crate) use engine::JobEngine;
+pub(crate) use registry::{ClosureBody, Handlers};

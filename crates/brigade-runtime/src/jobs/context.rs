@@ -1,0 +1,428 @@
+//! What a job can do.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use brigade_model::address::TaskRef;
+use brigade_model::call::{Answer, Asked, Ending, Spawned, WaitMode};
+use brigade_model::command::{Caller, Command, Recipient, Reported, Send, Spawn, Stop, StopTarget};
+use brigade_model::decide::{Reply, Stopped};
+use brigade_model::ids::{Attempt, MessageNo, Millis, RunNo, TaskNo, TreeId};
+use brigade_model::json::Json;
+use brigade_model::limits::Usage;
+use brigade_model::message::Message;
+use brigade_model::refusal::Refusal;
+use brigade_model::work::Kind;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::calls::{Begun, Calls};
+use super::registry::{Handlers, JobError};
+use crate::input::Input;
+use crate::new_task::NewTask;
+use crate::performer::{Reporter, TaskId, submit};
+
+tokio::task_local! {
+    /// The job whose future is being polled.
+    pub(crate) static CURRENT: JobContext;
+}
+
+/// A job's side of the runtime. Cheap to clone.
+///
+/// Calls are recorded: when the job is entered again after a wait or a crash, each returns what it
+/// returned before. A job must therefore make the same calls in the same order; whatever depends
+/// on the outside (time, randomness, the network) belongs into a [`JobContext::step`].
+///
+/// `sleep`, `wait`, `receive` and `ask` let go of the job: its future is dropped and made again
+/// when the answer is there. Anything else that the future was doing outside of a step is dropped
+/// with it.
+#[derive(Clone, Debug)]
+pub struct JobContext {
+    pub(crate) inner: Arc<ContextInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ContextInner {
+    pub(crate) task: TaskId,
+    pub(crate) run: RunNo,
+    pub(crate) attempt: AtomicU32,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) handlers: Arc<Handlers>,
+    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) state: Mutex<Option<Json>>,
+    pub(crate) stop: StopSignal,
+}
+
+/// A child that this job spawned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    pub no: TaskNo,
+    pub run: RunNo,
+    pub kind: Kind,
+}
+
+/// How a wait came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Waited {
+    Ended(Vec<Ending>),
+    /// The time was up. Nothing was consumed.
+    TimedOut,
+}
+
+impl JobContext {
+    /// The job that is calling, if one is.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+
+    pub fn task(&self) -> TaskNo {
+        self.inner.task.no
+    }
+
+    pub fn run(&self) -> RunNo {
+        self.inner.run
+    }
+
+    pub(crate) fn tree(&self) -> TreeId {
+        self.inner.task.tree
+    }
+
+    /// Cancelled when the task is told to stop. There is a grace period to end in.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.inner.stop.token()
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.inner.stop.is_set()
+    }
+
+    /// Does something once. Its result is recorded; when the job is entered again, that is
+    /// returned instead. If the process dies before the record, the body runs again.
+    pub async fn step<T, E, Fut>(
+        &self,
+        name: &str,
+        body: impl FnOnce() -> Fut,
+    ) -> Result<T, JobError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<JobError>,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let label: Arc<str> = format!("step {name}").into();
+        let index = match self.inner.calls.begin(&label)? {
+            Begun::Known(index) => {
+                let answer = self.inner.calls.answer(index).await?;
+                return step_result(&answer);
+            }
+            Begun::New(index) => index,
+        };
+        let _under_way = self.inner.calls.under_way();
+        let (answer, result) = match body().await {
+            Ok(value) => (Answer::Value(Json::of(&value)?), Ok(value)),
+            Err(error) => {
+                let error: JobError = error.into();
+                (Answer::Error(error.message().clone()), Err(error))
+            }
+        };
+        self.report(Reported::Record { index, label, answer: Arc::new(answer) }).await?;
+        result
+    }
+
+    /// Rests for a while, across restarts.
+    pub async fn sleep(&self, span: Duration) -> Result<(), Refusal> {
+        self.parked("sleep", Asked::Sleep { span: span.into() }).await.map(|_| ())
+    }
+
+    /// The next message of the inbox.
+    pub async fn receive(&self) -> Result<Arc<Message>, Refusal> {
+        match &*self.parked("receive", Asked::Message { patience: None }).await? {
+            Answer::Message(message) => Ok(message.clone()),
+            other => Err(unexpected("receive", other)),
+        }
+    }
+
+    /// The next message, or `None` when none comes in time.
+    pub async fn receive_within(
+        &self,
+        patience: Duration,
+    ) -> Result<Option<Arc<Message>>, Refusal> {
+        let asked = Asked::Message { patience: Some(patience.into()) };
+        match &*self.parked("receive", asked).await? {
+            Answer::Message(message) => Ok(Some(message.clone())),
+            Answer::Elapsed => Ok(None),
+            other => Err(unexpected("receive", other)),
+        }
+    }
+
+    /// Asks the parent, or the operator, and rests until the answer is there.
+    pub async fn ask<T: DeserializeOwned>(&self, question: impl Serialize) -> Result<T, Refusal> {
+        let question = Json::of(&question)?;
+        match &*self.parked("ask", Asked::Question { question }).await? {
+            Answer::Reply(reply) => reply.decode(),
+            other => Err(unexpected("ask", other)),
+        }
+    }
+
+    /// Starts a child. Entered again, the job finds the child that it started before.
+    pub async fn spawn(&self, task: NewTask) -> Result<Child, Refusal> {
+        let index = match self.inner.calls.begin("spawn")? {
+            Begun::Known(index) => {
+                let answer = self.inner.calls.answer(index).await?;
+                return match &*answer {
+                    Answer::Spawned(spawned) => Ok(spawned.clone().into()),
+                    other => Err(unexpected("spawn", other)),
+                };
+            }
+            Begun::New(index) => index,
+        };
+        let _under_way = self.inner.calls.under_way();
+        let spec = task.into_spec(&self.inner.handlers, Some(&format!("call {index}")))?;
+        let spawn = Spawn { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
+        match self.submit(Command::Spawn(spawn)).await? {
+            Reply::Spawned(spawned) => Ok(spawned.into()),
+            _ => Err(Refusal::internal("a spawn was answered with something else")),
+        }
+    }
+
+    /// Waits for one of these children; their results are consumed.
+    pub async fn wait_any<'a>(
+        &self,
+        children: impl IntoIterator<Item = &'a Child>,
+    ) -> Result<Vec<Ending>, Refusal> {
+        self.wait(children, WaitMode::Any, None).await.and_then(ended)
+    }
+
+    /// Waits for all of these children; their results are consumed.
+    pub async fn wait_all<'a>(
+        &self,
+        children: impl IntoIterator<Item = &'a Child>,
+    ) -> Result<Vec<Ending>, Refusal> {
+        self.wait(children, WaitMode::All, None).await.and_then(ended)
+    }
+
+    /// Waits for children. None named means all whose results nobody has taken.
+    pub async fn wait<'a>(
+        &self,
+        children: impl IntoIterator<Item = &'a Child>,
+        mode: WaitMode,
+        patience: Option<Duration>,
+    ) -> Result<Waited, Refusal> {
+        let tasks = children.into_iter().map(|child| child.no).collect();
+        let patience: Option<Millis> = patience.map(Into::into);
+        let asked = Asked::Tasks { tasks, mode, patience, interruptible: false };
+        match &*self.parked("wait", asked).await? {
+            Answer::Endings(endings) => Ok(Waited::Ended(endings.clone())),
+            Answer::Elapsed => Ok(Waited::TimedOut),
+            other => Err(unexpected("wait", other)),
+        }
+    }
+
+    /// Sends a message to a child.
+    pub async fn send(&self, to: &Child, body: impl Serialize) -> Result<MessageNo, Refusal> {
+        let to = Recipient::Task(TaskRef::from(to.no));
+        let sent = self.send_to(to, Json::of(&body)?).await?;
+        sent.first().copied().ok_or_else(|| Refusal::internal("a message has no number"))
+    }
+
+    /// Sends a message to whoever spawned this job.
+    pub async fn send_parent(&self, body: impl Serialize) -> Result<MessageNo, Refusal> {
+        let sent = self.send_to(Recipient::Parent, Json::of(&body)?).await?;
+        sent.first().copied().ok_or_else(|| Refusal::internal("a message has no number"))
+    }
+
+    /// Sends a message to every living child.
+    pub async fn send_children(&self, body: impl Serialize) -> Result<Vec<MessageNo>, Refusal> {
+        self.send_to(Recipient::Children, Json::of(&body)?).await
+    }
+
+    async fn send_to(&self, to: Recipient, body: Json) -> Result<Vec<MessageNo>, Refusal> {
+        let index = match self.inner.calls.begin("send")? {
+            Begun::Known(index) => {
+                return match &*self.inner.calls.answer(index).await? {
+                    Answer::Sent(numbers) => Ok(numbers.clone()),
+                    other => Err(unexpected("send", other)),
+                };
+            }
+            Begun::New(index) => index,
+        };
+        let _under_way = self.inner.calls.under_way();
+        let caller = self.caller();
+        let call = Some(index);
+        let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
+        match self.submit(Command::Send(send)).await? {
+            Reply::Sent(numbers) => Ok(numbers),
+            _ => Err(Refusal::internal("a send was answered with something else")),
+        }
+    }
+
+    /// Stops a child and all below it.
+    pub async fn stop(&self, child: &Child, reason: Option<&str>) -> Result<Stopped, Refusal> {
+        self.stop_target(StopTarget::Task(TaskRef::from(child.no)), reason).await
+    }
+
+    /// Stops this job itself and all below it.
+    pub async fn stop_itself(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
+        self.stop_target(StopTarget::Itself, reason).await
+    }
+
+    /// Stops every living child.
+    pub async fn stop_children(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
+        self.stop_target(StopTarget::Children, reason).await
+    }
+
+    async fn stop_target(
+        &self,
+        target: StopTarget,
+        reason: Option<&str>,
+    ) -> Result<Stopped, Refusal> {
+        let _under_way = self.inner.calls.under_way();
+        let reason = reason.map(Into::into);
+        let stop = Stop { caller: self.caller(), target, reason, grace: None };
+        match self.submit(Command::Stop(stop)).await? {
+            Reply::Stopped(stopped) => Ok(stopped),
+            _ => Err(Refusal::internal("a stop was answered with something else")),
+        }
+    }
+
+    /// Says how far it is. Everybody who watches sees it, in order.
+    pub async fn progress(&self, note: impl Serialize) -> Result<(), Refusal> {
+        self.report(Reported::Progress(Json::of(&note)?)).await.map(|_| ())
+    }
+
+    /// Sets aside what a step may cost, up the whole tree, before it is spent.
+    pub async fn reserve(&self, most: Usage, least: Usage) -> Result<Usage, Refusal> {
+        match self.report(Reported::Reserve { most, least }).await? {
+            Reply::Granted(granted) => Ok(granted),
+            Reply::Exhausted(limit) => Err(Refusal::limit(format!("the {limit} budget is spent"))),
+            _ => Err(Refusal::internal("a reservation was answered with something else")),
+        }
+    }
+
+    /// Says what was spent. Whatever was reserved is free again.
+    pub async fn charge(&self, spent: Usage) -> Result<(), Refusal> {
+        self.report(Reported::Charge(spent)).await.map(|_| ())
+    }
+
+    /// The state that was set last, also by an earlier attempt.
+    pub fn state<T: DeserializeOwned>(&self) -> Result<Option<T>, Refusal> {
+        let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        state.map(|state| state.decode()).transpose()
+    }
+
+    /// Keeps typed state: restored when the job goes on, whatever it has replayed by then.
+    pub async fn set_state(&self, state: impl Serialize) -> Result<(), Refusal> {
+        let state = Json::of(&state)?;
+        self.report(Reported::State(state.clone())).await?;
+        *self.inner.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+        Ok(())
+    }
+
+    async fn parked(&self, label: &str, asked: Asked) -> Result<Arc<Answer>, Refusal> {
+        let index = match self.inner.calls.begin(label)? {
+            Begun::Known(index) => index,
+            Begun::New(index) => {
+                self.inner.calls.park(index, asked);
+                index
+            }
+        };
+        self.inner.calls.answer(index).await
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::Task { no: self.inner.task.no, attempt: self.inner.attempt() }
+    }
+
+    async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
+        let _under_way = self.inner.calls.under_way();
+        self.inner.reporter().report(what).await
+    }
+
+    async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
+        submit(&self.inner.inputs, self.inner.task.tree, command).await
+    }
+}
+
+impl ContextInner {
+    pub(crate) fn attempt(&self) -> Attempt {
+        Attempt(self.attempt.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn reporter(&self) -> Reporter {
+        Reporter { task: self.task, attempt: self.attempt(), inputs: self.inputs.clone() }
+    }
+}
+
+fn step_result<T: DeserializeOwned>(answer: &Answer) -> Result<T, JobError> {
+    match answer {
+        Answer::Value(value) => Ok(value.decode()?),
+        Answer::Error(message) => Err(JobError::new(message)),
+        other => Err(unexpected("step", other).into()),
+    }
+}
+
+fn ended(waited: Waited) -> Result<Vec<Ending>, Refusal> {
+    match waited {
+        Waited::Ended(endings) => Ok(endings),
+        Waited::TimedOut => Err(Refusal::internal("a wait without patience timed out")),
+    }
+}
+
+fn unexpected(call: &str, answer: &Answer) -> Refusal {
+    Refusal::conflict(format!("the journal answers {call} with {answer:?}"))
+}
+
+impl From<Spawned> for Child {
+    fn from(spawned: Spawned) -> Self {
+        Self { no: spawned.no, run: spawned.run, kind: spawned.kind }
+    }
+}
+
+/// Whether the task was told to stop. The token is made only for those who ask for it.
+#[derive(Debug, Default)]
+pub(crate) struct StopSignal {
+    set: AtomicBool,
+    token: OnceLock<CancellationToken>,
+}
+
+impl StopSignal {
+    pub(crate) fn set(&self) {
+        self.set.store(true, Ordering::SeqCst);
+        if let Some(token) = self.token.get() {
+            token.cancel();
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        self.set.load(Ordering::SeqCst)
+    }
+
+    fn token(&self) -> CancellationToken {
+        let token = self.token.get_or_init(CancellationToken::new).clone();
+        // Whoever set the signal before the token was there could not cancel it.
+        if self.is_set() {
+            token.cancel();
+        }
+        token
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_asked_for_late_is_cancelled_all_the_same() {
+        let signal = StopSignal::default();
+        let early = signal.token();
+        assert!(!early.is_cancelled());
+        signal.set();
+        assert!(early.is_cancelled());
+        let fresh = StopSignal::default();
+        fresh.set();
+        assert!(fresh.token().is_cancelled());
+    }
+}

@@ -1,0 +1,143 @@
+//! Handlers and what they return.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brigade_model::json::Json;
+use brigade_model::refusal::Refusal;
+use brigade_model::work::Recovery;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::context::JobContext;
+
+/// Why a job failed: any error, as text.
+///
+/// It is not an error type itself, so that `?` turns every error type into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobError {
+    message: Arc<str>,
+}
+
+impl JobError {
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string().into() }
+    }
+
+    pub fn message(&self) -> &Arc<str> {
+        &self.message
+    }
+}
+
+impl<E: std::error::Error> From<E> for JobError {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message.push_str(": ");
+            message.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self { message: message.into() }
+    }
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message.fmt(f)
+    }
+}
+
+pub(crate) type JobFuture = Pin<Box<dyn Future<Output = Result<Json, JobError>> + Send>>;
+type Enter = dyn Fn(JobContext, &Json) -> Result<JobFuture, JobError> + Send + Sync;
+
+/// The named handlers of a program.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    by_name: HashMap<Arc<str>, (Recovery, Box<Enter>)>,
+}
+
+impl Handlers {
+    pub(crate) fn register<A, F, Fut, R, E>(&mut self, name: &str, recovery: Recovery, handler: F)
+    where
+        A: DeserializeOwned + Send + 'static,
+        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: Serialize,
+        E: Into<JobError>,
+    {
+        let handler = Arc::new(handler);
+        let enter = move |context: JobContext, args: &Json| {
+            let args: A = args.decode()?;
+            let handler = handler.clone();
+            Ok(erase(async move { handler(context, args).await }))
+        };
+        self.by_name.insert(name.into(), (recovery, Box::new(enter)));
+    }
+
+    pub(crate) fn recovery(&self, name: &str) -> Result<Recovery, Refusal> {
+        self.by_name.get(name).map(|(recovery, _)| *recovery).ok_or_else(|| {
+            let mut known: Vec<&str> = self.by_name.keys().map(|name| &**name).collect();
+            known.sort_unstable();
+            Refusal::not_found(format!(
+                "no job is registered as {name:?}; registered are: {}",
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+            ))
+        })
+    }
+
+    /// Enters a handler, or `None` where there is none of this name.
+    pub(crate) fn enter(
+        &self,
+        name: &str,
+        context: JobContext,
+        args: &Json,
+    ) -> Option<Result<JobFuture, JobError>> {
+        self.by_name.get(name).map(|(_, enter)| enter(context, args))
+    }
+}
+
+/// The handler's own code runs inside the future, so that a panic in it is caught with the rest.
+fn erase<Fut, R, E>(future: Fut) -> JobFuture
+where
+    Fut: Future<Output = Result<R, E>> + Send + 'static,
+    R: Serialize,
+    E: Into<JobError>,
+{
+    Box::pin(async move {
+        let result = future.await.map_err(Into::into)?;
+        Ok(Json::of(&result)?)
+    })
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.by_name.keys()).finish()
+    }
+}
+
+/// A closure on its way to its one start.
+#[derive(Clone)]
+pub(crate) struct ClosureBody(Arc<Mutex<Option<EnterOnce>>>);
+
+type EnterOnce = Box<dyn FnOnce(JobContext) -> JobFuture + Send>;
+
+impl ClosureBody {
+    pub(crate) fn new<F, Fut, R, E>(body: F) -> Self
+    where
+        F: FnOnce(JobContext) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: Serialize,
+        E: Into<JobError>,
+    {
+        let enter: EnterOnce = Box::new(move |context| erase(async move { body(context).await }));
+        Self(Arc::new(Mutex::new(Some(enter))))
+    }
+
+    pub(crate) fn take(&self) -> Option<EnterOnce> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

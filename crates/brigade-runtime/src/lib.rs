@@ -1,0 +1,44 @@
+//! The supervisor: the one door through which work starts, is steered and ends.
+//!
+//! ```text
+//!  Session, JobContext, Reporter          readers
+//!        │ inputs                        ▲       ▲
+//!        ▼                             view     feed
+//!  Supervisor: decide ── commit ── publish ── acknowledge ── perform
+//!                          │                                   │
+//!                        Store                             Performers (jobs, custom kinds)
+//! ```
+//!
+//! In reading order:
+//! - [`runtime`], [`builder`], [`session`], [`new_task`]: what a program holds.
+//! - `supervisor`, `commit`, `perform`: the loop; `recovery`: what it does before the first turn.
+//! - [`performer`]: the contract with whatever carries out work; [`jobs`]: async functions.
+//! - `view`, [`feed`], `waiters`: how committed state reaches readers.
+//! - [`clock`], `ids`, `input`, `error`: the seams.
+
+pub mod builder;
+pub mod clock;
+mod commit;
+mod error;
+pub mod feed;
+mod ids;
+mod input;
+pub mod jobs;
+pub mod new_task;
+mod perform;
+pub mod performer;
+mod recovery;
+pub mod runtime;
+pub mod session;
+mod supervisor;
+mod view;
+mod waiters;
+
+pub use builder::Builder;
+pub use clock::{Clock, SystemClock};
+pub use feed::{FeedMessage, Subscription};
+pub use jobs::{Child, JobContext, JobError, Waited};
+pub use new_task::NewTask;
+pub use performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
+pub use runtime::Runtime;
+pub use session::{Session, TaskHandle, WaitResult};

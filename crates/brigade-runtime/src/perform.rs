@@ -1,0 +1,47 @@
+//! The last step of a turn: what was stored is done.
+
+use brigade_model::action::Action;
+use brigade_model::ids::{Attempt, TreeId};
+
+use crate::commit::Acknowledged;
+use crate::performer::{Reporter, TaskId};
+use crate::supervisor::Supervisor;
+
+impl Supervisor {
+    pub(crate) fn perform(&mut self, done: Acknowledged) {
+        for (tree, no) in done.ended {
+            self.waiters.ended(tree, no);
+        }
+        for (tree, action) in done.actions {
+            self.perform_one(tree, action);
+        }
+        for id in done.touched {
+            let Some(tree) = self.trees.get_mut(&id) else { continue };
+            let gone = tree.evict();
+            if let Some(view) = self.view.tree(id) {
+                view.forget(&gone);
+            }
+            self.timers.set(id, tree.next_due());
+            if tree.has_sweep() {
+                self.sweeping.push(id);
+            }
+        }
+    }
+
+    pub(crate) fn perform_one(&self, id: TreeId, action: Action) {
+        let Some(row) = self.trees.get(&id).and_then(|tree| tree.get(action.task())) else {
+            return;
+        };
+        let task = TaskId { tree: id, no: action.task() };
+        let attempt = match &action {
+            Action::Start(start) => start.attempt,
+            Action::Tell { attempt, .. }
+            | Action::Push { attempt, .. }
+            | Action::Stop { attempt, .. }
+            | Action::Kill { attempt, .. } => *attempt,
+            Action::Forget { .. } => Attempt(0),
+        };
+        let reporter = Reporter { task, attempt, inputs: self.sender.clone() };
+        self.performers.perform(&row.spec.work.kind(), action, reporter);
+    }
+}

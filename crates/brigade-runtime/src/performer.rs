@@ -1,0 +1,182 @@
+//! What carries out one kind of work, and how it is spoken to.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use brigade_model::action::{Action, Start};
+use brigade_model::call::Answer;
+use brigade_model::command::{Command, End, Report, Reported};
+use brigade_model::decide::Reply;
+use brigade_model::ids::{Attempt, CallIndex, TaskNo, Time, TreeId};
+use brigade_model::message::Message;
+use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
+use brigade_model::work::Kind;
+use brigade_store::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{gone, in_doubt};
+use crate::input::Input;
+
+/// Which task, in which tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskId {
+    pub tree: TreeId,
+    pub no: TaskNo,
+}
+
+/// Carries out one kind of work.
+///
+/// The calls come from the loop and must not block: long work goes into a task of the performer's
+/// own. Each may come twice for the same attempt and must then do nothing new.
+pub trait Performer: Send + Sync + 'static {
+    /// Begins an attempt. What comes of it is said through the reporter.
+    fn start(&self, start: Start, reporter: Reporter);
+
+    /// Hands something to an attempt that is under way.
+    fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery);
+
+    /// Ends an attempt, or lets go of what is kept for a task that waits.
+    fn stop(&self, task: TaskId, how: StopHow);
+
+    /// After a crash: what became of work that may have outlived the process. Asked of kinds whose
+    /// recovery is `Adopt`, before any request is answered.
+    fn reconcile<'a>(
+        &'a self,
+        task: TaskId,
+        row: &'a TaskRow,
+        reporter: Reporter,
+    ) -> BoxFuture<'a, Reconciled>;
+
+    /// The runtime goes away: ends whatever lives only in this process, and returns when that is
+    /// gone. Nothing more is reported. Work that is meant to outlive the process is left alone.
+    fn halt(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Delivery {
+    /// A parked call was answered.
+    Answer { index: CallIndex, answer: Arc<Answer> },
+    /// A message, for kinds that take them as they come. Its arrival is to be reported.
+    Message(Arc<Message>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopHow {
+    /// End in your own time, before the deadline.
+    Kindly { attempt: Attempt, deadline: Time },
+    /// End now, and say when that is done.
+    Firmly { attempt: Attempt },
+    /// The task has ended; nothing is expected any more.
+    Forget,
+}
+
+#[derive(Clone, Debug)]
+pub enum Reconciled {
+    /// It is at work, and its reports will come under the same attempt.
+    Adopted,
+    /// It ended meanwhile, like this.
+    Ended(End),
+    /// There is nothing left of it.
+    Lost { evidence: Arc<str> },
+}
+
+/// Speaks for one attempt of a task.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    pub task: TaskId,
+    pub attempt: Attempt,
+    pub(crate) inputs: mpsc::Sender<Input>,
+}
+
+impl Reporter {
+    /// Says something and hears what came of it.
+    pub async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
+        submit(&self.inputs, self.task.tree, self.command(what)).await
+    }
+
+    /// Says something that will not be lost: it is kept until it is stored.
+    pub async fn post(&self, what: Reported) {
+        let command = self.command(what);
+        // Without a loop there is nobody left to tell; recovery will find out.
+        let _ = self.inputs.send(Input::Report { tree: self.task.tree, command }).await;
+    }
+
+    fn command(&self, what: Reported) -> Command {
+        Command::Report(Report { no: self.task.no, attempt: self.attempt, what })
+    }
+}
+
+/// Sends one command through the loop.
+pub(crate) async fn submit(
+    inputs: &mpsc::Sender<Input>,
+    tree: TreeId,
+    command: Command,
+) -> Result<Reply, Refusal> {
+    let (reply, answer) = oneshot::channel();
+    inputs.send(Input::One { tree, command, reply }).await.map_err(|_| gone())?;
+    answer.await.map_err(|_| in_doubt())?
+}
+
+/// Who performs what.
+#[derive(Clone, Default)]
+pub(crate) struct Performers {
+    by_kind: HashMap<Kind, Arc<dyn Performer>>,
+}
+
+impl Performers {
+    pub(crate) fn register(&mut self, kind: Kind, performer: Arc<dyn Performer>) {
+        self.by_kind.insert(kind, performer);
+    }
+
+    pub(crate) async fn halt(&self) {
+        for performer in self.by_kind.values() {
+            performer.halt().await;
+        }
+    }
+
+    pub(crate) fn of(&self, kind: &Kind) -> Option<&Arc<dyn Performer>> {
+        self.by_kind.get(kind)
+    }
+
+    pub(crate) fn perform(&self, kind: &Kind, action: Action, reporter: Reporter) {
+        let task = reporter.task;
+        let Some(performer) = self.of(kind) else {
+            if let Action::Start(_) = action {
+                report_missing(kind, reporter);
+            }
+            return;
+        };
+        match action {
+            Action::Start(start) => performer.start(start, reporter),
+            Action::Tell { attempt, index, answer, .. } => {
+                performer.deliver(task, attempt, Delivery::Answer { index, answer });
+            }
+            Action::Push { attempt, message, .. } => {
+                performer.deliver(task, attempt, Delivery::Message(message));
+            }
+            Action::Stop { attempt, deadline, .. } => {
+                performer.stop(task, StopHow::Kindly { attempt, deadline });
+            }
+            Action::Kill { attempt, .. } => performer.stop(task, StopHow::Firmly { attempt }),
+            Action::Forget { .. } => performer.stop(task, StopHow::Forget),
+        }
+    }
+}
+
+/// Says that nobody here can do this work. The loop must not wait for its own channel.
+fn report_missing(kind: &Kind, reporter: Reporter) {
+    let reason = format!("no performer for {kind} is registered").into();
+    let what = Reported::NoPerformer { reason };
+    #[expect(clippy::disallowed_methods, reason = "ends by itself as soon as the channel has room")]
+    tokio::spawn(async move { reporter.post(what).await });
+}
+
+impl fmt::Debug for Performers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.by_kind.keys()).finish()
+    }
+}

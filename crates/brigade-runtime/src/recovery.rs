@@ -1,0 +1,104 @@
+//! Before the first request is answered: every stored state is reconciled and committed.
+
+use brigade_model::action::Action;
+use brigade_model::command::{Command, Gone, Recover, Report, Reported};
+use brigade_model::ids::{TaskNo, TreeId};
+use brigade_model::refusal::Refusal;
+use brigade_model::task::{State, StopStage, TaskRow};
+use brigade_model::tree::{SessionState, Tree};
+use brigade_model::work::Recovery;
+
+use crate::commit::{Acknowledged, Decided};
+use crate::error::refusal;
+use crate::performer::{Reconciled, Reporter, TaskId};
+use crate::supervisor::Supervisor;
+
+impl Supervisor {
+    /// Takes over what an earlier process left. Nothing is started until all of it is stored.
+    pub(crate) async fn recover(&mut self) -> Result<(), Refusal> {
+        let trees = self.store.trees().await.map_err(|e| refusal(&e))?;
+        let mut to_do: Vec<Acknowledged> = Vec::new();
+        for row in trees.into_iter().filter(|row| row.state != SessionState::Closed) {
+            self.load(row.id).await?;
+            if self.trees.get(&row.id).is_none_or(|tree| tree.loaded() == 0) {
+                // Nothing to go on with: it is loaded again when somebody asks.
+                self.trees.remove(&row.id);
+                continue;
+            }
+            let mut decided = self.recover_tree(row.id, &Gone::Crash).await;
+            self.reconcile(row.id, &mut decided).await;
+            let Some(committed) = self.commit(decided).await else {
+                return Err(Refusal::unavailable("recovery could not be stored"));
+            };
+            to_do.push(committed.publish(&self.view, &self.feed).acknowledge());
+        }
+        for done in to_do {
+            self.perform(done);
+        }
+        let ids: Vec<TreeId> = self.trees.keys().copied().collect();
+        for id in ids {
+            self.carry_on(id);
+        }
+        Ok(())
+    }
+
+    /// Asks the performers of work that may have outlived the process.
+    async fn reconcile(&mut self, id: TreeId, decided: &mut Decided) {
+        let Some(tree) = self.trees.get(&id) else { return };
+        let adoptable = |row: &TaskRow| {
+            row.is_performed() && row.spec.work.conduct().recovery == Recovery::Adopt
+        };
+        let rows = tree.rows().filter(|(_, row)| adoptable(row));
+        let rows: Vec<(TaskNo, TaskRow)> = rows.map(|(no, row)| (no, row.clone())).collect();
+        for (no, row) in rows.into_iter().rev() {
+            let task = TaskId { tree: id, no };
+            let attempt = row.attempt;
+            let reporter = Reporter { task, attempt, inputs: self.sender.clone() };
+            let kind = row.spec.work.kind();
+            let found = match self.performers.of(&kind).cloned() {
+                Some(performer) => performer.reconcile(task, &row, reporter).await,
+                None => Reconciled::Lost {
+                    evidence: format!("no performer for {kind} is registered").into(),
+                },
+            };
+            let command = match found {
+                Reconciled::Adopted => Command::Recover(Recover { no, why: Gone::Adopted }),
+                Reconciled::Ended(end) => {
+                    Command::Report(Report { no, attempt, what: Reported::Ended(end) })
+                }
+                Reconciled::Lost { evidence } => {
+                    let why = Gone::NotFound { by: "its performer".into(), evidence };
+                    Command::Recover(Recover { no, why })
+                }
+            };
+            let now = self.clock.now();
+            let _ = self.decide(id, &command, now, decided).await;
+        }
+    }
+
+    /// Stops that an earlier process began go on.
+    fn carry_on(&mut self, id: TreeId) {
+        let Some(tree) = self.trees.get(&id) else { return };
+        if tree.has_sweep() {
+            self.sweeping.push(id);
+        }
+        self.timers.set(id, tree.next_due());
+        for action in stops_in_effect(tree) {
+            self.perform_one(id, action);
+        }
+    }
+}
+
+/// Work that was adopted in the middle of its stop is told again.
+fn stops_in_effect(tree: &Tree) -> Vec<Action> {
+    let stopping = tree.rows().filter_map(|(no, row)| match &row.state {
+        State::Stopping(stopping) => Some((no, row.attempt, stopping)),
+        _ => None,
+    });
+    stopping
+        .map(|(no, attempt, stopping)| match stopping.stage {
+            StopStage::Asked => Action::Stop { no, attempt, deadline: stopping.deadline },
+            StopStage::Forced => Action::Kill { no, attempt },
+        })
+        .collect()
+}

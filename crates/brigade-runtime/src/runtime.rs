@@ -1,0 +1,119 @@
+//! The runtime's handle: where sessions are opened and everything is seen.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brigade_model::command::{Caller, Command};
+use brigade_model::decide::Reply;
+use brigade_model::ids::{Position, TreeId};
+use brigade_model::limits::Limits;
+use brigade_model::name::SessionName;
+use brigade_model::refusal::Refusal;
+use brigade_model::tree::TreeRow;
+use brigade_store::{Pruned, Retention, Store};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::DropGuard;
+
+use crate::builder::Builder;
+use crate::clock::Clock;
+use crate::error::{gone, in_doubt, refusal};
+use crate::feed::{Feed, Subscription};
+use crate::input::Input;
+use crate::jobs::Handlers;
+use crate::performer::submit;
+use crate::session::Session;
+use crate::view::View;
+
+/// A running Brigade. Cheap to clone; when the last clone is dropped without
+/// [`Runtime::shutdown`], everything that lives only in this process ends with it.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    pub(crate) inner: Arc<RuntimeInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RuntimeInner {
+    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) view: Arc<View>,
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) handlers: Arc<Handlers>,
+    pub(crate) client: Arc<str>,
+    pub(crate) next_wait: AtomicU64,
+    /// Ends the loop when the last handle goes.
+    pub(crate) _abandon: DropGuard,
+}
+
+impl Runtime {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The open session of this name, or a new one.
+    pub async fn session(&self, name: &str) -> Result<Session, Refusal> {
+        self.session_with(name, Limits::default()).await
+    }
+
+    /// The same, with limits for a session that is new.
+    pub async fn session_with(&self, name: &str, limits: Limits) -> Result<Session, Refusal> {
+        let name: SessionName = name.parse()?;
+        let (reply, answer) = oneshot::channel();
+        let input = Input::Open { name, limits, reply };
+        self.inner.inputs.send(input).await.map_err(|_| gone())?;
+        let tree = answer.await.map_err(|_| in_doubt())??;
+        self.attach(tree, Caller::Client(self.inner.client.as_ref().into()))
+    }
+
+    /// A session as the operator sees it: all of it, consuming nothing.
+    pub async fn operate(&self, tree: TreeId) -> Result<Session, Refusal> {
+        let row = self.inner.store.tree(tree).await.map_err(|e| refusal(&e))?;
+        let row = row.ok_or_else(|| Refusal::not_found("there is no such session"))?;
+        self.inner.view.open(&row);
+        self.attach(tree, Caller::Operator)
+    }
+
+    fn attach(&self, tree: TreeId, caller: Caller) -> Result<Session, Refusal> {
+        let view = self.inner.view.tree(tree);
+        let view = view.ok_or_else(|| Refusal::internal("an open session has no view"))?;
+        Ok(Session { runtime: self.clone(), tree, caller, view })
+    }
+
+    /// Puts one command through the loop: the door behind every other method.
+    pub async fn submit(&self, tree: TreeId, command: Command) -> Result<Reply, Refusal> {
+        submit(&self.inner.inputs, tree, command).await
+    }
+
+    /// Every session that is kept, in the order in which they were opened.
+    pub async fn sessions(&self) -> Result<Vec<TreeRow>, Refusal> {
+        self.inner.store.trees().await.map_err(|e| refusal(&e))
+    }
+
+    /// Every change in every session, from after a position.
+    pub fn subscribe(&self, after: Position) -> Subscription {
+        self.inner.feed.subscribe(None, after)
+    }
+
+    /// The position of the newest event.
+    pub fn position(&self) -> Position {
+        self.inner.feed.last()
+    }
+
+    /// Removes what retention allows.
+    pub async fn prune(&self, retention: &Retention) -> Result<Pruned, Refusal> {
+        let now = self.inner.clock.now();
+        self.inner.store.prune(retention, now).await.map_err(|e| refusal(&e))
+    }
+
+    /// Leaves in good order: futures are dropped, named jobs are queued to go on next time,
+    /// closures end as lost, and all of that is stored when this returns.
+    pub async fn shutdown(self) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.inputs.send(Input::Shutdown { reply }).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
+    }
+
+    pub(crate) fn next_wait(&self) -> u64 {
+        self.inner.next_wait.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,487 @@
+//! A session's handle, and a task's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_model::address::{TaskRef, Who};
+use brigade_model::call::{Ending, Spawned, WaitMode};
+use brigade_model::command::{
+    Caller, Close, Collect, Command, Given, GiveAnswer, ReadInbox, Recipient, Resume, Send,
+    SetLimits, Spawn, Stop, StopTarget,
+};
+use brigade_model::decide::{Reply, Stopped};
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, TreeId};
+use brigade_model::json::Json;
+use brigade_model::limits::Limits;
+use brigade_model::message::Message;
+use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
+use brigade_model::tree::{MessageRow, TreeRow};
+use brigade_model::work::Kind;
+use brigade_store::{RunRow, TaskQuery};
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{gone, in_doubt, refusal};
+use crate::feed::Subscription;
+use crate::input::{Input, Outcome, WaitInput};
+use crate::jobs::{Child, JobContext, Waited};
+use crate::new_task::NewTask;
+use crate::runtime::Runtime;
+use crate::view::TreeView;
+
+/// A session, as its client or the operator holds it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub(crate) runtime: Runtime,
+    pub(crate) tree: TreeId,
+    pub(crate) caller: Caller,
+    pub(crate) view: Arc<TreeView>,
+}
+
+/// A task that was spawned or found.
+#[derive(Clone, Debug)]
+pub struct TaskHandle {
+    session: Session,
+    no: TaskNo,
+    run: RunNo,
+    kind: Kind,
+    existing: bool,
+}
+
+/// How a wait came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitResult {
+    Ended(Vec<Ending>),
+    /// The time was up with these still going on. Nothing was consumed.
+    TimedOut(Vec<TaskNo>),
+}
+
+impl Session {
+    pub fn id(&self) -> TreeId {
+        self.tree
+    }
+
+    /// The session itself, as of the last commit.
+    pub fn row(&self) -> TreeRow {
+        self.view.row()
+    }
+
+    /// Starts a task and returns at once. Called from within a job of this session, the task is
+    /// that job's child.
+    pub async fn spawn(&self, task: NewTask) -> Result<TaskHandle, Refusal> {
+        if let Some(job) = JobContext::current().filter(|job| job.tree() == self.tree) {
+            let child = job.spawn(task).await?;
+            let nested = Self { caller: job.caller(), ..self.clone() };
+            return Ok(nested.handle(child.no, child.run, child.kind, false));
+        }
+        let spawn = self.spawn_command(task)?;
+        match self.submit(spawn).await? {
+            Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Starts many tasks with one acknowledgement. Each succeeds or is refused by itself.
+    pub async fn spawn_all(
+        &self,
+        tasks: impl IntoIterator<Item = NewTask>,
+    ) -> Result<Vec<Result<TaskHandle, Refusal>>, Refusal> {
+        let commands: Vec<_> = tasks.into_iter().map(|task| self.spawn_command(task)).collect();
+        let replies = self.submit_all(commands).await?;
+        Ok(replies
+            .into_iter()
+            .map(|reply| match reply? {
+                Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
+                _ => Err(unexpected()),
+            })
+            .collect())
+    }
+
+    fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
+        let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None)?);
+        Ok(Command::Spawn(Spawn { caller: self.caller.clone(), spec, call: None }))
+    }
+
+    fn spawned(&self, spawned: Spawned) -> TaskHandle {
+        self.handle(spawned.no, spawned.run, spawned.kind, spawned.existing)
+    }
+
+    fn handle(&self, no: TaskNo, run: RunNo, kind: Kind, existing: bool) -> TaskHandle {
+        TaskHandle { session: self.clone(), no, run, kind, existing }
+    }
+
+    /// A task as of the last commit: from memory, or from the store if it has left it.
+    pub async fn get(&self, task: impl Into<TaskRef>) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
+        let task = task.into();
+        let (no, row) = match &task.who {
+            Who::No(no) | Who::Kinded(_, no) => match self.view.get(*no) {
+                Some(row) => (*no, row),
+                None => (*no, self.stored(*no).await?),
+            },
+            Who::Named(name) => self.named(name).await?,
+        };
+        if let Who::Kinded(kind, no) = &task.who
+            && row.spec.work.kind() != *kind
+        {
+            return Err(Refusal::not_found(format!(
+                "there is no {kind}:{no}; {no} is {}",
+                row.address(*no)
+            )));
+        }
+        if self.sees(&row) {
+            Ok((no, row))
+        } else {
+            Err(Refusal::forbidden(format!("{} is not yours", row.address(no))))
+        }
+    }
+
+    async fn stored(&self, no: TaskNo) -> Result<Arc<TaskRow>, Refusal> {
+        let row = self.runtime.inner.store.task(self.tree, no).await.map_err(|e| refusal(&e))?;
+        row.map(Arc::new).ok_or_else(|| Refusal::not_found(format!("there is no task {no}")))
+    }
+
+    async fn named(
+        &self,
+        name: &brigade_model::name::Name,
+    ) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
+        let mut living = self.view.list(self.scope());
+        living.retain(|(_, row)| {
+            row.is_living() && row.name.as_ref().is_some_and(|other| other.same_as(name))
+        });
+        if let Some(found) = living.pop() {
+            return Ok(found);
+        }
+        let store = &self.runtime.inner.store;
+        let stored = store.task_named(self.tree, self.scope(), name).await;
+        let stored = stored.map_err(|e| refusal(&e))?.map(|(no, row)| (no, Arc::new(row)));
+        stored.ok_or_else(|| {
+            Refusal::not_found(format!("no task here is called {:?}", name.as_str()))
+        })
+    }
+
+    fn scope(&self) -> Option<Owner> {
+        match self.caller {
+            Caller::Operator => None,
+            Caller::Client(_) | Caller::Task { .. } => Some(self.caller.owner()),
+        }
+    }
+
+    fn sees(&self, row: &TaskRow) -> bool {
+        self.scope().is_none_or(|owner| row.owner == owner)
+    }
+
+    /// Tasks in memory that this caller sees, in the order of their numbers: all that live and all
+    /// whose results nobody has taken.
+    pub fn list(&self) -> Vec<(TaskNo, Arc<TaskRow>)> {
+        self.view.list(self.scope())
+    }
+
+    /// Tasks that are kept, ended and collected ones too.
+    pub async fn history(&self, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>, Refusal> {
+        let query = TaskQuery { owner: self.scope().or(query.owner), ..query.clone() };
+        self.runtime.inner.store.tasks(self.tree, &query).await.map_err(|e| refusal(&e))
+    }
+
+    /// The ending of an earlier run.
+    pub async fn earlier_run(&self, no: TaskNo, run: RunNo) -> Result<Option<RunRow>, Refusal> {
+        self.get(no).await?;
+        self.runtime.inner.store.run(self.tree, no, run).await.map_err(|e| refusal(&e))
+    }
+
+    /// Waits until any of these has ended. None named means this client's runs.
+    pub async fn wait_any(
+        &self,
+        tasks: impl IntoIterator<Item = TaskRef>,
+    ) -> Result<Vec<Ending>, Refusal> {
+        self.wait_for(tasks.into_iter().collect(), WaitMode::Any).await
+    }
+
+    /// Waits until all of these have ended. None named means this client's runs.
+    pub async fn wait_all(
+        &self,
+        tasks: impl IntoIterator<Item = TaskRef>,
+    ) -> Result<Vec<Ending>, Refusal> {
+        self.wait_for(tasks.into_iter().collect(), WaitMode::All).await
+    }
+
+    /// Waits with patience. When the time is up nothing is consumed.
+    pub async fn wait_within(
+        &self,
+        tasks: Vec<TaskRef>,
+        mode: WaitMode,
+        patience: Duration,
+    ) -> Result<WaitResult, Refusal> {
+        let clock = &self.runtime.inner.clock;
+        let until = clock.now().after(patience.into());
+        tokio::select! {
+            biased;
+            ended = self.wait_for(tasks, mode) => ended.map(WaitResult::Ended),
+            () = clock.sleep_until(until) => {
+                let going_on = self.list().into_iter().filter(|(_, row)| row.is_living());
+                Ok(WaitResult::TimedOut(going_on.map(|(no, _)| no).collect()))
+            }
+        }
+    }
+
+    async fn wait_for(&self, tasks: Vec<TaskRef>, mode: WaitMode) -> Result<Vec<Ending>, Refusal> {
+        let collect = Collect { caller: self.caller.clone(), tasks, mode };
+        let (reply, answer) = oneshot::channel();
+        let id = self.runtime.next_wait();
+        let wait = WaitInput { id, tree: self.tree, collect, reply };
+        let inputs = &self.runtime.inner.inputs;
+        inputs.send(Input::Wait(wait)).await.map_err(|_| gone())?;
+        let mut unwait = Unwait { id, inputs, armed: true };
+        let answer = answer.await;
+        unwait.armed = false;
+        match answer.map_err(|_| in_doubt())?? {
+            Reply::Endings(endings) => Ok(endings),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub async fn send(
+        &self,
+        to: impl Into<TaskRef>,
+        body: impl Serialize,
+    ) -> Result<MessageNo, Refusal> {
+        let sent = self.submit(self.send_command(to.into(), Json::of(&body)?)).await?;
+        first_sent(sent)
+    }
+
+    /// Sends many messages with one acknowledgement, in order.
+    pub async fn send_all<B: Serialize>(
+        &self,
+        messages: impl IntoIterator<Item = (TaskRef, B)>,
+    ) -> Result<Vec<Result<MessageNo, Refusal>>, Refusal> {
+        let commands = messages.into_iter().map(|(to, body)| {
+            Json::of(&body).map(|body| self.send_command(to, body))
+        });
+        let replies = self.submit_all(commands.collect()).await?;
+        Ok(replies.into_iter().map(|reply| reply.and_then(first_sent)).collect())
+    }
+
+    fn send_command(&self, to: TaskRef, body: Json) -> Command {
+        Command::Send(Send {
+            caller: self.caller.clone(),
+            to: Recipient::Task(to),
+            body,
+            interrupt: false,
+            reply_to: None,
+            call: None,
+        })
+    }
+
+    /// How far a message has come.
+    pub async fn receipt(&self, no: MessageNo) -> Result<Option<MessageRow>, Refusal> {
+        self.runtime.inner.store.message(self.tree, no).await.map_err(|e| refusal(&e))
+    }
+
+    /// Takes the unread messages that tasks sent to the session.
+    pub async fn inbox(&self, most: usize) -> Result<Vec<Arc<Message>>, Refusal> {
+        let read = ReadInbox { caller: self.caller.clone(), most };
+        match self.submit(Command::ReadInbox(read)).await? {
+            Reply::Inbox(messages) => Ok(messages),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Stops a task and all below it. Returns when it is told, not when it has ended.
+    pub async fn stop(
+        &self,
+        task: impl Into<TaskRef>,
+        reason: Option<&str>,
+    ) -> Result<Stopped, Refusal> {
+        self.stop_with(StopTarget::Task(task.into()), reason, None).await
+    }
+
+    /// Stops everything at top level.
+    pub async fn stop_all(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
+        self.stop_with(StopTarget::Children, reason, None).await
+    }
+
+    /// Stops with another grace than the tasks' own.
+    pub async fn stop_with(
+        &self,
+        target: StopTarget,
+        reason: Option<&str>,
+        grace: Option<Duration>,
+    ) -> Result<Stopped, Refusal> {
+        let stop = Stop {
+            caller: self.caller.clone(),
+            target,
+            reason: reason.map(Into::into),
+            grace: grace.map(Into::into),
+        };
+        match self.submit(Command::Stop(stop)).await? {
+            Reply::Stopped(stopped) => Ok(stopped),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Answers a question that a task asked, or an approval it waits for.
+    pub async fn answer(&self, task: impl Into<TaskRef>, answer: Given) -> Result<(), Refusal> {
+        let (caller, task) = (self.caller.clone(), task.into());
+        let given = GiveAnswer { caller, task, call: None, answer };
+        self.submit(Command::Answer(given)).await.map(|_| ())
+    }
+
+    /// Opens the next run of an ended task.
+    pub async fn resume(
+        &self,
+        task: impl Into<TaskRef>,
+        limits: Option<Limits>,
+    ) -> Result<TaskHandle, Refusal> {
+        let resume = Resume { caller: self.caller.clone(), task: task.into(), limits };
+        match self.submit(Command::Resume(resume)).await? {
+            Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub async fn set_limits(&self, limits: Limits) -> Result<(), Refusal> {
+        let set = SetLimits { caller: self.caller.clone(), task: None, limits };
+        self.submit(Command::SetLimits(set)).await.map(|_| ())
+    }
+
+    /// Ends the session: nothing new starts in it, what runs is stopped.
+    pub async fn close(&self, reason: Option<&str>) -> Result<(), Refusal> {
+        let close = Close { caller: self.caller.clone(), reason: reason.map(Into::into) };
+        self.submit(Command::Close(close)).await.map(|_| ())
+    }
+
+    /// Every change in this session, from after a position.
+    pub fn subscribe(&self, after: Position) -> Subscription {
+        self.runtime.inner.feed.subscribe(Some(self.tree), after)
+    }
+
+    async fn submit(&self, command: Command) -> Outcome<Reply> {
+        self.runtime.submit(self.tree, command).await
+    }
+
+    /// One acknowledgement for all; what was wrong before it was sent is answered in its place.
+    async fn submit_all(
+        &self,
+        asked: Vec<Result<Command, Refusal>>,
+    ) -> Result<Vec<Outcome<Reply>>, Refusal> {
+        let mut wrong = Vec::new();
+        let mut commands = Vec::with_capacity(asked.len());
+        for (at, command) in asked.into_iter().enumerate() {
+            match command {
+                Ok(command) => commands.push(command),
+                Err(refusal) => wrong.push((at, refusal)),
+            }
+        }
+        let (reply, answer) = oneshot::channel();
+        let input = Input::Many { tree: self.tree, commands, reply };
+        self.runtime.inner.inputs.send(input).await.map_err(|_| gone())?;
+        let mut replies = answer.await.map_err(|_| in_doubt())?;
+        for (at, refusal) in wrong {
+            replies.insert(at, Err(refusal));
+        }
+        Ok(replies)
+    }
+}
+
+impl TaskHandle {
+    pub fn no(&self) -> TaskNo {
+        self.no
+    }
+
+    pub fn run(&self) -> RunNo {
+        self.run
+    }
+
+    /// Whether it was there already, under the same key.
+    pub fn existed(&self) -> bool {
+        self.existing
+    }
+
+    /// `job:5`.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.kind, self.no)
+    }
+
+    /// The task as of the last commit.
+    pub async fn get(&self) -> Result<Arc<TaskRow>, Refusal> {
+        self.session.get(self.no).await.map(|(_, row)| row)
+    }
+
+    /// The job that spawned this as its child, when that is who calls: what it does is recorded.
+    fn parent(&self) -> Option<(JobContext, Child)> {
+        let parent = match self.session.caller {
+            Caller::Task { no, .. } => JobContext::current().filter(|job| job.task() == no),
+            Caller::Operator | Caller::Client(_) => None,
+        };
+        parent.map(|job| (job, Child { no: self.no, run: self.run, kind: self.kind.clone() }))
+    }
+
+    /// Waits for the end and consumes the result. Asked again it returns the same, marked so.
+    pub async fn wait(&self) -> Result<Ending, Refusal> {
+        let mut endings = match self.parent() {
+            Some((job, child)) => job.wait_all([&child]).await?,
+            None => self.session.wait_all([self.no.into()]).await?,
+        };
+        endings.pop().ok_or_else(|| Refusal::internal("a wait came back without an ending"))
+    }
+
+    /// The same with patience: `None` when the time was up.
+    pub async fn wait_within(&self, patience: Duration) -> Result<Option<Ending>, Refusal> {
+        if let Some((job, child)) = self.parent() {
+            let waited = job.wait([&child], WaitMode::All, Some(patience)).await?;
+            return Ok(match waited {
+                Waited::Ended(mut endings) => endings.pop(),
+                Waited::TimedOut => None,
+            });
+        }
+        let tasks = vec![self.no.into()];
+        match self.session.wait_within(tasks, WaitMode::All, patience).await? {
+            WaitResult::Ended(mut endings) => Ok(endings.pop()),
+            WaitResult::TimedOut(_) => Ok(None),
+        }
+    }
+
+    pub async fn send(&self, body: impl Serialize) -> Result<MessageNo, Refusal> {
+        match self.parent() {
+            Some((job, child)) => job.send(&child, body).await,
+            None => self.session.send(self.no, body).await,
+        }
+    }
+
+    pub async fn stop(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
+        self.session.stop(self.no, reason).await
+    }
+}
+
+impl From<&TaskHandle> for TaskRef {
+    fn from(handle: &TaskHandle) -> Self {
+        handle.no.into()
+    }
+}
+
+/// Takes a wait back when its caller loses interest.
+struct Unwait<'a> {
+    id: u64,
+    inputs: &'a mpsc::Sender<Input>,
+    armed: bool,
+}
+
+impl Drop for Unwait<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            // When the loop is too busy to hear it, the wait is dropped at its next look.
+            let _ = self.inputs.try_send(Input::Unwait { id: self.id });
+        }
+    }
+}
+
+fn first_sent(reply: Reply) -> Result<MessageNo, Refusal> {
+    match reply {
+        Reply::Sent(numbers) => numbers.first().copied().ok_or_else(unexpected),
+        _ => Err(unexpected()),
+    }
+}
+
+fn unexpected() -> Refusal {
+    Refusal::internal("the loop answered with something else")
+}

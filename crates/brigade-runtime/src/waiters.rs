@@ -1,0 +1,79 @@
+//! Clients that wait. They hold nothing in a tree: each is asked again when it may be answered.
+
+use std::collections::HashMap;
+
+use brigade_model::call::WaitMode;
+use brigade_model::ids::{TaskNo, TreeId};
+
+use crate::input::WaitInput;
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    waits: HashMap<u64, Waiting>,
+    by_task: HashMap<(TreeId, TaskNo), Vec<u64>>,
+    /// Waits that may be answered now.
+    ready: Vec<WaitInput>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    input: WaitInput,
+    pending: Vec<TaskNo>,
+    left: usize,
+}
+
+impl Waiters {
+    /// Keeps a wait until the tasks it is pending on have ended.
+    pub(crate) fn keep(&mut self, input: WaitInput, pending: Vec<TaskNo>) {
+        for no in &pending {
+            self.by_task.entry((input.tree, *no)).or_default().push(input.id);
+        }
+        let left = match input.collect.mode {
+            WaitMode::Any => 1,
+            WaitMode::All => pending.len(),
+        };
+        self.waits.insert(input.id, Waiting { input, pending, left });
+    }
+
+    pub(crate) fn ended(&mut self, tree: TreeId, no: TaskNo) {
+        for id in self.by_task.remove(&(tree, no)).unwrap_or_default() {
+            let Some(waiting) = self.waits.get_mut(&id) else { continue };
+            waiting.left -= 1;
+            if waiting.left == 0 {
+                let ready = self.take(id);
+                self.ready.extend(ready);
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self, id: u64) {
+        self.take(id);
+    }
+
+    fn take(&mut self, id: u64) -> Option<WaitInput> {
+        let waiting = self.waits.remove(&id)?;
+        let tree = waiting.input.tree;
+        for no in waiting.pending {
+            if let Some(ids) = self.by_task.get_mut(&(tree, no)) {
+                ids.retain(|other| *other != id);
+                if ids.is_empty() {
+                    self.by_task.remove(&(tree, no));
+                }
+            }
+        }
+        Some(waiting.input)
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(crate) fn take_ready(&mut self) -> Vec<WaitInput> {
+        std::mem::take(&mut self.ready)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waits.is_empty() && self.by_task.is_empty() && self.ready.is_empty()
+    }
+}

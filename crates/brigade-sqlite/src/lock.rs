@@ -1,0 +1,77 @@
+//! One owner per file: an advisory lock on a file beside it.
+//!
+//! The operating system lets go of the lock when its holder ends, however it ends. The lock file
+//! itself stays: removing it would let two owners lock two different files of the same name.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use brigade_store::StoreError;
+
+use crate::error::{Result, unavailable};
+
+/// Held for as long as the store is open for writing.
+#[derive(Debug)]
+pub(crate) struct OwnerLock {
+    _file: File,
+}
+
+impl OwnerLock {
+    pub(crate) fn acquire(database: &Path) -> Result<Self> {
+        let path = lock_path(database);
+        let failed =
+            |e: std::io::Error| unavailable(format!("the lock file {}: {e}", path.display()));
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked { holder: holder(&mut file) }.into());
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        file.set_len(0).map_err(failed)?;
+        file.write_all(about_this_process().as_bytes()).map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn lock_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
+fn about_this_process() -> String {
+    let mut text = format!("pid {}", std::process::id());
+    if let Ok(program) = std::env::current_exe() {
+        text.push_str(&format!("\nprogram {}", program.display()));
+    }
+    if let Some(ticks) = start_ticks() {
+        text.push_str(&format!("\nstarted {ticks} ticks after boot"));
+    }
+    text.push('\n');
+    text
+}
+
+/// With the pid it tells this process from a later one that was given the same number.
+fn start_ticks() -> Option<String> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The program's name is in parentheses and may contain anything, spaces included.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19).map(str::to_owned)
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file.read_to_string(&mut text) {
+        Ok(_) if !text.trim().is_empty() => text.trim().replace('\n', ", "),
+        _ => "another process".to_owned(),
+    }
+}

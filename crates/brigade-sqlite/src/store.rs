@@ -1,0 +1,246 @@
+//! The store itself: how it is opened, and what it hands on.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use brigade_model::call::Entry;
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, Time, TreeId};
+use brigade_model::name::{Name, SessionName};
+use brigade_model::task::TaskRow;
+use brigade_model::tree::{MessageRow, TreeRow};
+use brigade_store::{
+    Batch, BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store,
+    StoreError, TaskQuery,
+};
+use rusqlite::{Connection, OpenFlags};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::error::{Result, unavailable};
+use crate::lock::OwnerLock;
+use crate::prune::Pruning;
+use crate::read::Reading;
+use crate::schema::{Found, examine, migrate, open_for_reading};
+use crate::write::Writer;
+
+/// How long a connection waits for another one before it gives up.
+pub(crate) const BUSY: Duration = Duration::from_secs(5);
+
+/// Idle read connections that are kept.
+const READERS_KEPT: usize = 4;
+
+/// What a power cut may cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Commits survive the end of the process; a power cut can cost the last of them.
+    #[default]
+    Normal,
+    /// Commits survive a power cut. Each waits for the disk.
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SqliteOptions {
+    pub synchronous: Synchronous,
+}
+
+/// Trees in one SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    readers: Mutex<Vec<Connection>>,
+    /// `None` when it was opened for reading only.
+    writer: Option<Mutex<Writer>>,
+    /// Let go of last, when the connections are closed.
+    _lock: Option<OwnerLock>,
+}
+
+impl SqliteStore {
+    /// Opens a store as its one owner, and makes the file if there is none.
+    ///
+    /// Refused as [`StoreError::Locked`] while another owner has it. A file of another program, of
+    /// a newer version or a damaged one is refused and left as it is. An empty file counts as none:
+    /// it is what a crash in the first instant leaves.
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
+        Ok(Self::open_as_owner(path.as_ref(), options)?)
+    }
+
+    /// Opens a store beside its owner, if it has one: this one sees what the owner commits and
+    /// refuses to write.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Ok(Self::open_as_reader(path.as_ref())?)
+    }
+
+    fn open_as_owner(path: &Path, options: SqliteOptions) -> Result<Self> {
+        let path = resolve(path)?;
+        examine(&path)?;
+        let lock = OwnerLock::acquire(&path)?;
+        // Whoever had the lock until now may have written a newer version.
+        examine(&path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut conn = Connection::open_with_flags(&path, flags)?;
+        conn.busy_timeout(BUSY)?;
+        conn.set_prepared_statement_cache_capacity(64);
+        migrate(&mut conn)?;
+        conn.pragma_update(None, "journal_mode", "wal")?;
+        let synchronous = match options.synchronous {
+            Synchronous::Normal => "normal",
+            Synchronous::Full => "full",
+        };
+        conn.pragma_update(None, "synchronous", synchronous)?;
+        conn.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+        let writer = Some(Mutex::new(Writer::new(conn)));
+        Ok(Self { path, readers: Mutex::default(), writer, _lock: Some(lock) })
+    }
+
+    fn open_as_reader(path: &Path) -> Result<Self> {
+        let path = resolve(path)?;
+        match examine(&path)? {
+            Found::Store => {}
+            Found::Nothing => {
+                return Err(unavailable(format!("there is no store at {}", path.display())));
+            }
+        }
+        let first = open_for_reading(&path)?;
+        Ok(Self { path, readers: Mutex::new(vec![first]), writer: None, _lock: None })
+    }
+
+    /// Bounds the file, as a full disk would.
+    #[doc(hidden)]
+    pub fn set_max_pages(&self, pages: u32) -> Result<(), StoreError> {
+        self.writing(|writer| Ok(writer.set_max_pages(pages)?))
+    }
+
+    fn writing<T>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> Result<T>,
+    ) -> Result<T, StoreError> {
+        let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
+        on_this_thread(|| {
+            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(work(&mut writer)?)
+        })
+    }
+
+    /// Reads within one transaction, so that the answer is of one moment.
+    fn reading<T>(
+        &self,
+        work: impl FnOnce(&Reading<'_>) -> Result<T>,
+    ) -> Result<T, StoreError> {
+        on_this_thread(|| {
+            let conn = self.take_reader()?;
+            let answer = Reading::begin(&conn).and_then(|reading| work(&reading));
+            let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            if readers.len() < READERS_KEPT {
+                readers.push(conn);
+            }
+            Ok(answer?)
+        })
+    }
+
+    fn take_reader(&self) -> Result<Connection> {
+        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| open_for_reading(&self.path), Ok)
+    }
+}
+
+/// A hop to another thread would cost more than the work, so it is done here; a multi-threaded
+/// runtime is told, so that nothing else waits for it.
+fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+/// The one name of a file, so that two ways to it lead to the same lock.
+fn resolve(path: &Path) -> Result<PathBuf> {
+    if let Ok(path) = path.canonicalize() {
+        return Ok(path);
+    }
+    let Some(name) = path.file_name() else {
+        return Err(unavailable(format!("{} does not name a file", path.display())));
+    };
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let parent = parent.canonicalize();
+    let parent =
+        parent.map_err(|e| unavailable(format!("the directory of {}: {e}", path.display())))?;
+    Ok(parent.join(name))
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+impl Store for SqliteStore {
+    fn commit<'a>(&'a self, batch: &'a Batch) -> Answer<'a, Position> {
+        Box::pin(async move { self.writing(|writer| writer.commit(batch)) })
+    }
+
+    fn trees(&self) -> Answer<'_, Vec<TreeRow>> {
+        Box::pin(async move { self.reading(|reading| reading.trees()) })
+    }
+
+    fn tree(&self, id: TreeId) -> Answer<'_, Option<TreeRow>> {
+        Box::pin(async move { self.reading(|reading| reading.tree(id)) })
+    }
+
+    fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>> {
+        Box::pin(async move { self.reading(|reading| reading.tree_named(name)) })
+    }
+
+    fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>> {
+        Box::pin(async move { self.reading(|reading| reading.load(id)) })
+    }
+
+    fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
+        Box::pin(async move { self.reading(|reading| reading.task(id, no)) })
+    }
+
+    fn task_named<'a>(
+        &'a self,
+        id: TreeId,
+        owner: Option<Owner>,
+        name: &'a Name,
+    ) -> Answer<'a, Option<(TaskNo, TaskRow)>> {
+        Box::pin(async move { self.reading(|reading| reading.task_named(id, owner, name)) })
+    }
+
+    fn tasks<'a>(&'a self, id: TreeId, query: &'a TaskQuery) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
+        Box::pin(async move { self.reading(|reading| reading.tasks(id, query)) })
+    }
+
+    fn journal(&self, id: TreeId, no: TaskNo) -> Answer<'_, Vec<Entry>> {
+        Box::pin(async move { self.reading(|reading| reading.journal(id, no)) })
+    }
+
+    fn run(&self, id: TreeId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
+        Box::pin(async move { self.reading(|reading| reading.run(id, no, run)) })
+    }
+
+    fn message(&self, id: TreeId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
+        Box::pin(async move { self.reading(|reading| reading.message(id, no)) })
+    }
+
+    fn events<'a>(&'a self, query: &'a EventQuery) -> Answer<'a, EventPage> {
+        Box::pin(async move { self.reading(|reading| reading.events(query)) })
+    }
+
+    fn last_position(&self) -> Answer<'_, Position> {
+        Box::pin(async move { self.reading(|reading| reading.last_position()) })
+    }
+
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned> {
+        Box::pin(async move {
+            let mut pruning = Pruning::new(retention, now);
+            // The writer is let go of between slices, so that commits do not wait for all of it.
+            while self.writing(|writer| pruning.slice(writer))? {
+                tokio::task::yield_now().await;
+            }
+            Ok(pruning.pruned())
+        })
+    }
+}

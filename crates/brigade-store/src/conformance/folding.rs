@@ -1,0 +1,218 @@
+//! Rows, events and what is loaded tell the same story, after every commit.
+
+use std::collections::BTreeMap;
+
+use brigade_model::apply::apply;
+use brigade_model::event::{Event, EventRecord};
+use brigade_model::ids::{MessageNo, Owner, RunNo, TaskNo};
+use brigade_model::message::{Message, Receipt};
+use brigade_model::tree::Tree;
+use std::sync::Arc;
+
+use super::Harness;
+use super::scenario::{Watcher, limits, play};
+use super::writer::{EPOCH, Writer, all_events};
+use crate::store::{RunRow, Store, TaskQuery};
+
+/// The events of a tree, folded into an empty one, are its rows field for field.
+pub async fn stored_rows_are_the_folded_events(harness: &dyn Harness) {
+    let writer = Writer::open(&harness.empty(), 1, limits()).await;
+    play(harness, writer, &mut Folded).await;
+}
+
+/// Loading gives what the loop has in memory.
+pub async fn loaded_trees_are_the_live_ones(harness: &dyn Harness) {
+    let writer = Writer::open(&harness.empty(), 1, limits()).await;
+    play(harness, writer, &mut Loaded).await;
+}
+
+pub async fn everything_is_there_after_reopening(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
+    writer = play(harness, writer, &mut Nobody).await;
+    let before = Everything::of(&writer).await;
+    let writer = reopen(harness, writer).await;
+    let after = Everything::of(&writer).await;
+    assert_eq!(before, after);
+    Folded.look(harness, writer).await;
+}
+
+/// The story goes the same way when the tree is dropped and loaded from a reopened store between
+/// its chapters.
+pub async fn a_session_goes_on_after_reopening_at_every_point(harness: &dyn Harness) {
+    let writer = Writer::open(&harness.empty(), 1, limits()).await;
+    play(harness, writer, &mut Reopened).await;
+}
+
+struct Folded;
+
+impl Watcher for Folded {
+    async fn look(&mut self, _: &dyn Harness, writer: Writer) -> Writer {
+        check_folded(&writer).await;
+        writer
+    }
+}
+
+struct Loaded;
+
+impl Watcher for Loaded {
+    async fn look(&mut self, _: &dyn Harness, writer: Writer) -> Writer {
+        let loaded = writer.store.load(writer.id()).await.expect("a load");
+        let mut loaded = loaded.expect("the tree is there").into_tree();
+        let mut live = writer.tree.clone();
+        live.evict();
+        loaded.evict();
+        assert_trees_equal(&loaded, &live);
+        assert_eq!(loaded.living(), live.living());
+        assert_eq!(loaded.next_due(), live.next_due());
+        writer
+    }
+}
+
+struct Nobody;
+
+impl Watcher for Nobody {
+    async fn look(&mut self, _: &dyn Harness, writer: Writer) -> Writer {
+        writer
+    }
+}
+
+struct Reopened;
+
+impl Watcher for Reopened {
+    async fn look(&mut self, harness: &dyn Harness, writer: Writer) -> Writer {
+        let mut writer = reopen(harness, writer).await;
+        writer.reload().await;
+        check_folded(&writer).await;
+        writer
+    }
+}
+
+async fn reopen(harness: &dyn Harness, writer: Writer) -> Writer {
+    let Writer { store, tree, now, journals } = writer;
+    Writer { store: harness.reopen(store), tree, now, journals }
+}
+
+async fn check_folded(writer: &Writer) {
+    let (store, id) = (&*writer.store, writer.id());
+    let events = all_events(store, Some(id)).await.expect("events are read");
+    let folded = fold(&events);
+    let row = store.tree(id).await.expect("a tree is read").expect("the tree is there");
+    assert_eq!(row, *folded.row());
+    let rows = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
+    let expected: Vec<_> = folded.rows().map(|(no, row)| (no, row.clone())).collect();
+    assert_eq!(rows.len(), expected.len());
+    for (stored, expected) in rows.iter().zip(&expected) {
+        assert_eq!(stored, expected);
+    }
+    check_messages(writer, &events, &folded).await;
+    check_runs(writer, &events, &folded).await;
+    for (no, expected) in &writer.journals {
+        let journal = store.journal(id, *no).await.expect("a journal is read");
+        assert_eq!(journal, *expected, "the journal of {no}");
+        assert_eq!(journal.len(), folded.get(*no).map_or(0, |row| row.journal as usize));
+    }
+}
+
+fn fold(events: &[Arc<EventRecord>]) -> Tree {
+    let mut tree = Tree::open(&events[0], EPOCH).expect("the first event opens the session");
+    for record in &events[1..] {
+        assert_eq!(record.seq, tree.row().seq.next());
+        apply(&mut tree, record);
+    }
+    tree
+}
+
+async fn check_messages(writer: &Writer, events: &[Arc<EventRecord>], folded: &Tree) {
+    for (no, (message, receipt)) in expected_receipts(events) {
+        let row = writer.store.message(writer.id(), no).await.expect("a message is read");
+        let row = row.unwrap_or_else(|| panic!("message {no} is not there"));
+        assert_eq!(row.message, message);
+        assert_eq!(row.receipt, receipt, "message {no}");
+    }
+    let mut expected: Vec<Arc<Message>> = folded.inbox(Owner::Session).cloned().collect();
+    for (no, _) in folded.rows() {
+        expected.extend(folded.inbox(Owner::Task(no)).cloned());
+    }
+    expected.sort_by_key(|message| message.no);
+    let loaded = writer.store.load(writer.id()).await.expect("a load").expect("the tree is there");
+    assert_eq!(loaded.unread, expected);
+}
+
+fn expected_receipts(
+    events: &[Arc<EventRecord>],
+) -> BTreeMap<MessageNo, (Arc<Message>, Receipt)> {
+    let mut all: BTreeMap<MessageNo, (Arc<Message>, Receipt)> = BTreeMap::new();
+    for record in events {
+        let (numbers, receipt) = match &record.event {
+            Event::MessageSent(message) => {
+                all.insert(message.no, (message.clone(), Receipt::Accepted));
+                continue;
+            }
+            Event::MessageDelivered { message, .. } => (vec![*message], Receipt::Delivered),
+            Event::MessageRead { message, .. } => (vec![*message], Receipt::Read),
+            Event::MessageUnknown { message, .. } => (vec![*message], Receipt::DeliveryUnknown),
+            Event::DeadLettered { messages, reason, .. } => {
+                (messages.clone(), Receipt::Dead(reason.clone()))
+            }
+            _ => continue,
+        };
+        for no in numbers {
+            all.get_mut(&no).expect("a message is sent before it is settled").1 = receipt.clone();
+        }
+    }
+    all
+}
+
+async fn check_runs(writer: &Writer, events: &[Arc<EventRecord>], folded: &Tree) {
+    let mut endings: BTreeMap<(TaskNo, RunNo), RunRow> = BTreeMap::new();
+    for record in events {
+        if let Event::Ended { no, run, outcome, .. } = &record.event {
+            let ending = RunRow { run: *run, outcome: outcome.clone(), at: record.at };
+            endings.insert((*no, *run), ending);
+        }
+    }
+    for ((no, run), expected) in endings {
+        let latest = folded.get(no).is_some_and(|row| row.run == run);
+        let stored = writer.store.run(writer.id(), no, run).await.expect("a run is read");
+        assert_eq!(stored, (!latest).then_some(expected), "run {run} of {no}");
+    }
+}
+
+#[track_caller]
+fn assert_trees_equal(loaded: &Tree, live: &Tree) {
+    assert_eq!(loaded.row(), live.row());
+    let rows = |tree: &Tree| -> BTreeMap<TaskNo, String> {
+        tree.rows().map(|(no, row)| (no, format!("{row:?}"))).collect()
+    };
+    assert_eq!(rows(loaded), rows(live));
+    assert!(loaded == live, "the unread messages differ");
+}
+
+/// All that a store says of one tree.
+#[derive(Debug, PartialEq)]
+struct Everything(Vec<String>);
+
+impl Everything {
+    async fn of(writer: &Writer) -> Self {
+        let (store, id): (&dyn Store, _) = (&*writer.store, writer.id());
+        let mut said = vec![
+            format!("{:?}", store.trees().await.expect("trees are read")),
+            format!("{:?}", store.last_position().await.expect("a position is read")),
+            format!("{:?}", all_events(store, None).await.expect("events are read")),
+            format!("{:?}", store.load(id).await.expect("a load")),
+        ];
+        for (no, row) in store.tasks(id, &TaskQuery::default()).await.expect("tasks are read") {
+            said.push(format!("{no}: {row:?}"));
+            said.push(format!("{:?}", store.journal(id, no).await.expect("a journal is read")));
+            for run in 1..row.run.0 {
+                let run = store.run(id, no, RunNo(run)).await.expect("a run is read");
+                said.push(format!("{run:?}"));
+            }
+        }
+        for no in 1..=writer.tree.row().last_message.0 {
+            let message = store.message(id, MessageNo(no)).await.expect("a message is read");
+            said.push(format!("{message:?}"));
+        }
+        Self(said)
+    }
+}

@@ -1,0 +1,302 @@
+//! A session's life with everything in it that the model can do, one commit at a time.
+
+use brigade_model::call::{Asked, WaitMode};
+use brigade_model::command::{
+    AfterPark, Caller, Close, Command, GiveAnswer, Given, Gone, ReadInbox, Recipient, Reported,
+    Resume, SetLimits,
+};
+use brigade_model::ids::{CallIndex, MessageNo, Millis, TaskNo};
+use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::task::{State, TaskRow};
+use brigade_model::tree::SessionState;
+
+use super::Harness;
+use super::writer::{Writer, agent, client, closure, job, json, keyed, named, process};
+
+/// What a check does between two chapters of the story.
+pub(super) trait Watcher {
+    async fn look(&mut self, harness: &dyn Harness, writer: Writer) -> Writer;
+}
+
+type Chapter = for<'a> fn(
+    &'a mut Writer,
+) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Each needs what the ones before it left. The tasks have fixed numbers: see [`no`].
+const CHAPTERS: &[Chapter] = &[
+    |w| Box::pin(top_level(w)),
+    |w| Box::pin(children(w)),
+    |w| Box::pin(budgets(w)),
+    |w| Box::pin(parks(w)),
+    |w| Box::pin(messages(w)),
+    |w| Box::pin(questions(w)),
+    |w| Box::pin(waits(w)),
+    |w| Box::pin(follow_ups(w)),
+    |w| Box::pin(endings(w)),
+    |w| Box::pin(exhaustion(w)),
+    |w| Box::pin(stops(w)),
+    |w| Box::pin(held_slots(w)),
+    |w| Box::pin(crashes(w)),
+    |w| Box::pin(second_crash(w)),
+    |w| Box::pin(session_inbox(w)),
+    |w| Box::pin(closing(w)),
+    |w| Box::pin(closed(w)),
+];
+
+pub(super) async fn play(
+    harness: &dyn Harness,
+    mut writer: Writer,
+    watcher: &mut impl Watcher,
+) -> Writer {
+    writer = watcher.look(harness, writer).await;
+    for chapter in CHAPTERS {
+        chapter(&mut writer).await;
+        writer = watcher.look(harness, writer).await;
+    }
+    assert_eq!(writer.tree.row().state, SessionState::Closed);
+    writer
+}
+
+pub(super) fn limits() -> Limits {
+    Limits { running: Some(4), tokens: Some(10_000), ..Limits::default() }
+}
+
+pub(super) fn no(number: u32) -> TaskNo {
+    TaskNo::new(number).expect("a task's number")
+}
+
+const LEAD: u32 = 1;
+const WORKER: u32 = 2;
+const BUILDER: u32 = 3;
+const HELPER: u32 = 4;
+const QUEUED: u32 = 5;
+
+async fn top_level(w: &mut Writer) {
+    let lead = keyed(named(agent(), "Lead"), "lead");
+    assert_eq!(w.spawned(client(), lead.clone()).await, (no(LEAD), false));
+    assert_eq!(w.spawned(client(), lead).await, (no(LEAD), true));
+    let limits = Limits { total: Some(100), ..limits() };
+    let set = SetLimits { caller: Caller::Operator, task: None, limits };
+    w.submit(Command::SetLimits(set)).await;
+}
+
+async fn children(w: &mut Writer) {
+    let lead = w.acting(no(LEAD));
+    let worker = keyed(named(job(), "Worker"), "worker");
+    assert_eq!(w.spawned(lead.clone(), worker.clone()).await, (no(WORKER), false));
+    assert_eq!(w.spawned(lead.clone(), worker).await, (no(WORKER), true));
+    let mut builder = named(process(), "Builder");
+    builder.keep = true;
+    assert_eq!(w.spawn(lead.clone(), builder).await, no(BUILDER));
+    assert_eq!(w.spawn(lead.clone(), named(agent(), "Helper")).await, no(HELPER));
+    let mut queued = closure();
+    queued.limits = Some(Box::new(Limits { time: Some(Millis(60_000)), ..Limits::default() }));
+    assert_eq!(w.spawn(lead, queued).await, no(QUEUED));
+    assert!(matches!(row(w, QUEUED).state, State::Queued(_)), "{:?}", row(w, QUEUED));
+}
+
+async fn budgets(w: &mut Writer) {
+    let most = Usage { tokens: 500, money: Money(40) };
+    w.report(no(HELPER), Reported::Reserve { most, least: Usage::NONE }).await;
+    w.report(no(HELPER), Reported::Charge(Usage { tokens: 321, money: Money(7) })).await;
+    w.report(no(LEAD), Reported::Progress(json("on it"))).await;
+    w.report(no(LEAD), Reported::State(json("page 2"))).await;
+    w.record(no(LEAD), 0).await;
+}
+
+async fn parks(w: &mut Writer) {
+    w.record(no(WORKER), 0).await;
+    park(w, WORKER, 1, Asked::Sleep { span: Millis(100) }).await;
+    assert!(matches!(row(w, WORKER).state, State::Waiting));
+    assert!(matches!(row(w, QUEUED).state, State::Running), "it got the slot");
+    w.tick_after(200).await;
+}
+
+async fn messages(w: &mut Writer) {
+    w.send(Caller::Operator, Recipient::Task(no(BUILDER).into())).await;
+    let second = w.send(Caller::Operator, Recipient::Task("Builder".parse().expect("a name"))).await;
+    w.report(no(BUILDER), Reported::Pushed { message: MessageNo(1), arrived: true }).await;
+    w.report(no(BUILDER), Reported::Pushed { message: second, arrived: false }).await;
+    let lead = w.acting(no(LEAD));
+    w.send(lead.clone(), Recipient::Children).await;
+    w.send(lead, Recipient::Task(no(HELPER).into())).await;
+    park(w, HELPER, 0, Asked::Message { patience: None }).await;
+}
+
+async fn questions(w: &mut Writer) {
+    park(w, HELPER, 1, Asked::Question { question: json("which one?") }).await;
+    park(w, HELPER, 2, Asked::Approval { request: json("may I?") }).await;
+    let lead = w.acting(no(LEAD));
+    answer(w, lead, Given::Reply(json("the red one"))).await;
+    answer(w, Caller::Operator, Given::Verdict(brigade_model::call::Verdict::AllowOnce)).await;
+}
+
+async fn waits(w: &mut Writer) {
+    let tasks = vec![no(WORKER), no(HELPER)];
+    let asked = Asked::Tasks { tasks, mode: WaitMode::All, patience: None, interruptible: false };
+    park(w, LEAD, 1, asked).await;
+    let worker = running(w, WORKER).await;
+    w.finish(worker).await;
+    let helper = running(w, HELPER).await;
+    w.finish(helper).await;
+    running(w, LEAD).await;
+}
+
+async fn follow_ups(w: &mut Writer) {
+    let lead = w.acting(no(LEAD));
+    w.send(lead.clone(), Recipient::Task(no(HELPER).into())).await;
+    running(w, HELPER).await;
+    w.fail(no(HELPER)).await;
+    let limits = Some(Limits { tokens: Some(900), ..Limits::default() });
+    let resume = Resume { caller: lead, task: no(HELPER).into(), limits };
+    w.submit(Command::Resume(resume)).await;
+    let row = w.tree.get(no(HELPER)).expect("a resumed task is in memory");
+    assert_eq!(row.run.0, 3);
+    assert_eq!(row.extra.as_ref().map(|extra| extra.earlier.len()), Some(1));
+}
+
+async fn endings(w: &mut Writer) {
+    let lead = w.acting(no(LEAD));
+    w.send(lead, Recipient::Task(no(QUEUED).into())).await;
+    w.finish(no(LEAD)).await;
+    assert!(matches!(row(w, LEAD).state, State::Closing { .. }));
+    assert_eq!(row(w, BUILDER).owner, brigade_model::ids::Owner::Session);
+    w.finish(no(QUEUED)).await;
+    let helper = running(w, HELPER).await;
+    w.finish(helper).await;
+    assert!(row(w, LEAD).ended().is_some());
+    w.collect(client(), &[]).await;
+}
+
+async fn exhaustion(w: &mut Writer) {
+    let mut spender = agent();
+    spender.limits = Some(Box::new(Limits { tokens: Some(10), ..Limits::default() }));
+    let spender = w.spawn(Caller::Operator, spender).await;
+    let acting = w.acting(spender);
+    let child = w.spawn(acting, job()).await;
+    let most = Usage { tokens: 100, money: Money(0) };
+    let least = Usage { tokens: 20, money: Money(0) };
+    w.report(spender, Reported::Reserve { most, least }).await;
+    w.abort(child).await;
+    w.abort(spender).await;
+}
+
+async fn stops(w: &mut Writer) {
+    let parent = w.spawn(client(), named(agent(), "Doomed")).await;
+    let acting = w.acting(parent);
+    let first = w.spawn(acting.clone(), keyed(job(), "one")).await;
+    let second = w.spawn(acting, job()).await;
+    w.stop(Caller::Operator, parent).await;
+    w.finish(first).await;
+    w.tick_after(60).await;
+    w.abort(second).await;
+    w.abort(parent).await;
+    w.collect(client(), &[parent]).await;
+}
+
+/// A closure that does not return: its slot stays taken after its run and its parent's have ended.
+async fn held_slots(w: &mut Writer) {
+    let parent = w.spawn(client(), agent()).await;
+    let acting = w.acting(parent);
+    let stuck = w.spawn(acting, closure()).await;
+    w.stop(Caller::Operator, parent).await;
+    w.abort(parent).await;
+    w.tick_after(60).await;
+    w.tick_after(10_000).await;
+    assert!(row(w, stuck.get()).ended().is_some_and(|ended| ended.lingering));
+    assert!(row(w, parent.get()).ended().is_some());
+}
+
+async fn crashes(w: &mut Writer) {
+    let living: Vec<TaskNo> =
+        w.tree.rows().filter(|(_, row)| row.is_living()).map(|(no, _)| no).collect();
+    for no in living {
+        w.recover(no, Gone::Crash).await;
+    }
+    let stuck = w.tree.rows().find(|(_, row)| row.ended().is_some_and(|ended| ended.lingering));
+    let stuck = stuck.map(|(no, _)| no).expect("a task lingers");
+    w.abort(stuck).await;
+    let by = "a test".into();
+    w.recover(no(BUILDER), Gone::NotFound { by, evidence: "no such pid".into() }).await;
+}
+
+async fn second_crash(w: &mut Writer) {
+    let top = w.spawn(client(), agent()).await;
+    let acting = w.acting(top);
+    let child = w.spawn(acting.clone(), job()).await;
+    let lost = w.spawn(acting, closure()).await;
+    for _ in 0..3 {
+        for no in [top, child] {
+            w.recover(no, Gone::Crash).await;
+        }
+        w.tick_after(60_000).await;
+    }
+    w.recover(lost, Gone::Crash).await;
+    w.recover(child, Gone::Crash).await;
+    assert!(row(w, child.get()).ended().is_some(), "a crash loop has an end");
+}
+
+async fn session_inbox(w: &mut Writer) {
+    let talker = w.spawn(client(), job()).await;
+    for _ in 0..3 {
+        let acting = w.acting(talker);
+        w.send(acting, Recipient::Parent).await;
+    }
+    w.submit(Command::ReadInbox(ReadInbox { caller: client(), most: 2 })).await;
+    park(w, talker, 0, Asked::Question { question: json("anybody there?") }).await;
+}
+
+async fn closing(w: &mut Writer) {
+    let running = w.spawn(client(), process()).await;
+    w.send(client(), Recipient::Task(running.into())).await;
+    w.submit(Command::Close(Close { caller: Caller::Operator, reason: None })).await;
+    assert_eq!(w.tree.row().state, SessionState::Closing);
+}
+
+async fn closed(w: &mut Writer) {
+    while let Some(no) = w.tree.rows().find(|(_, row)| row.is_performed()).map(|(no, _)| no) {
+        w.abort(no).await;
+    }
+}
+
+fn row(w: &Writer, number: u32) -> &TaskRow {
+    w.tree.get(no(number)).unwrap_or_else(|| panic!("task {number} is not in memory"))
+}
+
+async fn park(w: &mut Writer, number: impl Into<Number>, index: u32, asked: Asked) {
+    let no = number.into().0;
+    let open = w.tree.get(no).map_or(0, |row| row.calls.len()) + 1;
+    let calls = vec![(CallIndex(index), asked)];
+    w.report(no, Reported::Park { calls, then: AfterPark::Suspend { open } }).await;
+}
+
+/// A task's number as the story has it, or as a spawn gave it.
+struct Number(TaskNo);
+
+impl From<u32> for Number {
+    fn from(number: u32) -> Self {
+        Self(no(number))
+    }
+}
+
+impl From<TaskNo> for Number {
+    fn from(no: TaskNo) -> Self {
+        Self(no)
+    }
+}
+
+async fn answer(w: &mut Writer, caller: Caller, answer: Given) {
+    let given = GiveAnswer { caller, task: no(HELPER).into(), call: None, answer };
+    w.submit(Command::Answer(given)).await;
+}
+
+/// Ends queued work of others until this task has its slot.
+async fn running(w: &mut Writer, number: u32) -> TaskNo {
+    w.tick_after(1).await;
+    assert!(
+        matches!(row(w, number).state, State::Running),
+        "task {number} is {:?}",
+        row(w, number).state
+    );
+    no(number)
+}

@@ -1,0 +1,277 @@
+//! A small runtime: it decides commands with the real model and commits what comes of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brigade_model::call::Entry;
+use brigade_model::command::{
+    Caller, Collect, Command, End, EndedHow, Recover, Report, Reported, Send, Spawn, Stop,
+    StopTarget,
+};
+use brigade_model::command::{Gone, Recipient};
+use brigade_model::decide::Reply;
+use brigade_model::event::EventRecord;
+use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, TaskNo, Time, TreeId};
+use brigade_model::json::Json;
+use brigade_model::limits::Limits;
+use brigade_model::name::SessionName;
+use brigade_model::needs::{Need, needs};
+use brigade_model::outcome::Failure;
+use brigade_model::spec::Spec;
+use brigade_model::tree::Tree;
+use brigade_model::turn::{Outputs, handle, open_session};
+use brigade_model::work::{AgentWork, JobWork, ProcessWork, Recovery, Work};
+use uuid::Uuid;
+
+use crate::batch::{Batch, TreeBatch};
+use crate::error::StoreError;
+use crate::store::Store;
+
+pub(super) const EPOCH: Epoch = Epoch(1);
+
+/// Writes one tree.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) tree: Tree,
+    pub(super) now: Time,
+    /// What the journals should be.
+    pub(super) journals: BTreeMap<TaskNo, Vec<Entry>>,
+}
+
+impl Writer {
+    /// Opens a session as the first commit of its tree.
+    pub(super) async fn open(store: &Arc<dyn Store>, number: u128, limits: Limits) -> Self {
+        let (writer, part) = Self::begin(store, number, limits);
+        store.commit(&Batch { trees: vec![part] }).await.expect("the session is committed");
+        writer
+    }
+
+    /// A session that is not committed yet.
+    pub(super) fn begin(
+        store: &Arc<dyn Store>,
+        number: u128,
+        limits: Limits,
+    ) -> (Self, TreeBatch) {
+        Self::begin_named(store, number, &format!("session {number}"), limits)
+    }
+
+    pub(super) fn begin_named(
+        store: &Arc<dyn Store>,
+        number: u128,
+        name: &str,
+        limits: Limits,
+    ) -> (Self, TreeBatch) {
+        let now = Time(1_000 + u64::try_from(number).expect("a small number"));
+        let name: SessionName = name.parse().expect("a session's name");
+        let (tree, record) = open_session(tree_id(number), name, limits, (now, EPOCH));
+        let mut writer = Self { store: store.clone(), tree, now, journals: BTreeMap::new() };
+        let part = writer.part(Seq(0), Outputs { events: vec![record], ..Outputs::default() });
+        (writer, part)
+    }
+
+    pub(super) fn id(&self) -> TreeId {
+        self.tree.id()
+    }
+
+    /// Decides a command, which must be accepted, and commits what comes of it.
+    pub(super) async fn submit(&mut self, command: Command) -> Reply {
+        let (reply, part) = self.decide(&command).await;
+        if !part.events.is_empty() {
+            let batch = Batch { trees: vec![part] };
+            self.store.commit(&batch).await.expect("the batch is committed");
+        }
+        self.tree.evict();
+        reply
+    }
+
+    /// Decides a command without committing it.
+    pub(super) async fn decide(&mut self, command: &Command) -> (Reply, TreeBatch) {
+        self.load_needs(command).await;
+        self.now = self.now.after(Millis(1));
+        let base = self.tree.row().seq;
+        let handled = handle(&mut self.tree, command, self.now)
+            .unwrap_or_else(|refusal| panic!("{command:?} is refused: {refusal}"));
+        (handled.reply, self.part(base, handled.outputs))
+    }
+
+    async fn load_needs(&mut self, command: &Command) {
+        for need in needs(&self.tree, command) {
+            let found = match need {
+                Need::Task(no) => {
+                    let row = self.store.task(self.id(), no).await.expect("a task is read");
+                    row.map(|row| (no, row))
+                }
+                Need::Named { owner, name } => {
+                    let found = self.store.task_named(self.id(), owner, &name).await;
+                    found.expect("a name is looked up")
+                }
+            };
+            if let Some((no, row)) = found {
+                self.tree.insert_loaded(no, row);
+            }
+        }
+    }
+
+    fn part(&mut self, base: Seq, outputs: Outputs) -> TreeBatch {
+        let (tasks, messages) = self.tree.take_touched();
+        for (no, entry) in &outputs.journal {
+            self.journals.entry(*no).or_default().push(entry.clone());
+        }
+        let (events, journal) = (outputs.events, outputs.journal);
+        TreeBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
+    }
+
+    /// Drops the tree from memory and loads it again.
+    pub(super) async fn reload(&mut self) {
+        let loaded = self.store.load(self.id()).await.expect("the tree is loaded");
+        self.tree = loaded.expect("the tree is there").into_tree();
+    }
+}
+
+/// Commands, by what they mean.
+impl Writer {
+    /// The attempt of a task that is under way.
+    pub(super) fn acting(&self, no: TaskNo) -> Caller {
+        let row = self.tree.get(no).unwrap_or_else(|| panic!("task {no} is not in memory"));
+        Caller::Task { no, attempt: row.attempt }
+    }
+
+    pub(super) async fn spawn(&mut self, caller: Caller, spec: Spec) -> TaskNo {
+        self.spawned(caller, spec).await.0
+    }
+
+    /// Says also whether the task was there already.
+    pub(super) async fn spawned(&mut self, caller: Caller, spec: Spec) -> (TaskNo, bool) {
+        let spawn = Spawn { caller, spec: Arc::new(spec), call: None };
+        match self.submit(Command::Spawn(spawn)).await {
+            Reply::Spawned(spawned) => (spawned.no, spawned.existing),
+            other => panic!("a spawn is answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn report(&mut self, no: TaskNo, what: Reported) -> Reply {
+        let row = self.tree.get(no).unwrap_or_else(|| panic!("task {no} is not in memory"));
+        let report = Report { no, attempt: row.attempt, what };
+        self.submit(Command::Report(report)).await
+    }
+
+    pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
+        let answer = Arc::new(brigade_model::call::Answer::Value(json(&format!("step {index}"))));
+        let label = "step".into();
+        self.report(no, Reported::Record { index: CallIndex(index), label, answer }).await;
+    }
+
+    pub(super) async fn finish(&mut self, no: TaskNo) {
+        let end: End = EndedHow::Returned(json(&format!("the result of {no}"))).into();
+        self.report(no, Reported::Ended(end)).await;
+    }
+
+    pub(super) async fn fail(&mut self, no: TaskNo) {
+        let failure = Failure::Error("it broke".into());
+        let end = EndedHow::Failed { failure, partial: Some(json("half")) };
+        self.report(no, Reported::Ended(end.into())).await;
+    }
+
+    pub(super) async fn abort(&mut self, no: TaskNo) {
+        self.report(no, Reported::Ended(EndedHow::Aborted.into())).await;
+    }
+
+    pub(super) async fn send(&mut self, caller: Caller, to: Recipient) -> MessageNo {
+        let send = Send {
+            caller,
+            to,
+            body: json("hello"),
+            interrupt: false,
+            reply_to: None,
+            call: None,
+        };
+        match self.submit(Command::Send(send)).await {
+            Reply::Sent(numbers) => numbers[0],
+            other => panic!("a message is answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn stop(&mut self, caller: Caller, no: TaskNo) {
+        let target = StopTarget::Task(no.into());
+        let stop = Stop { caller, target, reason: Some("enough".into()), grace: Some(Millis(50)) };
+        self.submit(Command::Stop(stop)).await;
+    }
+
+    pub(super) async fn collect(&mut self, caller: Caller, tasks: &[TaskNo]) -> Reply {
+        let tasks = tasks.iter().map(|no| (*no).into()).collect();
+        let mode = brigade_model::call::WaitMode::Any;
+        self.submit(Command::Collect(Collect { caller, tasks, mode })).await
+    }
+
+    pub(super) async fn recover(&mut self, no: TaskNo, why: Gone) {
+        self.submit(Command::Recover(Recover { no, why })).await;
+    }
+
+    pub(super) async fn tick_after(&mut self, span: u64) {
+        self.now = self.now.after(Millis(span));
+        self.submit(Command::Tick).await;
+    }
+}
+
+pub(super) fn tree_id(number: u128) -> TreeId {
+    TreeId::from_uuid(Uuid::from_u128(number))
+}
+
+pub(super) fn json(text: &str) -> Json {
+    Json::of(text).expect("a text is JSON")
+}
+
+pub(super) fn client() -> Caller {
+    Caller::Client("c".into())
+}
+
+pub(super) fn job() -> Spec {
+    Spec::new(Work::Job(JobWork::Named {
+        handler: "work".into(),
+        args: json("arguments"),
+        recovery: Recovery::resume(3),
+    }))
+}
+
+pub(super) fn closure() -> Spec {
+    Spec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
+}
+
+pub(super) fn agent() -> Spec {
+    let work = AgentWork { task: "think".into(), definition: None, config: Some(json("config")) };
+    Spec::new(Work::Agent(work))
+}
+
+pub(super) fn process() -> Spec {
+    let env = vec![("A".into(), "b".into())];
+    Spec::new(Work::Process(ProcessWork { command: "true".into(), cwd: None, env }))
+}
+
+pub(super) fn named(mut spec: Spec, name: &str) -> Spec {
+    spec.name = Some(name.parse().expect("a name"));
+    spec
+}
+
+pub(super) fn keyed(mut spec: Spec, key: &str) -> Spec {
+    spec.key = Some(key.parse().expect("a key"));
+    spec
+}
+
+/// All events, in pages of an odd size.
+pub(super) async fn all_events(
+    store: &dyn Store,
+    tree: Option<TreeId>,
+) -> Result<Vec<Arc<EventRecord>>, StoreError> {
+    let mut found = Vec::new();
+    let mut query = crate::store::EventQuery { tree, after: Default::default(), most: 37 };
+    loop {
+        let page = store.events(&query).await?;
+        assert_eq!(page.gap_to, None);
+        if page.items.is_empty() {
+            return Ok(found);
+        }
+        found.extend(page.items.into_iter().map(|item| item.record));
+        query.after = page.read_to;
+    }
+}

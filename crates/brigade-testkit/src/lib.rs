@@ -1,0 +1,13 @@
+//! For tests of programs that use Brigade.
+//!
+//! - [`clock`]: [`ManualClock`] moves when told; [`PausedClock`] follows tokio's paused time.
+//! - [`crash`]: [`CrashStore`] fails or "crashes" at the n-th commit, before or after it is durable.
+//! - [`test_runtime`]: [`TestRuntime`], a runtime of which each command can be looked at alone.
+
+pub mod clock;
+pub mod crash;
+pub mod test_runtime;
+
+pub use clock::{ManualClock, PausedClock};
+pub use crash::{CrashStore, Cut, CutHow};
+pub use test_runtime::TestRuntime;

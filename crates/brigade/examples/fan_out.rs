@@ -1,0 +1,84 @@
+//! A job that hands work to a thousand children, sixteen at a time, and takes each result as it
+//! comes.
+
+use std::time::{Duration, Instant};
+
+use brigade::{
+    Event, FeedMessage, JobContext, JobError, Limits, NewTask, Outcome, Recovery, Runtime,
+};
+use futures_util::future::try_join_all;
+use indicatif::{ProgressBar, ProgressStyle};
+
+const CHILDREN: u64 = 1_000;
+
+#[tokio::main]
+async fn main() -> Result<(), JobError> {
+    let runtime = Runtime::builder()
+        .job("chop", Recovery::resume(3), chop)
+        .job("fan out", Recovery::resume(3), fan_out)
+        .start()
+        .await?;
+    let at_once = Limits { running: Some(16), ..Limits::default() };
+    let session = runtime.session_with("kitchen", at_once).await?;
+
+    let began = Instant::now();
+    let chef = session.spawn(NewTask::job("fan out", CHILDREN).name("Chef")).await?;
+    show_progress(&session, &chef).await?;
+    let ending = chef.wait().await?;
+    match &*ending.outcome {
+        Outcome::Succeeded { result } => {
+            println!("{CHILDREN} children, sum {result}, in {:.2?}", began.elapsed());
+        }
+        other => println!("{} {other}", chef.address()),
+    }
+    runtime.shutdown().await?;
+    Ok(())
+}
+
+/// One piece of work: a few milliseconds and a number.
+async fn chop(ctx: JobContext, carrot: u64) -> Result<u64, JobError> {
+    ctx.step("chop", || async move {
+        tokio::time::sleep(Duration::from_millis(2 + carrot % 9)).await;
+        Ok::<_, JobError>(carrot)
+    })
+    .await
+}
+
+/// Spawns them all, then takes whoever is done next until nobody is left.
+async fn fan_out(ctx: JobContext, children: u64) -> Result<u64, JobError> {
+    let spawns = (1..=children).map(|n| ctx.spawn(NewTask::job("chop", n)));
+    let mut open = try_join_all(spawns).await?;
+    let mut sum = 0;
+    while !open.is_empty() {
+        for ending in ctx.wait_any(&open).await? {
+            open.retain(|child| child.no != ending.no);
+            if let Outcome::Succeeded { result } = &*ending.outcome {
+                sum += result.decode::<u64>()?;
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Follows the session's feed: every ending of a child moves the bar.
+async fn show_progress(
+    session: &brigade::Session,
+    chef: &brigade::TaskHandle,
+) -> Result<(), JobError> {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} ended, {msg}")?;
+    let bar = ProgressBar::new(CHILDREN).with_style(style);
+    let mut feed = session.subscribe(brigade::Position(0));
+    loop {
+        let FeedMessage::Event(item) = feed.next().await? else { continue };
+        match &item.record.event {
+            Event::Ended { no, .. } if *no == chef.no() => break,
+            Event::Ended { no, .. } => {
+                bar.inc(1);
+                bar.set_message(format!("last was job:{no}"));
+            }
+            _ => {}
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! The smallest program: one job, its result, and what happened in between.
+
+use brigade::{FeedMessage, JobContext, JobError, NewTask, Position, Recovery, Runtime};
+
+#[tokio::main]
+async fn main() -> Result<(), brigade::Refusal> {
+    let runtime = Runtime::builder()
+        .job("greet", Recovery::resume(3), |ctx: JobContext, name: String| async move {
+            ctx.progress(format!("thinking about {name}")).await?;
+            Ok::<_, JobError>(format!("hello, {name}"))
+        })
+        .start()
+        .await?;
+
+    let session = runtime.session("hello").await?;
+    let task = session.spawn(NewTask::job("greet", "world").name("Greeter")).await?;
+    println!("{} is under way", task.address());
+
+    let ending = task.wait().await?;
+    match &*ending.outcome {
+        brigade::Outcome::Succeeded { result } => println!("{} said {result}", task.address()),
+        other => println!("{} {other}", task.address()),
+    }
+
+    println!("\nwhat happened:");
+    let last = runtime.position();
+    let mut feed = session.subscribe(Position(0));
+    while feed.cursor() < last {
+        if let FeedMessage::Event(item) = feed.next().await? {
+            println!("{:>3}  {:?}", item.position.0, item.record.event);
+        }
+    }
+    runtime.shutdown().await
+}

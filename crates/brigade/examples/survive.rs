@@ -1,0 +1,56 @@
+//! Run it, `kill -9` it, run it again: it goes on where it was.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brigade::{JobContext, JobError, NewTask, Outcome, Recovery, Runtime, SqliteStore};
+
+const STEPS: u32 = 20;
+
+#[tokio::main]
+async fn main() -> Result<(), JobError> {
+    let path = std::env::args_os().nth(1).map(PathBuf::from);
+    let path = path.unwrap_or_else(|| std::env::temp_dir().join("brigade-survive.db"));
+    let store = SqliteStore::open(&path, Default::default())?;
+    let runtime = Runtime::builder()
+        .store(store)
+        .job("long walk", Recovery::resume(100), long_walk)
+        .start()
+        .await?;
+    let session = runtime.session("survive").await?;
+
+    // The key makes it the same walk, however often this program is started.
+    let walk = session.spawn(NewTask::job("long walk", STEPS).key("the walk")).await?;
+    println!("{} in {}", walk.address(), path.display());
+    println!("kill it any time with: kill -9 {}", std::process::id());
+
+    let ending = walk.wait().await?;
+    match &*ending.outcome {
+        Outcome::Succeeded { result } => println!("arrived: {result}"),
+        other => println!("{other}"),
+    }
+    session.close(None).await?;
+    runtime.shutdown().await?;
+    Ok(())
+}
+
+async fn long_walk(ctx: JobContext, steps: u32) -> Result<String, JobError> {
+    let mut pids: Vec<u32> = Vec::new();
+    for step in 1..=steps {
+        let pid = ctx
+            .step("walk", || async move {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                println!("  step {step} of {steps}");
+                Ok::<_, JobError>(std::process::id())
+            })
+            .await?;
+        if pids.last() != Some(&pid) {
+            pids.push(pid);
+        }
+        if step % 5 == 0 {
+            println!("  a rest after step {step}");
+            ctx.sleep(Duration::from_millis(500)).await?;
+        }
+    }
+    Ok(format!("{steps} steps, each walked once, by {} process(es)", pids.len()))
+}

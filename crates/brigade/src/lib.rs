@@ -1,0 +1,51 @@
+//! Brigade runs work that an agent, a program or a person hands out: in the background, listed,
+//! waited for, steered and stopped; it survives `kill -9`, ends exactly once and delivers its
+//! result exactly once.
+//!
+//! ```
+//! use brigade::{JobContext, JobError, NewTask, Recovery, Runtime};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), brigade::Refusal> {
+//! let runtime = Runtime::builder()
+//!     .job("greet", Recovery::resume(3), |_ctx: JobContext, name: String| async move {
+//!         Ok::<_, JobError>(format!("hello, {name}"))
+//!     })
+//!     .start()
+//!     .await?;
+//! let session = runtime.session("demo").await?;
+//! let task = session.spawn(NewTask::job("greet", "world").name("Greeter")).await?;
+//! let ending = task.wait().await?;
+//! assert_eq!(ending.outcome.to_string(), "succeeded");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where to look:
+//! - [`Runtime`] and its [`Builder`]: put together a store and jobs.
+//! - [`Session`]: spawn, list, wait, send, stop; [`TaskHandle`]: the same for one task.
+//! - [`JobContext`]: what a job can do: steps, sleep, receive, children.
+//! - [`Performer`]: work of your own kinds.
+//! - [`model`]: the words in full: tasks, events, outcomes, refusals.
+
+pub use brigade_model as model;
+pub use brigade_store as store;
+
+pub use brigade_model::address::{Address, TaskRef};
+pub use brigade_model::call::{Ending, WaitMode};
+pub use brigade_model::event::{Event, EventRecord};
+pub use brigade_model::ids::{Millis, Position, RunNo, TaskNo, Time, TreeId};
+pub use brigade_model::json::Json;
+pub use brigade_model::limits::{Limits, Money, Usage};
+pub use brigade_model::outcome::{Failure, Outcome};
+pub use brigade_model::refusal::{Refusal, RefusalKind};
+pub use brigade_model::task::{State, TaskRow};
+pub use brigade_model::work::{Conduct, Recovery};
+pub use brigade_runtime::{
+    Builder, Child, Clock, Delivery, FeedMessage, JobContext, JobError, NewTask, Performer,
+    Reconciled, Reporter, Runtime, Session, StopHow, Subscription, SystemClock, TaskHandle, TaskId,
+    WaitResult, Waited,
+};
+#[cfg(feature = "sqlite")]
+pub use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
