@@ -38,7 +38,9 @@ pub struct Subscription {
 pub enum FeedMessage {
     Event(FeedItem),
     /// Events up to here were asked for and are no longer kept.
-    Gap { to: Position },
+    Gap {
+        to: Position,
+    },
 }
 
 impl Feed {
@@ -70,7 +72,11 @@ impl Feed {
         *self.latest.borrow()
     }
 
-    pub(crate) fn subscribe(self: &Arc<Self>, tree: Option<TreeId>, after: Position) -> Subscription {
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        tree: Option<TreeId>,
+        after: Position,
+    ) -> Subscription {
         let latest = self.latest.subscribe();
         Subscription { feed: self.clone(), latest, tree, after, page: VecDeque::new() }
     }

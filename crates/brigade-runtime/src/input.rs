@@ -13,18 +13,37 @@ pub(crate) type Outcome<T> = Result<T, Refusal>;
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A session of this name: the open one, or a new one.
-    Open { name: SessionName, limits: Limits, reply: oneshot::Sender<Outcome<TreeId>> },
-    One { tree: TreeId, command: Command, reply: oneshot::Sender<Outcome<Reply>> },
+    Open {
+        name: SessionName,
+        limits: Limits,
+        reply: oneshot::Sender<Outcome<TreeId>>,
+    },
+    One {
+        tree: TreeId,
+        command: Command,
+        reply: oneshot::Sender<Outcome<Reply>>,
+    },
     /// One acknowledgement for many commands.
-    Many { tree: TreeId, commands: Vec<Command>, reply: oneshot::Sender<Vec<Outcome<Reply>>> },
+    Many {
+        tree: TreeId,
+        commands: Vec<Command>,
+        reply: oneshot::Sender<Vec<Outcome<Reply>>>,
+    },
     /// What a performer says. It is not lost: when the store fails, it is tried again.
-    Report { tree: TreeId, command: Command },
+    Report {
+        tree: TreeId,
+        command: Command,
+    },
     /// Answered when its condition holds.
     Wait(WaitInput),
     /// Nobody listens to this wait any more.
-    Unwait { id: u64 },
+    Unwait {
+        id: u64,
+    },
     /// Let go of everything in good order.
-    Shutdown { reply: oneshot::Sender<()> },
+    Shutdown {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 #[derive(Debug)]

@@ -171,7 +171,10 @@ impl Performers {
 fn report_missing(kind: &Kind, reporter: Reporter) {
     let reason = format!("no performer for {kind} is registered").into();
     let what = Reported::NoPerformer { reason };
-    #[expect(clippy::disallowed_methods, reason = "ends by itself as soon as the channel has room")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "ends by itself as soon as the channel has room"
+    )]
     tokio::spawn(async move { reporter.post(what).await });
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Ending, Spawned, WaitMode};
 use brigade_model::command::{
-    Caller, Close, Collect, Command, Given, GiveAnswer, ReadInbox, Recipient, Resume, Send,
+    Caller, Close, Collect, Command, GiveAnswer, Given, ReadInbox, Recipient, Resume, Send,
     SetLimits, Spawn, Stop, StopTarget,
 };
 use brigade_model::decide::{Reply, Stopped};
@@ -254,9 +254,9 @@ impl Session {
         &self,
         messages: impl IntoIterator<Item = (TaskRef, B)>,
     ) -> Result<Vec<Result<MessageNo, Refusal>>, Refusal> {
-        let commands = messages.into_iter().map(|(to, body)| {
-            Json::of(&body).map(|body| self.send_command(to, body))
-        });
+        let commands = messages
+            .into_iter()
+            .map(|(to, body)| Json::of(&body).map(|body| self.send_command(to, body)));
         let replies = self.submit_all(commands.collect()).await?;
         Ok(replies.into_iter().map(|reply| reply.and_then(first_sent)).collect())
     }

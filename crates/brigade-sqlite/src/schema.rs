@@ -118,6 +118,10 @@ pub(crate) fn examine(path: &Path) -> Result<Found> {
         Ok(about) if about.is_dir() => {
             return Err(corrupt(format!("{shown} is a directory; name a file")));
         }
+        // Reading from a pipe or a device could block, or never end.
+        Ok(about) if !about.is_file() => {
+            return Err(corrupt(format!("{shown} is not a regular file")));
+        }
         Ok(_) => {}
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return match path.parent().map(std::fs::metadata) {

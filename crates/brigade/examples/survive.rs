@@ -48,7 +48,8 @@ async fn long_walk(ctx: JobContext, steps: u32) -> Result<String, JobError> {
             pids.push(pid);
         }
         if step % 5 == 0 {
-            println!("  a rest after step {step}");
+            // Nothing of the job is in memory meanwhile; it is entered again from the top and
+            // runs past the steps that are recorded.
             ctx.sleep(Duration::from_millis(500)).await?;
         }
     }

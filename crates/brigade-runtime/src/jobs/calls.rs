@@ -135,6 +135,11 @@ impl Calls {
         inner.tell(index, answer);
     }
 
+    /// Whether the job is still going over what it did before.
+    pub(crate) fn is_replaying(&self) -> bool {
+        !self.lock().replay.is_empty()
+    }
+
     /// How many answers have come so far.
     pub(crate) fn told(&self) -> u64 {
         self.lock().told

@@ -288,12 +288,17 @@ impl JobContext {
         }
     }
 
-    /// Says how far it is. Everybody who watches sees it, in order.
+    /// Says how far it is. Everybody who watches sees it, in order. While a job that was entered
+    /// again goes over what it did before, it says nothing.
     pub async fn progress(&self, note: impl Serialize) -> Result<(), Refusal> {
+        if self.inner.calls.is_replaying() {
+            return Ok(());
+        }
         self.report(Reported::Progress(Json::of(&note)?)).await.map(|_| ())
     }
 
-    /// Sets aside what a step may cost, up the whole tree, before it is spent.
+    /// Sets aside what something may cost, up the whole tree, before it is spent. Belongs into a
+    /// step, together with the spending and the [`JobContext::charge`].
     pub async fn reserve(&self, most: Usage, least: Usage) -> Result<Usage, Refusal> {
         match self.report(Reported::Reserve { most, least }).await? {
             Reply::Granted(granted) => Ok(granted),
@@ -313,8 +318,12 @@ impl JobContext {
         state.map(|state| state.decode()).transpose()
     }
 
-    /// Keeps typed state: restored when the job goes on, whatever it has replayed by then.
+    /// Keeps typed state: restored when the job goes on. While a job that was entered again goes
+    /// over what it did before, what it had set last stays.
     pub async fn set_state(&self, state: impl Serialize) -> Result<(), Refusal> {
+        if self.inner.calls.is_replaying() {
+            return Ok(());
+        }
         let state = Json::of(&state)?;
         self.report(Reported::State(state.clone())).await?;
         *self.inner.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);

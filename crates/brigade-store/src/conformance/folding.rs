@@ -10,86 +10,74 @@ use brigade_model::tree::Tree;
 use std::sync::Arc;
 
 use super::Harness;
-use super::scenario::{Watcher, limits, play};
+use super::scenario::{limits, play};
 use super::writer::{EPOCH, Writer, all_events};
 use crate::store::{RunRow, Store, TaskQuery};
 
 /// The events of a tree, folded into an empty one, are its rows field for field.
 pub async fn stored_rows_are_the_folded_events(harness: &dyn Harness) {
-    let writer = Writer::open(&harness.empty(), 1, limits()).await;
-    play(harness, writer, &mut Folded).await;
+    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
+    writer.watch = Watch::Folded;
+    play(writer, None).await;
 }
 
 /// Loading gives what the loop has in memory.
 pub async fn loaded_trees_are_the_live_ones(harness: &dyn Harness) {
-    let writer = Writer::open(&harness.empty(), 1, limits()).await;
-    play(harness, writer, &mut Loaded).await;
+    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
+    writer.watch = Watch::Loaded;
+    play(writer, None).await;
 }
 
 pub async fn everything_is_there_after_reopening(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
-    writer = play(harness, writer, &mut Nobody).await;
+    let writer = Writer::open(&harness.empty(), 1, limits()).await;
+    let writer = play(writer, None).await;
     let before = Everything::of(&writer).await;
-    let writer = reopen(harness, writer).await;
+    let writer = writer.reopen(harness);
     let after = Everything::of(&writer).await;
     assert_eq!(before, after);
-    Folded.look(harness, writer).await;
+    check_folded(&writer).await;
 }
 
-/// The story goes the same way when the tree is dropped and loaded from a reopened store between
+/// The story comes to the same end when the tree is dropped and loaded from a reopened store between
 /// its chapters.
 pub async fn a_session_goes_on_after_reopening_at_every_point(harness: &dyn Harness) {
-    let writer = Writer::open(&harness.empty(), 1, limits()).await;
-    play(harness, writer, &mut Reopened).await;
+    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
+    writer.watch = Watch::Folded;
+    let reopened = play(writer, Some(harness)).await;
+    let whole = Writer::open(&harness.empty(), 1, limits()).await;
+    let whole = play(whole, None).await;
+    let tasks = TaskQuery::default();
+    let reopened = reopened.store.tasks(reopened.id(), &tasks).await.expect("tasks are read");
+    assert_eq!(reopened, whole.store.tasks(whole.id(), &tasks).await.expect("tasks are read"));
 }
 
-struct Folded;
+/// What is checked after each commit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Watch {
+    Nothing,
+    Folded,
+    Loaded,
+}
 
-impl Watcher for Folded {
-    async fn look(&mut self, _: &dyn Harness, writer: Writer) -> Writer {
-        check_folded(&writer).await;
-        writer
+impl Watch {
+    pub(super) async fn look(self, writer: &Writer) {
+        match self {
+            Self::Nothing => {}
+            Self::Folded => check_folded(writer).await,
+            Self::Loaded => check_loaded(writer).await,
+        }
     }
 }
 
-struct Loaded;
-
-impl Watcher for Loaded {
-    async fn look(&mut self, _: &dyn Harness, writer: Writer) -> Writer {
-        let loaded = writer.store.load(writer.id()).await.expect("a load");
-        let mut loaded = loaded.expect("the tree is there").into_tree();
-        let mut live = writer.tree.clone();
-        live.evict();
-        loaded.evict();
-        assert_trees_equal(&loaded, &live);
-        assert_eq!(loaded.living(), live.living());
-        assert_eq!(loaded.next_due(), live.next_due());
-        writer
-    }
-}
-
-struct Nobody;
-
-impl Watcher for Nobody {
-    async fn look(&mut self, _: &dyn Harness, writer: Writer) -> Writer {
-        writer
-    }
-}
-
-struct Reopened;
-
-impl Watcher for Reopened {
-    async fn look(&mut self, harness: &dyn Harness, writer: Writer) -> Writer {
-        let mut writer = reopen(harness, writer).await;
-        writer.reload().await;
-        check_folded(&writer).await;
-        writer
-    }
-}
-
-async fn reopen(harness: &dyn Harness, writer: Writer) -> Writer {
-    let Writer { store, tree, now, journals } = writer;
-    Writer { store: harness.reopen(store), tree, now, journals }
+async fn check_loaded(writer: &Writer) {
+    let loaded = writer.store.load(writer.id()).await.expect("a load");
+    let mut loaded = loaded.expect("the tree is there").into_tree();
+    let mut live = writer.tree.clone();
+    live.evict();
+    loaded.evict();
+    assert_trees_equal(&loaded, &live);
+    assert_eq!(loaded.living(), live.living());
+    assert_eq!(loaded.next_due(), live.next_due());
 }
 
 async fn check_folded(writer: &Writer) {

@@ -1,1 +1,196 @@
-//! x
+//! What may go, and what must stay.
+
+use std::sync::Arc;
+
+use brigade_model::command::{Caller, Close, Command, Recipient, Resume};
+use brigade_model::ids::{Millis, Owner, TaskNo, TreeId};
+use brigade_model::limits::Limits;
+
+use super::Harness;
+use super::writer::{Writer, agent, client, closure, job, keyed, tree_id};
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::store::{EventQuery, Pruned, Retention, Store, TaskQuery};
+
+/// Nothing living, uncollected, or too young goes.
+pub async fn what_is_needed_stays(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+    let parent = writer.spawn(client(), agent()).await;
+    let acting = writer.acting(parent);
+    let _living = writer.spawn(acting.clone(), job()).await;
+    let uncollected = writer.spawn(acting, job()).await;
+    writer.finish(uncollected).await;
+    let pending = writer.spawn(client(), job()).await;
+    writer.finish(pending).await;
+    let collected = writer.spawn(client(), job()).await;
+    writer.finish(collected).await;
+    writer.collect(client(), &[collected]).await;
+    let before = rows(&writer.store, writer.id()).await;
+    let young = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
+    let pruned = writer.store.prune(&young, writer.now).await.expect("it prunes");
+    assert_eq!(pruned, Pruned::default());
+    assert_eq!(rows(&writer.store, writer.id()).await, before);
+    assert_eq!(prune_tasks(&writer).await, 1);
+    let expected: Vec<_> = before.into_iter().filter(|no| *no != collected).collect();
+    assert_eq!(rows(&writer.store, writer.id()).await, expected);
+    writer = writer.reopen(harness);
+    assert_eq!(rows(&writer.store, writer.id()).await, expected);
+    let mut live = writer.tree.clone();
+    writer.reload().await;
+    live.evict();
+    writer.tree.evict();
+    assert!(writer.tree == live);
+}
+
+/// With journals, messages and earlier runs; also what was never collected below.
+pub async fn what_is_over_goes_with_all_below_it(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+    let id = writer.id();
+    let parent = writer.spawn(client(), agent()).await;
+    let acting = writer.acting(parent);
+    let child = writer.spawn(acting, agent()).await;
+    let acting = writer.acting(child);
+    let grandchild = writer.spawn(acting, job()).await;
+    writer.record(grandchild, 0).await;
+    let message = writer.send(Caller::Operator, Recipient::Task(grandchild.into())).await;
+    writer.finish(grandchild).await;
+    writer.finish(child).await;
+    let resume = Resume { caller: Caller::Operator, task: child.into(), limits: None };
+    writer.submit(Command::Resume(resume)).await;
+    writer.finish(child).await;
+    let operators = writer.spawn(Caller::Operator, job()).await;
+    writer.finish(operators).await;
+    let stays = writer.spawn(client(), job()).await;
+    assert_eq!(prune_tasks(&writer).await, 1, "only the operator's is over");
+    writer.finish(parent).await;
+    assert_eq!(prune_tasks(&writer).await, 0, "the parent has yet to be collected");
+    writer.collect(client(), &[parent]).await;
+    assert_eq!(prune_tasks(&writer).await, 3);
+    writer = writer.reopen(harness);
+    let store = &writer.store;
+    assert_eq!(rows(store, id).await, [stays]);
+    assert!(store.journal(id, grandchild).await.expect("a journal").is_empty());
+    assert_eq!(store.message(id, message).await.expect("a message"), None);
+    let run = store.run(id, child, brigade_model::ids::RunNo(1)).await.expect("a run");
+    assert_eq!(run, None);
+}
+
+/// A task whose performer has not returned is needed, with all above it, to count its slot.
+pub async fn a_slot_that_is_held_keeps_what_is_above(harness: &dyn Harness) {
+    let limits = Limits { running: Some(2), ..Limits::default() };
+    let mut writer = Writer::open(&harness.empty(), 1, limits).await;
+    let parent = writer.spawn(client(), agent()).await;
+    let acting = writer.acting(parent);
+    let stuck = writer.spawn(acting, closure()).await;
+    writer.stop(Caller::Operator, parent).await;
+    writer.abort(parent).await;
+    writer.tick_after(60).await;
+    writer.tick_after(10_000).await;
+    writer.collect(client(), &[parent]).await;
+    assert_eq!(prune_tasks(&writer).await, 0);
+    writer = writer.reopen(harness);
+    writer.reload().await;
+    assert!(writer.tree.get(parent).is_some() && writer.tree.get(stuck).is_some());
+    writer.abort(stuck).await;
+    let first = writer.spawn(client(), job()).await;
+    let second = writer.spawn(client(), job()).await;
+    for no in [first, second] {
+        assert!(writer.tree.get(no).is_some_and(|row| row.is_performed()), "{no} has a slot");
+    }
+    assert_eq!(prune_tasks(&writer).await, 2);
+}
+
+/// A key stands for its task for as long as the parent could ask with it again.
+pub async fn keys_stay_taken_under_living_parents(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+    let top = writer.spawn(client(), keyed(agent(), "top")).await;
+    let acting = writer.acting(top);
+    let child = writer.spawn(acting.clone(), keyed(job(), "child")).await;
+    writer.finish(child).await;
+    let asked = brigade_model::call::Asked::Tasks {
+        tasks: vec![child],
+        mode: brigade_model::call::WaitMode::All,
+        patience: None,
+        interruptible: false,
+    };
+    let calls = vec![(brigade_model::ids::CallIndex(0), asked)];
+    let then = brigade_model::command::AfterPark::GoOn;
+    writer.report(top, brigade_model::command::Reported::Park { calls, then }).await;
+    let other = writer.spawn(client(), keyed(job(), "other")).await;
+    writer.finish(other).await;
+    writer.collect(client(), &[other]).await;
+    for pruned in [2, 0] {
+        assert_eq!(prune_tasks(&writer).await, pruned);
+        writer = writer.reopen(harness);
+        writer.reload().await;
+        let again = writer.spawned(acting.clone(), keyed(job(), "child")).await;
+        assert_eq!(again, (child, true));
+        let again = writer.spawned(client(), keyed(job(), "other")).await;
+        assert_eq!(again, (other, true));
+        let again = writer.spawned(client(), keyed(agent(), "top")).await;
+        assert_eq!(again, (top, true));
+    }
+    let (fresh, existing) = writer.spawned(client(), keyed(job(), "child")).await;
+    assert!(fresh > other && !existing, "another parent's key is another key");
+    writer.finish(top).await;
+    writer.collect(client(), &[top]).await;
+    prune_tasks(&writer).await;
+    let loaded = writer.store.load(writer.id()).await.expect("a load").expect("it is there");
+    assert!(loaded.keys.iter().all(|mark| mark.owner == Owner::Session), "{:?}", loaded.keys);
+}
+
+/// A writer that still has a task in memory which is gone from the store is not let to bring half
+/// of it back.
+pub async fn a_removed_task_is_not_written_again(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+    let task = writer.spawn(client(), agent()).await;
+    writer.record(task, 0).await;
+    writer.finish(task).await;
+    writer.collect(client(), &[task]).await;
+    let resume = Resume { caller: client(), task: task.into(), limits: None };
+    let (_, part) = writer.decide(&Command::Resume(resume)).await;
+    assert_eq!(prune_tasks(&writer).await, 1);
+    let result = writer.store.commit(&Batch { trees: vec![part] }).await;
+    assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
+    assert_eq!(rows(&writer.store, writer.id()).await, []);
+}
+
+pub async fn closed_sessions_go_with_their_events(harness: &dyn Harness) {
+    let store = harness.empty();
+    let mut closed = Writer::open(&store, 1, Limits::default()).await;
+    let task = closed.spawn(client(), job()).await;
+    closed.send(closed.acting(task), Recipient::Parent).await;
+    let mut open = Writer::open(&store, 2, Limits::default()).await;
+    open.spawn(client(), job()).await;
+    let close = Close { caller: Caller::Operator, reason: None };
+    closed.submit(Command::Close(close)).await;
+    closed.abort(task).await;
+    let events = closed.tree.row().seq.0 + open.tree.row().seq.0;
+    let retention = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
+    let now = closed.now.after(Millis(1_000));
+    let pruned = store.prune(&retention, now).await.expect("it prunes");
+    assert_eq!((pruned.trees, pruned.tasks), (1, 1));
+    drop((closed, open));
+    let store = harness.reopen(store);
+    assert_eq!(store.tree(tree_id(1)).await.expect("a read"), None);
+    assert!(store.load(tree_id(1)).await.expect("a read").is_none());
+    assert_eq!(rows(&store, tree_id(1)).await, []);
+    assert_eq!(rows(&store, tree_id(2)).await.len(), 1);
+    let query = EventQuery { tree: None, after: Default::default(), most: usize::MAX };
+    let page = store.events(&query).await.expect("events are read");
+    assert_eq!(page.gap_to.map(|gap| gap.0), Some(pruned.events), "a gap is at the beginning");
+    assert_eq!(page.items.len() as u64, events - pruned.events);
+    assert_eq!(page.items[0].record.tree, tree_id(2));
+}
+
+/// Removes every task that may go, and no events.
+async fn prune_tasks(writer: &Writer) -> u64 {
+    let retention = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
+    let now = writer.now.after(Millis(1_000));
+    writer.store.prune(&retention, now).await.expect("it prunes").tasks
+}
+
+async fn rows(store: &Arc<dyn Store>, id: TreeId) -> Vec<TaskNo> {
+    let rows = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
+    rows.into_iter().map(|(no, _)| no).collect()
+}

@@ -13,11 +13,6 @@ use brigade_model::tree::SessionState;
 use super::Harness;
 use super::writer::{Writer, agent, client, closure, job, json, keyed, named, process};
 
-/// What a check does between two chapters of the story.
-pub(super) trait Watcher {
-    async fn look(&mut self, harness: &dyn Harness, writer: Writer) -> Writer;
-}
-
 type Chapter = for<'a> fn(
     &'a mut Writer,
 ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -43,15 +38,14 @@ const CHAPTERS: &[Chapter] = &[
     |w| Box::pin(closed(w)),
 ];
 
-pub(super) async fn play(
-    harness: &dyn Harness,
-    mut writer: Writer,
-    watcher: &mut impl Watcher,
-) -> Writer {
-    writer = watcher.look(harness, writer).await;
+/// Plays the story. With a harness, the store is opened and the tree loaded anew before each chapter.
+pub(super) async fn play(mut writer: Writer, reopening: Option<&dyn Harness>) -> Writer {
     for chapter in CHAPTERS {
+        if let Some(harness) = reopening {
+            writer = writer.reopen(harness);
+            writer.reload().await;
+        }
         chapter(&mut writer).await;
-        writer = watcher.look(harness, writer).await;
     }
     assert_eq!(writer.tree.row().state, SessionState::Closed);
     writer
@@ -124,8 +118,12 @@ async fn messages(w: &mut Writer) {
 }
 
 async fn questions(w: &mut Writer) {
-    park(w, HELPER, 1, Asked::Question { question: json("which one?") }).await;
-    park(w, HELPER, 2, Asked::Approval { request: json("may I?") }).await;
+    let calls = vec![
+        (CallIndex(1), Asked::Question { question: json("which one?") }),
+        (CallIndex(2), Asked::Approval { request: json("may I?") }),
+    ];
+    let then = AfterPark::Suspend { open: 2 };
+    w.report(no(HELPER), Reported::Park { calls, then }).await;
     let lead = w.acting(no(LEAD));
     answer(w, lead, Given::Reply(json("the red one"))).await;
     answer(w, Caller::Operator, Given::Verdict(brigade_model::call::Verdict::AllowOnce)).await;
@@ -254,7 +252,9 @@ async fn closing(w: &mut Writer) {
 }
 
 async fn closed(w: &mut Writer) {
-    while let Some(no) = w.tree.rows().find(|(_, row)| row.is_performed()).map(|(no, _)| no) {
+    let performed: Vec<TaskNo> =
+        w.tree.rows().filter(|(_, row)| row.is_performed()).map(|(no, _)| no).collect();
+    for no in performed {
         w.abort(no).await;
     }
 }

@@ -23,6 +23,8 @@ use brigade_model::turn::{Outputs, handle, open_session};
 use brigade_model::work::{AgentWork, JobWork, ProcessWork, Recovery, Work};
 use uuid::Uuid;
 
+use super::Harness;
+use super::folding::Watch;
 use crate::batch::{Batch, TreeBatch};
 use crate::error::StoreError;
 use crate::store::Store;
@@ -37,6 +39,7 @@ pub(super) struct Writer {
     pub(super) now: Time,
     /// What the journals should be.
     pub(super) journals: BTreeMap<TaskNo, Vec<Entry>>,
+    pub(super) watch: Watch,
 }
 
 impl Writer {
@@ -65,7 +68,8 @@ impl Writer {
         let now = Time(1_000 + u64::try_from(number).expect("a small number"));
         let name: SessionName = name.parse().expect("a session's name");
         let (tree, record) = open_session(tree_id(number), name, limits, (now, EPOCH));
-        let mut writer = Self { store: store.clone(), tree, now, journals: BTreeMap::new() };
+        let (store, journals, watch) = (store.clone(), BTreeMap::new(), Watch::Nothing);
+        let mut writer = Self { store, tree, now, journals, watch };
         let part = writer.part(Seq(0), Outputs { events: vec![record], ..Outputs::default() });
         (writer, part)
     }
@@ -81,6 +85,7 @@ impl Writer {
             let batch = Batch { trees: vec![part] };
             self.store.commit(&batch).await.expect("the batch is committed");
         }
+        self.watch.look(self).await;
         self.tree.evict();
         reply
     }
@@ -120,6 +125,11 @@ impl Writer {
         }
         let (events, journal) = (outputs.events, outputs.journal);
         TreeBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
+    }
+
+    pub(super) fn reopen(mut self, harness: &dyn Harness) -> Self {
+        self.store = harness.reopen(self.store);
+        self
     }
 
     /// Drops the tree from memory and loads it again.

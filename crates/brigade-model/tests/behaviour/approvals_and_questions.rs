@@ -1,0 +1,142 @@
+//! What waits for a person, a parent or a client.
+
+use brigade_model::call::{Answer, Asked, Verdict};
+use brigade_model::command::{AfterPark, Command, GiveAnswer, Given};
+use brigade_model::ids::{CallIndex, Owner};
+use brigade_model::message::{Purpose, Sender};
+use brigade_model::refusal::RefusalKind;
+
+use crate::support::*;
+
+fn question() -> Asked {
+    Asked::Question { question: json("how much salt?") }
+}
+
+fn approval() -> Asked {
+    Asked::Approval { request: json("rm -rf") }
+}
+
+fn yes() -> Given {
+    Given::Reply(json("a pinch"))
+}
+
+fn allow() -> Given {
+    Given::Verdict(Verdict::AllowOnce)
+}
+
+#[test]
+fn a_question_reaches_the_parent_and_its_answer_wakes_the_child() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    assert!(env.park(child, 1, question()));
+    let asked = env.tree.inbox(Owner::Task(parent)).next().cloned().unwrap();
+    assert_eq!(asked.from, Sender::Child(child));
+    assert_eq!(asked.purpose, Purpose::Question(CallIndex(1)));
+    let caller = env.by(parent);
+    env.give(caller, child, yes()).unwrap();
+    assert_eq!(env.answer(child, 1), Some(&Answer::Reply(json("a pinch"))));
+    assert_eq!(env.state(child), "running");
+    assert_eq!(env.unread(Owner::Task(parent)), 0, "the question was read by answering it");
+}
+
+#[test]
+fn a_question_answers_the_wait_of_an_idle_parent() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    let wait = Asked::Tasks {
+        tasks: vec![child],
+        mode: brigade_model::call::WaitMode::All,
+        patience: None,
+        interruptible: true,
+    };
+    assert!(env.park(parent, 1, wait));
+    env.park(child, 1, question());
+    assert_eq!(env.answer(parent, 1), Some(&Answer::News));
+    assert_eq!(env.state(parent), "running");
+}
+
+#[test]
+fn the_operator_may_answer_in_the_parents_place() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    env.park(child, 1, question());
+    env.give(operator(), child, yes()).unwrap();
+    assert_eq!(env.state(child), "running");
+    refused(env.give(operator(), child, yes()), RefusalKind::NotFound, "no such question open");
+}
+
+#[test]
+fn a_task_cannot_approve() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    env.park(child, 1, approval());
+    let caller = env.by(parent);
+    refused(env.give(caller, child, allow()), RefusalKind::Forbidden, "ask the operator");
+    assert_eq!(env.state(child), "waiting");
+    env.give(operator(), child, allow()).unwrap();
+    assert_eq!(env.answer(child, 1), Some(&Answer::Verdict(Verdict::AllowOnce)));
+}
+
+#[test]
+fn a_reply_is_no_verdict_and_a_verdict_no_reply() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.park(no, 1, approval());
+    refused(env.give(operator(), no, yes()), RefusalKind::NotFound, "no such question open");
+    let other = env.spawn(agent());
+    env.park(other, 1, question());
+    refused(env.give(operator(), other, allow()), RefusalKind::NotFound, "no such question");
+}
+
+#[test]
+fn with_several_open_the_answer_says_which() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let calls = vec![(1, question()), (2, question())];
+    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    refused(env.give(operator(), no, yes()), RefusalKind::Conflict, "say which call");
+    let given = |call| GiveAnswer {
+        caller: operator(),
+        task: no.into(),
+        call: Some(CallIndex(call)),
+        answer: yes(),
+    };
+    env.submit(&Command::Answer(given(2))).unwrap();
+    assert_eq!((env.answer(no, 1), env.state(no)), (None, "waiting"), "an agent wants all");
+    env.submit(&Command::Answer(given(1))).unwrap();
+    assert_eq!(env.state(no), "running");
+}
+
+#[test]
+fn a_client_answers_a_tool_that_it_runs() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.park(no, 1, Asked::ClientTool { request: json("open the editor") });
+    env.give(client("me"), no, yes()).unwrap();
+    assert_eq!(env.answer(no, 1), Some(&Answer::Reply(json("a pinch"))));
+}
+
+#[test]
+fn answers_after_the_stop_are_refused() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.park_all(no, vec![(1, approval())], AfterPark::GoOn).unwrap();
+    env.stop_task(no);
+    refused(env.give(operator(), no, allow()), RefusalKind::Ended, "is stopping");
+}
+
+#[test]
+fn who_waits_for_a_person_does_so_for_free() {
+    let limits = brigade_model::limits::Limits { running: Some(1), ..Default::default() };
+    let mut env = Env::limited(limits);
+    let no = env.spawn(agent());
+    let next = env.spawn(agent());
+    env.park(no, 1, approval());
+    env.states(&[(no, "waiting"), (next, "running")]);
+    env.advance(1_000_000_000);
+    assert_eq!(env.state(no), "waiting");
+}

@@ -1,0 +1,151 @@
+//! What leaves memory, what stays, and that coming back changes nothing.
+
+use brigade_model::action::Action;
+use brigade_model::call::WaitMode;
+use brigade_model::command::{Command, Spawn};
+use brigade_model::ids::{RunNo, TaskNo};
+use brigade_model::limits::Limits;
+use brigade_model::needs::{Need, needs};
+use brigade_model::refusal::RefusalKind;
+use brigade_model::tree::{KeyMark, Tree};
+
+use crate::support::*;
+
+fn committed(env: &mut Env) -> Vec<TaskNo> {
+    env.tree.take_touched();
+    env.tree.evict()
+}
+
+#[test]
+fn an_ended_task_leaves_memory_once_it_was_collected_and_stored() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    assert_eq!(committed(&mut env), [], "it lives");
+    env.succeed(no);
+    assert_eq!(committed(&mut env), [], "its result is wanted");
+    env.collected(client("me"), &[]);
+    assert_eq!(env.tree.evict(), [], "it is not stored yet");
+    assert_eq!(committed(&mut env), [no]);
+    assert_eq!(env.tree.loaded(), 0);
+}
+
+#[test]
+fn a_child_stays_until_its_parent_has_heard_of_it_or_is_gone() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let [heard, unheard] = [0; 2].map(|_| env.below(parent, job()));
+    env.succeed(heard);
+    env.succeed(unheard);
+    assert_eq!(committed(&mut env), []);
+    env.park(parent, 1, wait_for(&[heard], WaitMode::All));
+    assert_eq!(committed(&mut env), [heard]);
+    env.succeed(parent);
+    assert_eq!(committed(&mut env), [unheard]);
+}
+
+#[test]
+fn the_key_of_an_evicted_task_stays_taken() {
+    let mut env = Env::new();
+    let no = env.spawn(job().keyed("soup"));
+    let row = env.row(no).clone();
+    env.succeed(no);
+    let ended = env.row(no).clone();
+    env.collected(client("me"), &[]);
+    committed(&mut env);
+    let spawn = |spec| Command::Spawn(Spawn {
+        caller: client("me"),
+        spec: std::sync::Arc::new(spec),
+        call: None,
+    });
+    assert_eq!(needs(&env.tree, &spawn(job().keyed("soup"))), [Need::Task(no)]);
+    env.tree.insert_loaded(no, ended);
+    assert_eq!(env.spawn(job().keyed("soup")), no);
+    refused(
+        env.submit(&spawn(agent().keyed("soup"))),
+        RefusalKind::Conflict,
+        "with another request",
+    );
+    let mut fresh = Tree::from_row(env.tree.row().clone());
+    let key = row.spec.key.as_ref().unwrap();
+    fresh.insert_key(KeyMark::new(row.owner, RunNo::FIRST, key, no));
+    fresh.loaded_all();
+    assert_eq!(needs(&fresh, &spawn(job().keyed("soup"))), [Need::Task(no)]);
+}
+
+#[test]
+fn a_slot_that_lingers_is_counted_after_its_parent_ended() {
+    let mut env = Env::limited(Limits { running: Some(2), ..Limits::default() });
+    let parent = env.spawn(job());
+    let child = env.below(parent, closure().grace(1));
+    env.stop_task(child);
+    env.advance(1);
+    env.advance(5_000);
+    env.succeed(parent);
+    env.collected(client("me"), &[]);
+    assert_eq!(committed(&mut env), [], "the slot is counted along its owners");
+    env.spawn(job());
+    let last = env.spawn(job());
+    assert_eq!(env.state(last), "queued");
+    env.succeed(child);
+    assert_eq!(env.state(last), "running", "the slot came back");
+    let mut gone = committed(&mut env);
+    gone.sort();
+    assert_eq!(gone, [parent, child]);
+}
+
+#[test]
+fn a_child_that_was_loaded_before_its_parent_is_still_stopped_with_it() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    env.succeed(child);
+    env.succeed(parent);
+    let rows = [child, parent].map(|no| (no, env.row(no).clone()));
+    let mut loaded = Tree::from_row(env.tree.row().clone());
+    for (no, row) in rows {
+        loaded.insert_loaded(no, row);
+    }
+    env.tree = loaded;
+    env.resume(operator(), parent).unwrap();
+    env.resume(operator(), child).unwrap();
+    assert_eq!(env.stop_task(parent).tasks, 2);
+    env.states(&[(parent, "stopping"), (child, "stopping")]);
+}
+
+#[test]
+fn a_stale_caller_is_looked_up_before_it_is_refused() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let caller = env.by(no);
+    env.succeed(no);
+    env.collected(client("me"), &[]);
+    let row = env.row(no).clone();
+    committed(&mut env);
+    let spec = std::sync::Arc::new(job());
+    let spawn = Command::Spawn(Spawn { caller: caller.clone(), spec, call: None });
+    assert_eq!(needs(&env.tree, &spawn), [Need::Task(no)]);
+    env.tree.insert_loaded(no, row);
+    refused(env.submit(&spawn), RefusalKind::Ended, "it is succeeded");
+}
+
+#[test]
+fn every_ending_lets_go_of_what_is_kept_for_the_work() {
+    let mut env = Env::new();
+    let no = env.spawn(closure());
+    env.park(no, 1, brigade_model::call::Asked::Message { patience: None });
+    env.stop_task(no);
+    assert_eq!(env.acted(|action| *action == Action::Forget { no }), 1);
+}
+
+#[test]
+fn many_finished_tasks_leave_nothing_behind() {
+    let mut env = Env::new();
+    for _ in 0..1_000 {
+        let no = env.spawn(job().named("Cook"));
+        env.succeed(no);
+        env.collected(client("me"), &[]);
+        committed(&mut env);
+    }
+    assert_eq!((env.tree.loaded(), env.tree.living()), (0, 0));
+    assert_eq!(env.tree.next_due(), None);
+}

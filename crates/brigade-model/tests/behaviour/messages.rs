@@ -1,0 +1,249 @@
+//! Messages: accepted, then read, delivered, unknown or dead; in order; none twice.
+
+use brigade_model::action::Action;
+use brigade_model::call::{Answer, Asked};
+use brigade_model::command::{Caller, Gone, Recipient, Reported};
+use brigade_model::event::Event;
+use brigade_model::ids::{MessageNo, Owner};
+use brigade_model::message::{Receipt, Sender};
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::{Conduct, InboxMode};
+
+use crate::support::*;
+
+fn receive() -> Asked {
+    Asked::Message { patience: None }
+}
+
+fn receipts(env: &mut Env) -> Vec<(u64, Receipt)> {
+    let (_, rows) = env.tree.take_touched();
+    rows.into_iter().map(|row| (row.message.no.0, row.receipt)).collect()
+}
+
+#[test]
+fn messages_are_read_in_the_order_they_were_sent() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let sent = [0; 3].map(|_| env.send_to(no));
+    for (index, expect) in (1..).zip(sent) {
+        assert!(!env.park(no, index, receive()), "a message is there already");
+        let Some(Answer::Message(message)) = env.answer(no, index) else { panic!("no message") };
+        assert_eq!(message.no, expect);
+    }
+    assert!(env.park(no, 4, receive()), "none comes twice");
+}
+
+#[test]
+fn a_message_wakes_who_waits_for_one_and_is_read_once() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    assert!(env.park(no, 1, receive()));
+    let before = env.row(no).attempt;
+    env.send_to(no);
+    assert_eq!(env.state(no), "running");
+    assert!(env.row(no).attempt > before);
+    assert_eq!(env.unread(Owner::Task(no)), 0);
+    let last = receipts(&mut env).pop();
+    assert_eq!(last, Some((1, Receipt::Read)));
+}
+
+#[test]
+fn each_message_says_where_it_comes_from() {
+    let mut env = Env::new();
+    let parent = env.spawn(job());
+    let child = env.below(parent, job());
+    let (by_parent, by_child) = (env.by(parent), env.by(child));
+    let to = |no| Recipient::Task(brigade_model::address::TaskRef::from(no));
+    env.send(operator(), to(child)).unwrap();
+    env.send(by_parent, to(child)).unwrap();
+    env.send(by_child, Recipient::Parent).unwrap();
+    env.send(client("me"), to(parent)).unwrap();
+    let from = |of| -> Vec<Sender> { env.tree.inbox(of).map(|m| m.from.clone()).collect() };
+    assert_eq!(from(Owner::Task(child)), [Sender::Operator, Sender::Parent(parent)]);
+    assert_eq!(from(Owner::Task(parent)), [Sender::Child(child), Sender::Client]);
+}
+
+#[test]
+fn a_top_level_task_writes_to_the_session() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let caller = env.by(no);
+    env.send(caller, Recipient::Parent).unwrap();
+    let messages = env.read_inbox();
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].from, Sender::Child(no));
+    assert!(env.read_inbox().is_empty(), "it was read");
+}
+
+#[test]
+fn events_of_one_task_are_not_delivered_to_another() {
+    let mut env = Env::new();
+    let [one, two] = [0; 2].map(|_| env.spawn(job()));
+    env.park(one, 1, receive());
+    env.park(two, 1, receive());
+    env.send_to(two);
+    env.states(&[(one, "waiting"), (two, "running")]);
+}
+
+#[test]
+fn a_message_to_all_reaches_every_child_that_still_takes_one() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let [a, b, c] = [0; 3].map(|_| env.below(parent, job()));
+    env.succeed(b);
+    let caller = env.by(parent);
+    let sent = env.send(caller, Recipient::Children).unwrap();
+    assert_eq!(sent, [MessageNo(1), MessageNo(2)]);
+    let counts = [a, b, c].map(|no| env.unread(Owner::Task(no)));
+    assert_eq!(counts, [1, 0, 1]);
+}
+
+#[test]
+fn what_was_not_read_before_the_end_is_a_dead_letter_with_the_reason() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.send_to(no);
+    env.succeed(no);
+    let (last, receipt) = receipts(&mut env).pop().unwrap();
+    assert_eq!(last, 1);
+    let Receipt::Dead(reason) = receipt else { panic!("{receipt:?}") };
+    assert!(reason.contains("job:1 ended before it read this"));
+}
+
+#[test]
+fn a_job_that_ended_takes_no_more_messages() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.succeed(no);
+    let sent = env.send(operator(), Recipient::Task(no.into()));
+    refused(sent, RefusalKind::Ended, "job:1 is succeeded and takes no more messages");
+}
+
+#[test]
+fn a_message_to_one_that_is_being_stopped_is_refused() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.stop_task(no);
+    let sent = env.send(operator(), Recipient::Task(no.into()));
+    refused(sent, RefusalKind::Ended, "is stopping");
+}
+
+#[test]
+fn a_message_steers_a_running_sub_agent() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.send_to(no);
+    assert_eq!(env.unread(Owner::Task(no)), 1);
+    assert!(!env.park(no, 1, receive()), "it finds it at its next step");
+}
+
+#[test]
+fn a_message_to_an_ended_agent_opens_its_next_run_and_is_there_when_it_starts() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.succeed(no);
+    let before = env.row(no).attempt;
+    env.send_to(no);
+    assert_eq!(env.state(no), "running");
+    assert_eq!((env.row(no).run.0, env.unread(Owner::Task(no))), (2, 1));
+    assert!(env.row(no).attempt > before);
+}
+
+#[test]
+fn a_process_is_handed_each_message_as_it_comes() {
+    let mut env = Env::new();
+    let no = env.spawn(process());
+    let message = env.send_to(no);
+    let pushed = |a: &Action| matches!(a, Action::Push { message: m, .. } if m.no == message);
+    assert_eq!(env.acted(pushed), 1);
+    env.report(no, Reported::Pushed { message, arrived: true });
+    assert_eq!(receipts(&mut env).pop(), Some((1, Receipt::Delivered)));
+    let again = env.try_report(no, Reported::Pushed { message, arrived: false });
+    refused(again, RefusalKind::NotFound, "not in the inbox");
+}
+
+#[test]
+fn a_message_to_a_queued_process_is_handed_over_when_it_starts() {
+    let limits = brigade_model::limits::Limits { running: Some(1), ..Default::default() };
+    let mut env = Env::limited(limits);
+    let first = env.spawn(job());
+    let no = env.spawn(process());
+    let message = env.send_to(no);
+    let pushed = |a: &Action| matches!(a, Action::Push { message: m, .. } if m.no == message);
+    assert_eq!(env.acted(pushed), 0);
+    env.succeed(first);
+    assert_eq!(env.acted(pushed), 1);
+    let starts = env.actions.iter().position(|a| matches!(a, Action::Start(s) if s.no == no));
+    let pushes = env.actions.iter().position(pushed);
+    assert!(starts < pushes, "it is started before it is written to");
+}
+
+#[test]
+fn a_crash_while_a_message_was_handed_over_leaves_its_delivery_unknown() {
+    let mut env = Env::new();
+    let no = env.spawn(process());
+    env.send_to(no);
+    env.recover(no, Gone::Crash);
+    assert_eq!(receipts(&mut env).pop(), Some((1, Receipt::DeliveryUnknown)));
+    assert_eq!(env.unread(Owner::Task(no)), 0, "it is not handed over a second time");
+}
+
+#[test]
+fn a_process_that_takes_no_input_makes_dead_letters() {
+    let mut env = Env::new();
+    let no = env.spawn(process());
+    let message = env.send_to(no);
+    env.report(no, Reported::Pushed { message, arrived: false });
+    assert!(matches!(receipts(&mut env).pop(), Some((1, Receipt::Dead(_)))));
+}
+
+#[test]
+fn work_that_is_handed_its_messages_does_not_ask_for_them() {
+    let mut env = Env::new();
+    let no = env.spawn(custom(Conduct { inbox: InboxMode::Push, ..CONDUCT }));
+    let parked = env.park_all(
+        no,
+        vec![(1, receive())],
+        brigade_model::command::AfterPark::Suspend { open: 1 },
+    );
+    refused(parked, RefusalKind::Invalid, "handed to it as they come");
+}
+
+#[test]
+fn only_a_task_has_a_parent_to_write_to() {
+    let mut env = Env::new();
+    refused(env.send(operator(), Recipient::Parent), RefusalKind::Invalid, "name the task");
+}
+
+#[test]
+fn progress_reaches_the_feed_in_order_and_a_burst_loses_none() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    for step in 0..100 {
+        env.report(no, Reported::Progress(json(&step.to_string())));
+    }
+    env.succeed(no);
+    let notes: Vec<String> = env
+        .events
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::Progressed { note, .. } => Some(note.as_str().to_owned()),
+            _ => None,
+        })
+        .collect();
+    let expect: Vec<String> = (0..100).map(|step| format!("\"{step}\"")).collect();
+    assert_eq!(notes, expect);
+    let last = env.events.last().map(|record| &record.event);
+    assert!(matches!(last, Some(Event::Ended { no: ended, .. }) if *ended == no));
+}
+
+#[test]
+fn a_stale_attempt_sends_nothing() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let Caller::Task { attempt, .. } = env.by(no) else { unreachable!("a task asks") };
+    env.park(no, 1, receive());
+    env.send_to(no);
+    let sent = env.send(Caller::Task { no, attempt }, Recipient::Parent);
+    refused(sent, RefusalKind::Ended, "is over");
+}

@@ -1,0 +1,206 @@
+//! Results: each reaches its owner once, and can be asked for again.
+
+use brigade_model::call::WaitMode;
+use brigade_model::command::{Caller, EndedHow, Reported};
+use brigade_model::decide::Reply;
+use brigade_model::event::Event;
+use brigade_model::ids::Owner;
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::refusal::RefusalKind;
+
+use crate::support::*;
+
+fn me() -> Caller {
+    client("me")
+}
+
+#[test]
+fn a_result_is_collected_once_and_again_marked_so() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.succeed(no);
+    assert_eq!(env.collected(me(), &[no.into()]), [(no, false)]);
+    assert_eq!(env.collected(me(), &[no.into()]), [(no, true)]);
+    assert_eq!(env.collected(me(), &[]), [], "a wait for everything is through with it");
+    assert_eq!(env.count(|event| matches!(event, Event::Collected { .. })), 1);
+}
+
+#[test]
+fn a_result_named_twice_is_told_once() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.succeed(no);
+    assert_eq!(env.collected(me(), &[no.into(), no.into(), run_of(no, 1)]), [(no, false)]);
+}
+
+#[test]
+fn the_operator_reads_and_consumes_nothing() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.succeed(no);
+    assert_eq!(env.collected(operator(), &[no.into()]), [(no, false)]);
+    assert_eq!(env.collected(operator(), &[no.into()]), [(no, false)]);
+    assert_eq!(env.collected(me(), &[]), [(no, false)]);
+}
+
+#[test]
+fn what_is_not_over_is_pending_and_consumes_nothing() {
+    let mut env = Env::new();
+    let [a, b] = [0; 2].map(|_| env.spawn(job()));
+    env.succeed(a);
+    let all = env.collect(me(), &[], WaitMode::All).unwrap();
+    assert_eq!(all, Reply::Pending(vec![b]));
+    let any = env.collect(me(), &[b.into()], WaitMode::Any).unwrap();
+    assert_eq!(any, Reply::Pending(vec![b]));
+    let Reply::Endings(endings) = env.collect(me(), &[], WaitMode::Any).unwrap() else {
+        panic!("one of them has ended")
+    };
+    assert_eq!((endings.len(), endings[0].no, endings[0].collected_before), (1, a, false));
+}
+
+#[test]
+fn a_wait_for_everything_covers_the_clients_own_runs() {
+    let mut env = Env::new();
+    let mine = env.spawn(job());
+    let theirs = env.try_spawn(client("other"), job()).unwrap().no;
+    env.succeed(mine);
+    env.succeed(theirs);
+    assert_eq!(env.collected(me(), &[]), [(mine, false)]);
+    assert_eq!(env.collected(me(), &[theirs.into()]), [(theirs, false)], "others are named");
+    assert_eq!(env.collected(client("other"), &[]), []);
+}
+
+#[test]
+fn runs_are_collected_one_by_one() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.succeed(no);
+    env.send_to(no);
+    assert_eq!(env.collected(me(), &[run_of(no, 1)]), [(no, false)], "the second is going on");
+    env.fail(no);
+    assert_eq!(env.collected(me(), &[no.into()]), [(no, false)]);
+    let runs: Vec<Vec<u32>> = env
+        .events
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::Collected { runs } => Some(runs.iter().map(|(_, run)| run.0).collect()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(runs, [vec![1], vec![2]]);
+}
+
+#[test]
+fn results_of_earlier_runs_that_nobody_took_come_along() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.succeed(no);
+    env.send_to(no);
+    env.fail(no);
+    let Ok(Reply::Endings(endings)) = env.collect(me(), &[], WaitMode::All) else {
+        panic!("both runs have ended")
+    };
+    let told: Vec<_> = endings.iter().map(|e| (e.run.0, e.outcome.word())).collect();
+    assert_eq!(told, [(1, "succeeded"), (2, "failed")]);
+}
+
+#[test]
+fn a_collected_run_that_was_followed_by_another_is_not_an_empty_success() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.succeed(no);
+    env.collected(me(), &[no.into()]);
+    env.send_to(no);
+    let again = env.collect(me(), &[run_of(no, 1)], WaitMode::All);
+    refused(again, RefusalKind::NotFound, "run 1 of agent:1 was collected");
+}
+
+#[test]
+fn endings_are_truthful() {
+    let failure = || Failure::MaxSteps { steps: 9 };
+    let cases = [
+        (EndedHow::Returned(json("soup")), "succeeded"),
+        (EndedHow::Failed { failure: Failure::Panic("oh".into()), partial: None }, "failed (panic: oh)"),
+        (EndedHow::Failed { failure: Failure::ExitCode(3), partial: None }, "failed (exit code 3)"),
+        (
+            EndedHow::Failed { failure: failure(), partial: Some(json("half")) },
+            "failed (max steps: 9)",
+        ),
+        (EndedHow::Aborted, "failed (lost, says its performer: it ended without a word)"),
+    ];
+    for (how, expect) in cases {
+        let mut env = Env::new();
+        let no = env.spawn(agent().named("Cook"));
+        env.report(no, Reported::Ended(how.into()));
+        assert_eq!(env.outcome(no).to_string(), expect);
+        // Whatever the ending, the name is free and the waiter is told.
+        assert_eq!(env.collected(me(), &[no.into()]), [(no, false)]);
+        env.spawn(agent().named("Cook"));
+    }
+}
+
+#[test]
+fn a_parent_may_resume_what_succeeded_or_failed_but_not_what_was_cancelled() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let [good, bad, stopped] = [0; 3].map(|_| env.below(parent, agent()));
+    env.succeed(good);
+    env.fail(bad);
+    env.stop_task(stopped);
+    env.aborted(stopped);
+    let caller = env.by(parent);
+    env.resume(caller.clone(), good).unwrap();
+    env.resume(caller.clone(), bad).unwrap();
+    refused(env.resume(caller.clone(), stopped), RefusalKind::Forbidden, "only the operator");
+    refused(env.resume(caller, good), RefusalKind::Conflict, "has not ended");
+    env.resume(operator(), stopped).unwrap();
+    env.states(&[(good, "running"), (bad, "running"), (stopped, "running")]);
+}
+
+#[test]
+fn a_run_opened_under_an_ended_parent_belongs_to_the_session() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent().named("Cook"));
+    env.succeed(child);
+    env.succeed(parent);
+    env.spawn(agent().named("cook"));
+    env.resume(operator(), child).unwrap();
+    assert_eq!(env.row(child).owner, Owner::Session);
+    assert_eq!(env.row(child).name, None, "the name was taken meanwhile");
+    let dropped = |event: &Event| matches!(event, Event::RunOpened { name_dropped: true, .. });
+    assert_eq!(env.count(dropped), 1, "and that is reported");
+}
+
+#[test]
+fn a_new_run_does_not_wait_for_what_an_earlier_one_left() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let [left, again] = [0; 2].map(|_| env.below(parent, agent()));
+    env.succeed(left);
+    env.succeed(again);
+    env.succeed(parent);
+    env.send_to(parent);
+    env.send_to(again);
+    env.succeed(again);
+    env.park(parent, 1, wait_for(&[], WaitMode::All));
+    assert_eq!(env.endings(parent, 1), [(again, false), (again, false)]);
+    env.park(parent, 2, wait_for(&[left], WaitMode::All));
+    assert_eq!(env.endings(parent, 2), [(left, false)], "it is there for who names it");
+}
+
+#[test]
+fn a_resumed_run_keeps_what_the_work_remembered() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.report(no, Reported::State(json("page 7")));
+    env.succeed(no);
+    env.clear();
+    env.resume(me(), no).unwrap();
+    let start = env.actions.iter().find_map(|action| match action {
+        brigade_model::action::Action::Start(start) => Some(start.state.clone()),
+        _ => None,
+    });
+    assert_eq!(start, Some(Some(json("page 7"))));
+    assert!(!matches!(env.row(no).ended().map(|e| &*e.outcome), Some(Outcome::Succeeded { .. })));
+}

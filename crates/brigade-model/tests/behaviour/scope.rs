@@ -1,0 +1,170 @@
+//! Scope: a task sees its children, a client what is at top level, the operator all.
+
+use brigade_model::address::{TaskRef, Who};
+use brigade_model::call::WaitMode;
+use brigade_model::command::{
+    Caller, Close, Command, Given, ReadInbox, Recipient, SetLimits, StopTarget,
+};
+use brigade_model::ids::{RunNo, TaskNo};
+use brigade_model::limits::Limits;
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::Kind;
+
+use crate::support::*;
+
+struct Family {
+    env: Env,
+    parent: TaskNo,
+    sibling: TaskNo,
+    child: TaskNo,
+    grandchild: TaskNo,
+}
+
+fn family() -> Family {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().named("Parent One"));
+    let sibling = env.spawn(agent().named("Sibling"));
+    let child = env.below(parent, agent().named("Child"));
+    let grandchild = env.below(child, agent());
+    Family { env, parent, sibling, child, grandchild }
+}
+
+/// Every way to touch a task, by one caller.
+fn touch(env: &mut Env, caller: &Caller, no: TaskNo) -> Vec<Result<(), RefusalKind>> {
+    let task = || TaskRef::from(no);
+    let kind = |asked: Asking<()>| asked.map_err(|refusal| refusal.kind);
+    let limits = SetLimits { caller: caller.clone(), task: Some(task()), limits: Limits::default() };
+    vec![
+        kind(env.send(caller.clone(), Recipient::Task(task())).map(drop)),
+        kind(env.submit(&Command::SetLimits(limits)).map(drop)),
+        kind(env.give(caller.clone(), no, Given::Reply(json("yes"))).map(drop)),
+        kind(env.resume(caller.clone(), no).map(drop)),
+        kind(env.stop(caller.clone(), StopTarget::Task(task())).map(drop)),
+    ]
+}
+
+#[test]
+fn a_forbidden_call_changes_nothing() {
+    let Family { mut env, parent, sibling, child, grandchild } = family();
+    let outside = [
+        (env.by(sibling), child),
+        (env.by(sibling), parent),
+        (env.by(parent), grandchild),
+        (env.by(parent), sibling),
+        (env.by(child), parent),
+        (env.by(parent), parent),
+        (client("me"), child),
+        (client("other"), grandchild),
+    ];
+    for (caller, no) in outside {
+        let expect = vec![Err(RefusalKind::Forbidden); 5];
+        assert_eq!(touch(&mut env, &caller, no), expect, "{caller:?} on {no:?}");
+    }
+    env.states(&[
+        (parent, "running"),
+        (sibling, "running"),
+        (child, "running"),
+        (grandchild, "running"),
+    ]);
+}
+
+#[test]
+fn forbidden_and_not_found_are_different_answers() {
+    let Family { mut env, parent, sibling, .. } = family();
+    let nobody = TaskNo::new(99).unwrap();
+    let caller = env.by(parent);
+    assert_eq!(touch(&mut env, &caller, nobody), vec![Err(RefusalKind::NotFound); 5]);
+    let stop = env.stop(caller.clone(), StopTarget::Task(nobody.into()));
+    refused(stop, RefusalKind::NotFound, "there is no task 99");
+    let stop = env.stop(caller, StopTarget::Task(sibling.into()));
+    refused(stop, RefusalKind::Forbidden, "agent:2 is not yours");
+}
+
+#[test]
+fn the_operator_sees_all() {
+    let Family { mut env, parent, grandchild, .. } = family();
+    env.send(operator(), Recipient::Task(grandchild.into())).unwrap();
+    env.stop(operator(), StopTarget::Task(grandchild.into())).unwrap();
+    env.states(&[(parent, "running"), (grandchild, "stopping")]);
+}
+
+#[test]
+fn a_client_waits_at_top_level_only() {
+    let Family { mut env, parent, child, .. } = family();
+    let waited = env.collect(client("me"), &[child.into()], WaitMode::Any);
+    refused(waited, RefusalKind::Forbidden, "not yours");
+    env.collect(client("other"), &[parent.into()], WaitMode::Any).unwrap();
+}
+
+#[test]
+fn a_task_does_not_collect_it_parks() {
+    let Family { mut env, parent, child, .. } = family();
+    let caller = env.by(parent);
+    let waited = env.collect(caller, &[child.into()], WaitMode::Any);
+    refused(waited, RefusalKind::Invalid, "parking a call");
+}
+
+#[test]
+fn a_name_is_looked_up_among_what_the_caller_sees() {
+    let Family { mut env, parent, child, .. } = family();
+    let named = |name: &str| TaskRef { who: Who::Named(name.parse().unwrap()), run: None };
+    let caller = env.by(parent);
+    let stop = env.stop(caller.clone(), StopTarget::Task(named("Sibling")));
+    refused(stop, RefusalKind::NotFound, "no task here is called");
+    env.stop(caller, StopTarget::Task(named("child"))).unwrap();
+    assert_eq!(env.state(child), "stopping");
+}
+
+#[test]
+fn the_operator_is_asked_which_of_several_is_meant() {
+    let mut env = Env::new();
+    let [one, two] = [0; 2].map(|_| env.spawn(agent()));
+    env.below(one, job().named("Cook"));
+    env.below(two, job().named("Cook"));
+    let cook = TaskRef { who: Who::Named("Cook".parse().unwrap()), run: None };
+    let stop = env.stop(operator(), StopTarget::Task(cook));
+    refused(stop, RefusalKind::Conflict, "job:3, job:4; say which");
+}
+
+#[test]
+fn a_kind_in_an_address_must_be_right() {
+    let Family { mut env, child, .. } = family();
+    let wrong = TaskRef { who: Who::Kinded(Kind::Process, child), run: None };
+    let stop = env.stop(operator(), StopTarget::Task(wrong));
+    refused(stop, RefusalKind::NotFound, "3 is agent:3");
+}
+
+#[test]
+fn a_run_that_never_was_is_not_found() {
+    let Family { mut env, parent, .. } = family();
+    for run in [0, 2] {
+        let task = TaskRef { run: Some(RunNo(run)), ..parent.into() };
+        let waited = env.collect(operator(), &[task], WaitMode::Any);
+        refused(waited, RefusalKind::NotFound, "its latest is 1");
+    }
+}
+
+#[test]
+fn what_belongs_to_the_session_is_not_a_tasks_to_change() {
+    let Family { mut env, parent, .. } = family();
+    let caller = env.by(parent);
+    let set = SetLimits { caller: caller.clone(), task: None, limits: Limits::default() };
+    refused(env.submit(&Command::SetLimits(set)), RefusalKind::Forbidden, "session's limits");
+    let close = Close { caller: caller.clone(), reason: None };
+    refused(env.submit(&Command::Close(close)), RefusalKind::Forbidden, "close its session");
+    let read = ReadInbox { caller, most: 1 };
+    refused(env.submit(&Command::ReadInbox(read)), RefusalKind::Forbidden, "its own inbox");
+}
+
+#[test]
+fn an_attempt_that_is_over_controls_nothing() {
+    let mut env = Env::new();
+    let parent = env.spawn(job());
+    let child = env.below(parent, agent());
+    let old = env.by(parent);
+    env.recover(parent, brigade_model::command::Gone::Crash);
+    env.advance(0);
+    assert_ne!(env.by(parent), old);
+    assert_eq!(touch(&mut env, &old, child), vec![Err(RefusalKind::Ended); 5]);
+    assert_eq!(env.state(child), "running");
+}

@@ -1,0 +1,350 @@
+//! Stop: closes the subtree, reaches all of it, kind then firm, and says truthfully how it went.
+
+use brigade_model::action::Action;
+use brigade_model::call::Asked;
+use brigade_model::command::{Command, End, EndedHow, Reported, Stop, StopTarget};
+use brigade_model::decide::Stopped;
+use brigade_model::event::Event;
+use brigade_model::ids::{Millis, Owner, TaskNo};
+use brigade_model::limits::Limits;
+use brigade_model::outcome::{Cancelled, Failure, Late, Outcome, Stopper, Verified};
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::Recovery;
+
+use crate::support::*;
+
+#[track_caller]
+fn cancelled(env: &Env, no: TaskNo) -> &Cancelled {
+    match env.outcome(no) {
+        Outcome::Cancelled(cancelled) => cancelled,
+        other => panic!("{no:?} ended {other}"),
+    }
+}
+
+#[test]
+fn a_stop_reaches_every_descendant_and_counts_them() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    let [a, b] = [0; 2].map(|_| env.below(top, agent()));
+    let low = env.below(a, process());
+    env.park(b, 1, Asked::Message { patience: None });
+    let other = env.spawn(agent());
+    assert_eq!(env.stop_task(top), Stopped { tasks: 4, already: false });
+    env.states(&[(top, "stopping"), (a, "stopping"), (low, "stopping"), (other, "running")]);
+    assert_eq!(cancelled(&env, b).order.by, Stopper::Operator, "who waited ends at once");
+    env.aborted(low);
+    env.aborted(a);
+    env.aborted(top);
+    for no in [top, a, low] {
+        assert_eq!(env.state(no), "cancelled");
+    }
+}
+
+#[test]
+fn a_stop_of_a_large_subtree_is_carried_out_in_slices() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    let children: Vec<TaskNo> = (0..1_200).map(|_| env.below(top, job())).collect();
+    let told = |env: &Env| children.iter().filter(|no| env.state(**no) == "stopping").count();
+    assert_eq!(env.stop_task(top), Stopped { tasks: 1_201, already: false });
+    assert_eq!(told(&env), 512);
+    assert!(env.tree.has_sweep());
+    let late = *children.last().unwrap();
+    // A child that the stop has not reached yet is part of it all the same.
+    let caller = env.by(late);
+    refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts below it");
+    env.succeed(late);
+    assert_eq!(cancelled(&env, late).late, Some(Late::Result(json("soup"))));
+    assert_eq!(told(&env), 1_024, "every command carries it a slice further");
+    env.submit(&Command::Sweep).unwrap();
+    assert_eq!(told(&env), 1_199);
+    assert!(!env.tree.has_sweep());
+}
+
+#[test]
+fn a_stop_under_way_goes_on_after_the_tree_was_loaded_again() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    let children: Vec<TaskNo> = (0..600).map(|_| env.below(top, job())).collect();
+    env.stop_task(top);
+    let mut loaded = brigade_model::tree::Tree::from_row(env.tree.row().clone());
+    for (no, row) in env.tree.rows() {
+        loaded.insert_loaded(no, row.clone());
+    }
+    loaded.loaded_all();
+    env.tree = loaded;
+    while env.tree.has_sweep() {
+        env.submit(&Command::Sweep).unwrap();
+    }
+    assert!(children.iter().all(|no| env.state(*no) == "stopping"));
+}
+
+#[test]
+fn a_late_spawn_below_a_stopping_task_is_refused() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    let child = env.below(top, agent());
+    env.stop_task(top);
+    for caller in [env.by(top), env.by(child)] {
+        refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts below it");
+    }
+}
+
+#[test]
+fn kind_then_firm_then_unconfirmed_and_the_slot_stays_taken() {
+    let mut env = Env::limited(Limits { running: Some(1), ..Limits::default() });
+    let no = env.spawn(closure().grace(1_000));
+    let next = env.spawn(job());
+    env.stop_task(no);
+    let attempt = env.row(no).attempt;
+    let stops = |a: &Action| matches!(a, Action::Stop { attempt: of, .. } if *of == attempt);
+    let kills = |a: &Action| matches!(a, Action::Kill { attempt: of, .. } if *of == attempt);
+    assert_eq!((env.acted(stops), env.acted(kills)), (1, 0));
+    env.advance(999);
+    assert_eq!(env.acted(kills), 0, "it has its grace");
+    env.advance(1);
+    assert_eq!(env.acted(kills), 1);
+    assert_eq!(env.state(no), "stopping");
+    env.advance(5_000);
+    assert_eq!(cancelled(&env, no).verified, Verified::Unconfirmed);
+    assert_eq!(env.outcome(no).to_string(), "cancelled (unconfirmed)");
+    assert_eq!(env.state(next), "queued", "what never yielded still holds the slot");
+    refused(env.resume(operator(), no), RefusalKind::Unavailable, "has not returned");
+    env.succeed(no);
+    assert_eq!(env.count(|event| matches!(event, Event::SlotReturned { .. })), 1);
+    assert_eq!(env.state(next), "running");
+    assert_eq!(env.count(|e| matches!(e, Event::Ended { no: n, .. } if *n == no)), 1);
+}
+
+#[test]
+fn an_order_can_shorten_the_grace() {
+    let mut env = Env::new();
+    let no = env.spawn(job().grace(60_000));
+    let (caller, target) = (operator(), StopTarget::Task(no.into()));
+    let grace = Some(Millis(10));
+    env.submit(&Command::Stop(Stop { caller, target, reason: None, grace })).unwrap();
+    env.advance(10);
+    assert_eq!(env.acted(|action| matches!(action, Action::Kill { .. })), 1);
+}
+
+#[test]
+fn a_parent_does_not_end_before_what_is_below_it() {
+    let mut env = Env::new();
+    let top = env.spawn(agent().grace(10));
+    let child = env.below(top, job().grace(100_000));
+    env.stop_task(top);
+    env.advance(10);
+    env.advance(6_000);
+    env.advance(6_000);
+    assert_eq!(env.state(top), "stopping", "the child has its grace");
+    env.aborted(child);
+    env.advance(1_000);
+    assert_eq!(cancelled(&env, top).verified, Verified::Unconfirmed);
+}
+
+#[test]
+fn survivors_are_named_in_the_ending() {
+    let mut env = Env::new();
+    let no = env.spawn(process());
+    env.stop_task(no);
+    let how = EndedHow::Failed { failure: Failure::Signal(9), partial: None };
+    let verified = Verified::Survivors(vec!["pid 77".into()]);
+    env.report(no, Reported::Ended(End { how, verified: verified.clone() }));
+    let ending = cancelled(&env, no);
+    assert_eq!(ending.verified, verified);
+    assert_eq!(ending.late, Some(Late::Failure(Failure::Signal(9))), "the real signal is kept");
+}
+
+#[test]
+fn a_success_after_the_stop_is_cancelled_with_the_late_result() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.stop_task(no);
+    env.succeed(no);
+    assert_eq!(cancelled(&env, no).late, Some(Late::Result(json("soup"))));
+}
+
+#[test]
+fn a_stop_after_the_success_is_a_no_op() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.succeed(no);
+    assert_eq!(env.stop_task(no), Stopped { tasks: 0, already: true });
+    assert_eq!(env.state(no), "succeeded");
+}
+
+#[test]
+fn a_stop_while_children_are_awaited_cancels_with_the_result_attached() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let child = env.below(no, job());
+    env.succeed(no);
+    assert_eq!(env.state(no), "closing");
+    env.stop_task(no);
+    assert_eq!(env.state(child), "stopping");
+    env.aborted(child);
+    assert_eq!(cancelled(&env, no).late, Some(Late::Result(json("soup"))));
+}
+
+#[test]
+fn a_second_stop_is_fine_and_changes_nothing() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.below(no, job());
+    env.stop_task(no);
+    env.clear();
+    assert_eq!(env.stop_task(no), Stopped { tasks: 2, already: true });
+    assert!(env.events.is_empty());
+}
+
+#[test]
+fn a_task_can_stop_itself_and_its_children_go_with_it() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let child = env.below(no, process().kept());
+    let caller = env.by(no);
+    env.stop(caller, StopTarget::Itself).unwrap();
+    env.states(&[(no, "stopping"), (child, "stopping")]);
+    env.aborted(child);
+    env.aborted(no);
+    assert_eq!(cancelled(&env, no).order.by, Stopper::Itself);
+    refused(env.stop(operator(), StopTarget::Itself), RefusalKind::Invalid, "only a task");
+}
+
+#[test]
+fn stopping_all_is_per_owner() {
+    let mut env = Env::new();
+    let [one, two] = [0; 2].map(|_| env.spawn(agent()));
+    let mine = [0; 2].map(|_| env.below(one, job()));
+    let theirs = env.below(two, job());
+    let caller = env.by(one);
+    let stopped = env.stop(caller, StopTarget::Children).unwrap();
+    assert_eq!(stopped, Stopped { tasks: 2, already: false });
+    assert!(mine.iter().all(|no| env.state(*no) == "stopping"));
+    env.states(&[(one, "running"), (two, "running"), (theirs, "running")]);
+}
+
+#[test]
+fn a_queued_task_is_cancelled_without_having_run() {
+    let mut env = Env::limited(Limits { running: Some(1), ..Limits::default() });
+    env.spawn(job());
+    let no = env.spawn(job());
+    env.stop_task(no);
+    assert_eq!(cancelled(&env, no).verified, Verified::Gone);
+    assert_eq!(env.acted(|action| matches!(action, Action::Start(start) if start.no == no)), 0);
+}
+
+#[test]
+fn a_jobs_return_stops_what_it_left_behind() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let child = env.below(no, process());
+    env.succeed(no);
+    env.states(&[(no, "closing"), (child, "stopping")]);
+    env.aborted(child);
+    assert_eq!(env.state(no), "succeeded");
+    assert_eq!(cancelled(&env, child).order.by, Stopper::ParentEnded);
+}
+
+#[test]
+fn an_agents_success_waits_for_its_children_and_a_failure_stops_them() {
+    let mut env = Env::new();
+    let [good, bad] = [0; 2].map(|_| env.spawn(agent()));
+    let [awaited, stopped] = [good, bad].map(|no| env.below(no, job()));
+    env.succeed(good);
+    env.fail(bad);
+    env.states(&[(awaited, "running"), (stopped, "stopping")]);
+    env.succeed(awaited);
+    env.aborted(stopped);
+    env.states(&[(good, "succeeded"), (bad, "failed")]);
+}
+
+#[test]
+fn awaited_children_still_delegate() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let child = env.below(no, agent());
+    env.succeed(no);
+    let grandchild = env.below(child, job());
+    env.states(&[(no, "closing"), (child, "running"), (grandchild, "running")]);
+}
+
+#[test]
+fn kept_children_pass_to_the_session_when_the_work_is_over() {
+    let mut env = Env::new();
+    env.spawn(job().named("Cook"));
+    let no = env.spawn(job());
+    let kept = env.below(no, process().kept().named("cook"));
+    let low = env.below(kept, job());
+    let left = env.below(no, process());
+    env.fail(no);
+    env.states(&[(kept, "running"), (low, "running"), (left, "stopping")]);
+    assert_eq!(env.row(kept).owner, Owner::Session);
+    assert_eq!(env.row(kept).name, None, "a name taken meanwhile is dropped");
+    env.aborted(left);
+    env.states(&[(no, "failed"), (kept, "running")]);
+}
+
+#[test]
+fn kept_children_of_a_stopped_task_are_stopped() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let kept = env.below(no, process().kept());
+    env.stop_task(no);
+    assert_eq!(env.state(kept), "stopping");
+}
+
+#[test]
+fn a_kept_child_does_not_escape_a_stop_that_has_not_reached_its_parent() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    for _ in 0..600 {
+        env.below(top, job());
+    }
+    let parent = env.below(top, closure());
+    let kept = env.below(parent, job_that(Recovery::resume(9)).kept());
+    env.stop_task(top);
+    env.states(&[(parent, "running"), (kept, "running")]);
+    // The closure is lost with its process while the order is on its way to it.
+    env.recover(parent, brigade_model::command::Gone::Crash);
+    assert_eq!(env.row(kept).owner, Owner::Task(parent));
+    while env.tree.has_sweep() {
+        env.submit(&Command::Sweep).unwrap();
+    }
+    assert_eq!(env.state(kept), "stopping");
+    env.aborted(kept);
+    assert!(matches!(cancelled(&env, parent).late, Some(Late::Failure(Failure::Lost { .. }))));
+}
+
+#[test]
+fn a_kept_child_does_not_escape_a_closing_session() {
+    let mut env = Env::new();
+    for _ in 0..600 {
+        env.spawn(job());
+    }
+    let parent = env.spawn(closure());
+    let kept = env.below(parent, job().kept());
+    env.close();
+    assert_eq!(env.state(parent), "running", "the order is on its way");
+    env.recover(parent, brigade_model::command::Gone::Crash);
+    while env.tree.has_sweep() {
+        env.submit(&Command::Sweep).unwrap();
+    }
+    assert_eq!(env.state(kept), "stopping");
+}
+
+#[test]
+fn a_stop_of_something_unknown_is_not_found() {
+    let mut env = Env::new();
+    let nobody = StopTarget::Task(TaskNo::FIRST.into());
+    refused(env.stop(operator(), nobody), RefusalKind::NotFound, "there is no task 1");
+}
+
+#[test]
+fn a_report_after_the_ending_is_refused() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.succeed(no);
+    let late = Reported::Ended(EndedHow::Returned(json("again")).into());
+    refused(env.try_report(no, late), RefusalKind::Ended, "is over");
+}

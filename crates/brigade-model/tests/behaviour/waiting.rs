@@ -1,0 +1,302 @@
+//! Waiting: any, all, time, messages, cycles; woken once, told once.
+
+use brigade_model::action::Action;
+use brigade_model::call::{Answer, Asked, WaitMode};
+use brigade_model::command::{AfterPark, Reported};
+use brigade_model::decide::Reply;
+use brigade_model::event::Event;
+use brigade_model::ids::{CallIndex, Millis, Owner, TaskNo};
+use brigade_model::outcome::Outcome;
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::{Conduct, WakeOn};
+
+use crate::support::*;
+
+fn family(env: &mut Env) -> (TaskNo, [TaskNo; 3]) {
+    let parent = env.spawn(agent());
+    let children = [0; 3].map(|_| env.below(parent, job()));
+    (parent, children)
+}
+
+fn patient(tasks: &[TaskNo], patience: u64) -> Asked {
+    let patience = Some(Millis(patience));
+    Asked::Tasks { tasks: tasks.to_vec(), mode: WaitMode::All, patience, interruptible: true }
+}
+
+#[test]
+fn any_is_answered_by_the_first_ending() {
+    let mut env = Env::new();
+    let (parent, [a, b, c]) = family(&mut env);
+    assert!(env.park(parent, 1, wait_for(&[a, b, c], WaitMode::Any)));
+    env.succeed(b);
+    assert_eq!(env.state(parent), "running");
+    assert_eq!(env.endings(parent, 1), [(b, false)]);
+}
+
+#[test]
+fn all_is_answered_by_the_last_ending() {
+    let mut env = Env::new();
+    let (parent, [a, b, c]) = family(&mut env);
+    assert!(env.park(parent, 1, wait_for(&[c, a], WaitMode::All)));
+    env.succeed(a);
+    env.succeed(b);
+    assert_eq!(env.state(parent), "waiting");
+    env.fail(c);
+    assert_eq!(env.endings(parent, 1), [(a, false), (c, false)]);
+}
+
+#[test]
+fn what_ended_before_the_wait_answers_it_at_once() {
+    let mut env = Env::new();
+    let (parent, [a, _, _]) = family(&mut env);
+    env.succeed(a);
+    assert!(!env.park(parent, 1, wait_for(&[a], WaitMode::All)), "no wake-up is missed");
+    assert_eq!(env.state(parent), "running");
+    assert_eq!(env.endings(parent, 1), [(a, false)]);
+}
+
+#[test]
+fn a_wait_for_everything_covers_what_was_not_collected() {
+    let mut env = Env::new();
+    let (parent, [a, b, c]) = family(&mut env);
+    env.succeed(a);
+    env.park(parent, 1, wait_for(&[a], WaitMode::All));
+    env.succeed(b);
+    env.park(parent, 2, wait_for(&[], WaitMode::Any));
+    assert_eq!(env.endings(parent, 2), [(b, false)]);
+    assert!(env.park(parent, 3, wait_for(&[], WaitMode::All)));
+    env.succeed(c);
+    assert_eq!(env.endings(parent, 3), [(c, false)]);
+    assert!(!env.park(parent, 4, wait_for(&[], WaitMode::All)));
+    assert_eq!(env.endings(parent, 4), [], "nothing is left to wait for");
+}
+
+#[test]
+fn a_timeout_consumes_nothing() {
+    let mut env = Env::new();
+    let (parent, [a, b, _]) = family(&mut env);
+    env.succeed(a);
+    assert!(env.park(parent, 1, patient(&[a, b], 500)));
+    env.advance(499);
+    assert_eq!(env.state(parent), "waiting");
+    env.advance(1);
+    assert_eq!(env.answer(parent, 1), Some(&Answer::Elapsed));
+    env.succeed(b);
+    env.park(parent, 2, wait_for(&[a, b], WaitMode::All));
+    assert_eq!(env.endings(parent, 2), [(a, false), (b, false)]);
+}
+
+#[test]
+fn an_overdue_timer_fires_once() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.park(no, 1, Asked::Sleep { span: Millis(10) });
+    env.advance(1_000_000);
+    env.advance(1_000_000);
+    assert_eq!(env.answer(no, 1), Some(&Answer::Elapsed));
+}
+
+#[test]
+fn waiting_for_a_cancelled_task_succeeds_with_its_ending() {
+    let mut env = Env::new();
+    let (parent, [a, _, _]) = family(&mut env);
+    env.park(parent, 1, wait_for(&[a], WaitMode::All));
+    env.stop_task(a);
+    assert_eq!(env.state(parent), "waiting", "told to stop is not ended");
+    env.aborted(a);
+    let Some(Answer::Endings(endings)) = env.answer(parent, 1) else { panic!("not told") };
+    assert!(matches!(*endings[0].outcome, Outcome::Cancelled(_)));
+}
+
+#[test]
+fn a_task_cannot_wait_for_itself_or_for_those_above() {
+    let mut env = Env::new();
+    let top = env.spawn(agent());
+    let middle = env.below(top, agent());
+    let low = env.below(middle, agent());
+    let wait = |env: &mut Env, no| {
+        env.park_all(low, vec![(1, wait_for(&[no], WaitMode::All))], AfterPark::GoOn)
+    };
+    refused(wait(&mut env, low), RefusalKind::Invalid, "cannot wait for itself");
+    refused(wait(&mut env, middle), RefusalKind::Invalid, "a wait cycle");
+    refused(wait(&mut env, top), RefusalKind::Invalid, "agent:1 > agent:2 > agent:3");
+}
+
+#[test]
+fn waiting_for_others_is_forbidden_and_for_nobody_not_found() {
+    let mut env = Env::new();
+    let (parent, _) = family(&mut env);
+    let other = env.spawn(agent());
+    let nobody = TaskNo::new(77).unwrap();
+    let wait = |env: &mut Env, no| {
+        env.park_all(parent, vec![(1, wait_for(&[no], WaitMode::All))], AfterPark::GoOn)
+    };
+    refused(wait(&mut env, other), RefusalKind::Forbidden, "agent:5 is not a child of agent:1");
+    refused(wait(&mut env, nobody), RefusalKind::NotFound, "there is no task 77");
+}
+
+#[test]
+fn news_answers_an_interruptible_wait_and_consumes_no_result() {
+    let mut env = Env::new();
+    let (parent, [a, b, _]) = family(&mut env);
+    env.succeed(a);
+    assert!(env.park(parent, 1, patient(&[a, b], 60_000)));
+    env.send_to(parent);
+    assert_eq!(env.answer(parent, 1), Some(&Answer::News));
+    assert_eq!(env.unread(Owner::Task(parent)), 1, "the message is still to be read");
+    env.succeed(b);
+    env.park(parent, 2, wait_for(&[a, b], WaitMode::All));
+    assert_eq!(env.endings(parent, 2), [(a, false), (b, false)]);
+}
+
+#[test]
+fn a_message_does_not_answer_a_wait_that_is_not_interruptible() {
+    let mut env = Env::new();
+    let (parent, [a, _, _]) = family(&mut env);
+    env.park(parent, 1, wait_for(&[a], WaitMode::All));
+    env.send_to(parent);
+    assert_eq!(env.state(parent), "waiting");
+}
+
+#[test]
+fn with_any_answer_the_first_of_several_calls_wakes() {
+    let mut env = Env::new();
+    let no = env.spawn(custom(Conduct { wake: WakeOn::AnyAnswer, ..CONDUCT }));
+    let calls = vec![
+        (1, Asked::Sleep { span: Millis(100) }),
+        (2, Asked::Message { patience: None }),
+    ];
+    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    assert_eq!(env.state(no), "waiting");
+    env.send_to(no);
+    assert_eq!(env.state(no), "running");
+    env.report(no, Reported::Abandon { calls: vec![CallIndex(1)] });
+    assert_eq!(env.answer(no, 1), Some(&Answer::Abandoned));
+    env.advance(1_000);
+    assert_eq!(env.answer(no, 1), Some(&Answer::Abandoned), "its timer is gone with it");
+}
+
+#[test]
+fn with_all_answers_only_the_last_of_several_calls_wakes() {
+    let mut env = Env::new();
+    let no = env.spawn(custom(Conduct { wake: WakeOn::AllAnswers, ..CONDUCT }));
+    let calls = vec![
+        (1, Asked::Sleep { span: Millis(100) }),
+        (2, Asked::Message { patience: None }),
+    ];
+    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    env.send_to(no);
+    assert_eq!(env.state(no), "waiting");
+    env.advance(100);
+    assert_eq!(env.state(no), "running");
+    let starts = |event: &Event| matches!(event, Event::Started { .. });
+    assert_eq!(env.count(starts), 1, "woken once for both");
+}
+
+#[test]
+fn one_ending_that_answers_several_calls_wakes_once() {
+    let mut env = Env::new();
+    let (parent, [a, b, _]) = family(&mut env);
+    let calls = vec![(1, wait_for(&[a], WaitMode::All)), (2, wait_for(&[a, b], WaitMode::Any))];
+    env.park_all(parent, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    env.clear();
+    env.succeed(a);
+    assert_eq!(env.endings(parent, 1), [(a, false)]);
+    assert_eq!(env.endings(parent, 2), [(a, true)], "the second is told that the first has it");
+    assert_eq!(env.acted(|action| matches!(action, Action::Start(_))), 1);
+}
+
+#[test]
+fn an_answer_on_its_way_keeps_the_work_awake() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.park_all(no, vec![(1, Asked::Message { patience: None })], AfterPark::GoOn).unwrap();
+    env.send_to(no);
+    let parked = env.park_all(
+        no,
+        vec![(2, Asked::Sleep { span: Millis(500) })],
+        AfterPark::Suspend { open: 2 },
+    );
+    assert_eq!(parked, Ok(Reply::Parked { suspended: false }));
+}
+
+#[test]
+fn a_timer_that_is_due_when_the_work_lets_go_is_not_lost() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.park_all(no, vec![(1, Asked::Sleep { span: Millis(100) })], AfterPark::GoOn).unwrap();
+    env.now = env.now.after(Millis(100));
+    let parked = env.park_all(
+        no,
+        vec![(2, Asked::Message { patience: None })],
+        AfterPark::Suspend { open: 2 },
+    );
+    assert_eq!(parked, Ok(Reply::Parked { suspended: false }));
+    assert_eq!(env.answer(no, 1), Some(&Answer::Elapsed));
+    assert_eq!(env.state(no), "running");
+}
+
+#[test]
+fn a_dropped_call_whose_time_is_up_is_answered_once() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let calls = vec![
+        (1, Asked::Message { patience: None }),
+        (2, Asked::Sleep { span: Millis(100) }),
+    ];
+    env.park_all(no, calls, AfterPark::GoOn).unwrap();
+    env.now = env.now.after(Millis(100));
+    env.report(no, Reported::Abandon { calls: vec![CallIndex(1), CallIndex(2)] });
+    assert_eq!(env.answer(no, 1), Some(&Answer::Abandoned));
+    assert!(env.answer(no, 2).is_some());
+    assert_eq!(env.row(no).journal, 2);
+}
+
+#[test]
+fn nobody_waits_for_nothing() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let parked = env.park_all(no, Vec::new(), AfterPark::Suspend { open: 0 });
+    assert_eq!(parked, Ok(Reply::Parked { suspended: false }));
+    assert_eq!(env.state(no), "running");
+}
+
+#[test]
+fn parking_the_same_call_again_changes_nothing() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    env.park(no, 1, Asked::Sleep { span: Millis(100) });
+    env.recover(no, brigade_model::command::Gone::Crash);
+    let before = env.row(no).calls.clone();
+    env.send_to(no);
+    assert_eq!(env.row(no).calls, before);
+    env.advance(100);
+    assert_eq!(env.state(no), "running");
+    assert!(env.park(no, 2, Asked::Message { patience: Some(Millis(0)) }) == false);
+    assert!(env.answer(no, 2).is_some(), "a message was there");
+}
+
+#[test]
+fn a_finished_child_wakes_its_idle_parent() {
+    let mut env = Env::new();
+    let (parent, [a, b, c]) = family(&mut env);
+    assert!(env.park(parent, 1, wait_for(&[], WaitMode::Any)));
+    env.clear();
+    env.fail(c);
+    assert_eq!(env.acted(|action| matches!(action, Action::Start(start) if start.no == parent)), 1);
+    env.states(&[(parent, "running"), (a, "running"), (b, "running")]);
+}
+
+#[test]
+fn a_resumed_child_is_waited_for_again() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let [a, b] = [0; 2].map(|_| env.below(parent, agent()));
+    env.succeed(a);
+    assert!(env.park(parent, 1, wait_for(&[a, b], WaitMode::All)));
+    env.send_to(a);
+    env.succeed(b);
+    assert_eq!(env.state(parent), "waiting", "the second run of the first is going on");
+    env.succeed(a);
+    assert_eq!(env.endings(parent, 1), [(a, false), (a, false), (b, false)], "both runs of it");
+}

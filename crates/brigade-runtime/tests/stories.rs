@@ -1,0 +1,290 @@
+//! Stories that end the same way wherever they are cut.
+
+#[path = "stories/harness.rs"]
+mod harness;
+
+use std::time::Duration;
+
+use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::outcome::Outcome;
+use brigade_model::work::Recovery;
+use brigade_runtime::{Builder, Child, JobContext, JobError, NewTask, Session};
+use futures_util::future::try_join_all;
+use harness::{Log, Story};
+
+const POLICY: Recovery = Recovery::resume(5);
+
+/// A step that leaves a trace in the world.
+async fn note(ctx: &JobContext, log: &Log, what: &str) -> Result<String, JobError> {
+    let (log, text) = (log.clone(), what.to_owned());
+    ctx.step(what, || async move {
+        log.lock().unwrap().push(text.clone());
+        Ok::<_, JobError>(text)
+    })
+    .await
+}
+
+async fn run_root(session: Session) {
+    let root = NewTask::job("root", ()).name("Root").key("root");
+    let root = session.spawn(root).await.unwrap();
+    root.wait().await.unwrap();
+}
+
+fn story(build: fn(Builder, Log) -> Builder) -> Story {
+    Story { build, act: |session| Box::pin(run_root(session)), same_way: true }
+}
+
+fn worker(builder: Builder, log: &Log) -> Builder {
+    let log = log.clone();
+    builder.job("work", POLICY, move |ctx: JobContext, n: u32| {
+        let log = log.clone();
+        async move {
+            note(&ctx, &log, &format!("work {n}")).await?;
+            Ok::<_, JobError>(n)
+        }
+    })
+}
+
+async fn spawn_workers(ctx: &JobContext, count: u32) -> Result<Vec<Child>, JobError> {
+    let spawns =
+        (1..=count).map(|n| ctx.spawn(NewTask::job("work", n).name(&format!("Worker {n}"))));
+    Ok(try_join_all(spawns).await?)
+}
+
+fn results(endings: &[brigade_model::call::Ending]) -> Vec<String> {
+    let mut all: Vec<String> = endings
+        .iter()
+        .map(|ending| match &*ending.outcome {
+            Outcome::Succeeded { result } => result.to_string(),
+            other => other.to_string(),
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn fan_out() {
+    story(|builder, log| {
+        worker(builder, &log).job("root", POLICY, |ctx: JobContext, (): ()| async move {
+            let children = spawn_workers(&ctx, 5).await?;
+            let endings = ctx.wait_all(&children).await?;
+            Ok::<_, JobError>(results(&endings))
+        })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn nested_stop() {
+    story(|builder, _log| {
+        builder
+            .job("rest", POLICY, |ctx: JobContext, (): ()| async move {
+                ctx.sleep(Duration::from_secs(1_000_000)).await?;
+                Ok::<_, JobError>(())
+            })
+            .job("spin", POLICY, |ctx: JobContext, (): ()| async move {
+                ctx.stop_token().cancelled().await;
+                Ok::<_, JobError>("went quietly")
+            })
+            .job("manage", POLICY, |ctx: JobContext, (): ()| async move {
+                ctx.spawn(NewTask::job("rest", ()).name("Resting")).await?;
+                ctx.spawn(NewTask::job("spin", ()).name("Spinning")).await?;
+                ctx.send_parent("all are there").await?;
+                ctx.receive().await?;
+                Ok::<_, JobError>(())
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let one = ctx.spawn(NewTask::job("manage", ()).name("One")).await?;
+                let two = ctx.spawn(NewTask::job("manage", ()).name("Two")).await?;
+                ctx.receive().await?;
+                ctx.receive().await?;
+                ctx.stop(&one, Some("enough")).await?;
+                ctx.stop(&two, Some("enough")).await?;
+                let endings = ctx.wait_all([&one, &two]).await?;
+                Ok::<_, JobError>(results(&endings))
+            })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn message_burst() {
+    story(|builder, _log| {
+        builder
+            .job("echo", POLICY, |ctx: JobContext, count: u32| async move {
+                for _ in 0..count {
+                    let message = ctx.receive().await?;
+                    let heard: u32 = message.body.decode()?;
+                    ctx.send_parent(heard).await?;
+                }
+                Ok::<_, JobError>(count)
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let echo = ctx.spawn(NewTask::job("echo", 6).name("Echo")).await?;
+                for n in 0..6 {
+                    ctx.send(&echo, n).await?;
+                }
+                let mut heard: Vec<u32> = Vec::new();
+                for _ in 0..6 {
+                    heard.push(ctx.receive().await?.body.decode()?);
+                }
+                ctx.wait_all([&echo]).await?;
+                if heard.is_sorted() { Ok(heard) } else { Err(JobError::new("out of order")) }
+            })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn wait_any() {
+    story(|builder, _log| {
+        builder
+            .job("nap", POLICY, |ctx: JobContext, secs: u64| async move {
+                ctx.sleep(Duration::from_secs(secs)).await?;
+                Ok::<_, JobError>(secs)
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let naps = [30, 10, 20]
+                    .map(|secs| ctx.spawn(NewTask::job("nap", secs).name(&format!("Nap {secs}"))));
+                let mut open = try_join_all(naps).await?;
+                let mut order = Vec::new();
+                while !open.is_empty() {
+                    for ending in ctx.wait_any(&open).await? {
+                        open.retain(|child| child.no != ending.no);
+                        order.extend(results(&[ending]));
+                    }
+                }
+                Ok::<_, JobError>(order)
+            })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn queue_at_the_limit() {
+    story(|builder, log| {
+        worker(builder, &log)
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let one_at_a_time = Limits { running: Some(1), ..Limits::default() };
+                let chief = NewTask::job("chief", ()).name("Chief").limits(one_at_a_time);
+                let chief = ctx.spawn(chief).await?;
+                let endings = ctx.wait_all([&chief]).await?;
+                Ok::<_, JobError>(results(&endings))
+            })
+            .job("chief", POLICY, |ctx: JobContext, (): ()| async move {
+                let children = spawn_workers(&ctx, 4).await?;
+                let endings = ctx.wait_all(&children).await?;
+                Ok::<_, JobError>(results(&endings))
+            })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn budget_end() {
+    let budget = story(|builder, _log| {
+        builder
+            .job("spend", POLICY, |ctx: JobContext, (): ()| async move {
+                let amount = Usage { tokens: 40, money: Money(0) };
+                for _ in 0..10 {
+                    let paying = ctx.clone();
+                    ctx.step("pay", || async move {
+                        let granted = paying.reserve(amount, amount).await?;
+                        paying.charge(granted).await?;
+                        Ok::<_, JobError>(())
+                    })
+                    .await?;
+                }
+                Ok::<_, JobError>("rich")
+            })
+            .job("holder", POLICY, |ctx: JobContext, (): ()| async move {
+                let spender = ctx.spawn(NewTask::job("spend", ()).name("Spender")).await?;
+                ctx.wait_all([&spender]).await?;
+                Ok::<_, JobError>(())
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let budget = Limits { tokens: Some(100), ..Limits::default() };
+                let holder = NewTask::job("holder", ()).name("Holder").limits(budget);
+                let holder = ctx.spawn(holder).await?;
+                let endings = ctx.wait_all([&holder]).await?;
+                Ok::<_, JobError>(results(&endings))
+            })
+    });
+    Story { same_way: false, ..budget }.cut_everywhere();
+}
+
+#[test]
+fn five_steps_with_a_sleep() {
+    story(|builder, log| {
+        builder.job("root", POLICY, move |ctx: JobContext, (): ()| {
+            let log = log.clone();
+            async move {
+                let mut done = Vec::new();
+                for n in 1..=5 {
+                    done.push(note(&ctx, &log, &format!("step {n}")).await?);
+                    ctx.set_state(n).await?;
+                    if n == 3 {
+                        ctx.sleep(Duration::from_secs(3600)).await?;
+                    }
+                }
+                let state: Option<u32> = ctx.state()?;
+                Ok::<_, JobError>((done, state))
+            }
+        })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn select_between_a_sleep_and_a_message() {
+    story(|builder, _log| {
+        builder
+            .job("nudge", POLICY, |ctx: JobContext, (): ()| async move {
+                ctx.sleep(Duration::from_secs(5)).await?;
+                ctx.send_parent("hurry").await?;
+                Ok::<_, JobError>(())
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let nudge = ctx.spawn(NewTask::job("nudge", ()).name("Nudge")).await?;
+                let mut turns = Vec::new();
+                for patience in [3, 60] {
+                    turns.push(tokio::select! {
+                        biased;
+                        slept = ctx.sleep(Duration::from_secs(patience)) => {
+                            slept?;
+                            "slept".to_owned()
+                        }
+                        message = ctx.receive() => message?.body.to_string(),
+                    });
+                }
+                ctx.wait_all([&nudge]).await?;
+                Ok::<_, JobError>(turns)
+            })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn a_kept_child_outlives_its_parent() {
+    fn build(builder: Builder, log: Log) -> Builder {
+        worker(builder, &log)
+            .job("linger", POLICY, |ctx: JobContext, (): ()| async move {
+                ctx.sleep(Duration::from_secs(60)).await?;
+                Ok::<_, JobError>("still here")
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                ctx.spawn(NewTask::job("linger", ()).name("Kept").keep()).await?;
+                ctx.spawn(NewTask::job("linger", ()).name("Left")).await?;
+                let workers = spawn_workers(&ctx, 2).await?;
+                ctx.wait_all(&workers).await?;
+                Ok::<_, JobError>(())
+            })
+    }
+    async fn act(session: Session) {
+        run_root(session.clone()).await;
+        let kept: brigade_model::address::TaskRef = "Kept".parse().unwrap();
+        session.wait_all([kept]).await.unwrap();
+    }
+    Story { build, act: |session| Box::pin(act(session)), same_way: true }.cut_everywhere();
+}

@@ -1,0 +1,168 @@
+//! Rows of other versions, a full disk, a busy file, a damaged one.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use brigade_model::ids::{Seq, TaskNo};
+use brigade_store::{EventQuery, Store, StoreError, TaskQuery, codec};
+use rusqlite::Connection;
+use support::{Session, batch, id, make, open};
+use tempfile::TempDir;
+
+/// A value with whatever fields and variants there are.
+type Fields = BTreeMap<String, serde_json::Value>;
+
+/// Changes the stored form of a task as a newer version could have written it.
+fn rewrite_task(path: &Path, no: u32, change: impl FnOnce(&mut Fields)) {
+    let conn = Connection::open(path).unwrap();
+    let sql = "SELECT body FROM tasks WHERE tree = 1 AND no = ?1";
+    let body: Vec<u8> = conn.query_row(sql, [no], |row| row.get(0)).unwrap();
+    let mut fields: Fields = codec::decode("task", &body).unwrap();
+    change(&mut fields);
+    let sql = "UPDATE tasks SET body = ?2 WHERE tree = 1 AND no = ?1";
+    let changed = conn.execute(sql, (no, codec::encode(&fields).unwrap())).unwrap();
+    assert_eq!(changed, 1);
+}
+
+#[tokio::test]
+async fn an_unknown_state_refuses_its_tree_only() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    make(&path).await;
+    let store = open(&path).unwrap();
+    store.commit(&batch(Session::open(2).1)).await.unwrap();
+    drop(store);
+    rewrite_task(&path, 2, |fields| {
+        fields.insert("state".into(), "hibernating".into());
+    });
+    let store = open(&path).unwrap();
+    let error = store.load(id(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
+    let says = error.to_string();
+    assert!(says.contains("task 2") && says.contains("hibernating"), "{says}");
+    assert!(store.load(id(2)).await.unwrap().is_some());
+    let one = TaskNo::new(1).unwrap();
+    assert!(store.task(id(1), one).await.unwrap().is_some(), "its other rows can be read");
+}
+
+#[tokio::test]
+async fn an_unknown_field_is_passed_over() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let session = make(&path).await;
+    rewrite_task(&path, 2, |fields| {
+        fields.insert("mood".into(), "cheerful".into());
+    });
+    let store = open(&path).unwrap();
+    let loaded = store.load(id(1)).await.unwrap().unwrap().into_tree();
+    assert!(loaded == session.tree);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_the_batch_whole() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let mut session = make(&path).await;
+    let store = open(&path).unwrap();
+    let pages: u32 = Connection::open(&path)
+        .unwrap()
+        .pragma_query_value(None, "page_count", |row| row.get(0))
+        .unwrap();
+    store.set_max_pages(pages + 2).unwrap();
+    let before = session.tree.row().clone();
+    let large = batch(session.spawn(1_000));
+    for _ in 0..3 {
+        let error = store.commit(&large).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        assert_eq!(store.tree(id(1)).await.unwrap().unwrap(), before);
+        assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 3);
+        let last = store.last_position().await.unwrap();
+        assert_eq!(last.0, before.seq.0);
+    }
+    store.set_max_pages(u32::MAX - 2).unwrap();
+    store.commit(&large).await.unwrap();
+    assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 1_003);
+    assert!(store.load(id(1)).await.unwrap().unwrap().into_tree() == session.tree);
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[tokio::test]
+async fn a_busy_file_is_unavailable_for_now() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let mut session = make(&path).await;
+    let store = open(&path).unwrap();
+    let intruder = Connection::open(&path).unwrap();
+    intruder.busy_timeout(Duration::ZERO).unwrap();
+    intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let part = batch(session.spawn(1));
+    let error = store.commit(&part).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert_eq!(store.tree(id(1)).await.unwrap().unwrap().seq, Seq(4), "reads do not wait");
+    intruder.execute_batch("ROLLBACK").unwrap();
+    store.commit(&part).await.unwrap();
+}
+
+#[tokio::test]
+async fn damage_inside_is_told_as_such() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    make(&path).await;
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096..].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+    let error = match open(&path) {
+        Err(error) => error,
+        Ok(store) => store.load(id(1)).await.unwrap_err(),
+    };
+    assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn pruning_goes_on_over_many_slices() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open(&path).unwrap();
+    let (mut session, part) = Session::open(1);
+    store.commit(&batch(part)).await.unwrap();
+    store.commit(&batch(session.spawn(1_700))).await.unwrap();
+    for no in 1..=1_600 {
+        store.commit(&batch(session.finish(TaskNo::new(no).unwrap()))).await.unwrap();
+    }
+    let now = session.tree.row().now;
+    let nothing = brigade_model::ids::Millis(0);
+    let retention = brigade_store::Retention { ended: nothing, events: nothing };
+    let pruned = store.prune(&retention, now).await.unwrap();
+    assert_eq!((pruned.trees, pruned.tasks, pruned.events), (0, 1_600, 3_301));
+    assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 100);
+    let query = EventQuery { tree: Some(id(1)), after: Default::default(), most: 10 };
+    let page = store.events(&query).await.unwrap();
+    assert_eq!((page.items.len(), page.gap_to.unwrap().0), (0, 3_301));
+    assert!(store.load(id(1)).await.unwrap().is_some());
+}
+
+#[test]
+fn a_store_works_outside_of_a_runtime_and_within_any() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder.path().join("store.db")).unwrap();
+    let multi = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let single = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    multi.block_on(store.commit(&batch(Session::open(1).1))).unwrap();
+    single.block_on(store.commit(&batch(Session::open(2).1))).unwrap();
+    let part = batch(Session::open(3).1);
+    let mut commit = store.commit(&part);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(result) = commit.as_mut().poll(&mut context) else {
+        panic!("the work is done in the first poll")
+    };
+    assert_eq!(result.unwrap().0, 3);
+}
+
+fn integrity(path: &Path) -> String {
+    let conn = Connection::open(path).unwrap();
+    conn.pragma_query_value(None, "integrity_check", |row| row.get(0)).unwrap()
+}
