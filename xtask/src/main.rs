@@ -1,1 +1,44 @@
-fn main() {}
+//! What people and CI run: `cargo xtask test`, `tidy`, `bench`.
+//!
+//! - `test`: tidy, formatting, lints and all tests; `--only NAME` narrows it.
+//! - `tidy`: what no compiler checks: who depends on whom, how files look.
+//! - `bench`: Brigade's figures beside plain tokio and plain rusqlite, as ratios.
+
+mod bench;
+mod check;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--only NAME]   tidy, format, clippy, and the tests; or only one of these, or only the
+                       tests of one crate (brigade-model, brigade-store, ...)
+  tidy                 check what the compiler does not: layers, file sizes, words
+  bench [FILTER]       measure Brigade beside its baselines and print the ratios
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["test"] => check::test(None),
+        ["test", "--only", name] => check::test(Some(name)),
+        ["tidy"] => tidy::run(),
+        ["bench"] => bench::run(None),
+        ["bench", filter] => bench::run(Some(filter)),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("unknown command: {}\n\n{HELP}", words.join(" "))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -44,7 +44,7 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             tree.sweep_children(Owner::Session);
         }
         Event::SessionClosed => tree.row.state = SessionState::Closed,
-        Event::LimitsSet { of, limits } => apply_limits(tree, *of, limits),
+        Event::LimitsSet { of, limits } => apply_limits(tree, *of, limits, at),
         Event::Spawned(spawned) => apply_spawned(tree, record, spawned),
         Event::Started { no, attempt } => tree.edit(*no, |row| begin(row, *attempt, at)),
         Event::Queued { no, why } => tree.edit(*no, |row| {
@@ -169,10 +169,44 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
     }
 }
 
-fn apply_limits(tree: &mut Tree, of: Owner, limits: &Limits) {
-    match of {
-        Owner::Session => tree.row.limits = *limits,
-        Owner::Task(no) => tree.edit(no, |row| row.limits = Some(Box::new(*limits))),
+fn apply_limits(tree: &mut Tree, of: Owner, limits: &Limits, at: Time) {
+    let no = match of {
+        Owner::Session => {
+            tree.row.limits = *limits;
+            return;
+        }
+        Owner::Task(no) => no,
+    };
+    let owner = tree.owner_of(no).unwrap_or(Owner::Session);
+    let old = tree.get(no).and_then(|row| row.limits.clone());
+    let before = time_limit(tree, owner, old.as_deref());
+    let after = time_limit(tree, owner, Some(limits));
+    tree.edit(no, |row| {
+        row.limits = Some(Box::new(*limits));
+        if before != after {
+            change_clock(row, before, after, at);
+        }
+    });
+}
+
+/// The time that a run has used already counts for its new limit too, where it was counted.
+fn change_clock(row: &mut TaskRow, before: Option<Millis>, after: Option<Millis>, at: Time) {
+    let changed = |left: u64, before: Millis, after: Millis| {
+        left.saturating_add(after.0).saturating_sub(before.0)
+    };
+    let clock = match (row.clock(), before, after) {
+        (_, _, None) => Clock::Unlimited,
+        (Clock::Ticking { until }, Some(before), Some(after)) => {
+            Clock::Ticking { until: Time(changed(until.0, before, after)) }
+        }
+        (Clock::Stopped { left }, Some(before), Some(after)) => {
+            Clock::Stopped { left: Millis(changed(left.0, before, after)) }
+        }
+        (_, _, Some(left)) if matches!(row.state, State::Queued(_)) => Clock::Stopped { left },
+        (_, _, Some(left)) => Clock::Ticking { until: at.after(left) },
+    };
+    if clock != row.clock() {
+        row.extra_mut().clock = clock;
     }
 }
 
@@ -347,8 +381,9 @@ fn apply_run_opened(
     limits: Option<&Limits>,
 ) {
     let at = tree.row.now;
-    // Also under the same owner: a task that was loaded before its owner is not linked to it.
-    tree.rehome(no, owner, false);
+    if tree.owner_of(no) != Some(owner) {
+        tree.rehome(no, owner, false);
+    }
     let limits = match limits {
         Some(limits) => Some(Box::new(*limits)),
         None => tree.get(no).and_then(|row| row.limits.clone()),

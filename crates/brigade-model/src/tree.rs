@@ -88,6 +88,8 @@ pub struct Tree {
     pub(crate) sweep: VecDeque<TaskNo>,
     /// Tasks that may leave memory.
     evictable: Vec<TaskNo>,
+    /// Ended tasks in memory whose owners are not: they are linked when those come back.
+    orphans: Vec<TaskNo>,
     pub(crate) touched: Touched,
 }
 
@@ -325,11 +327,16 @@ impl Tree {
             timers: BTreeSet::new(),
             sweep: VecDeque::new(),
             evictable: Vec::new(),
+            orphans: Vec::new(),
             touched: Touched::default(),
         }
     }
 
-    /// Brings a stored task into memory. Parents come before their children.
+    /// Brings a stored task into memory.
+    ///
+    /// A tree is loaded with every task that lives or lingers, every uncollected result of a living
+    /// owner or a client, every task that a parked wait names, and all that is above one of these.
+    /// Parents come before their children.
     pub fn insert_loaded(&mut self, no: TaskNo, row: TaskRow) {
         if self.tasks.get(no).is_some() {
             return;
@@ -395,6 +402,7 @@ impl Tree {
         let task = Task { row, node: Node::default(), previous: None, next: None, touched: false };
         self.tasks.insert(no, task);
         self.link(no, owner);
+        self.link_orphans();
         self.derive(no, None);
     }
 
@@ -576,8 +584,31 @@ impl Tree {
         self.touch(no);
     }
 
+    /// Links what has waited in memory for its owner to come back.
+    fn link_orphans(&mut self) {
+        for no in std::mem::take(&mut self.orphans) {
+            if let Some(owner) = self.owner_of(no) {
+                self.link(no, owner);
+            }
+        }
+    }
+
+    /// What is below an owner that leaves memory is linked to nobody.
+    fn orphan_children(&mut self, owner: TaskNo) {
+        let children: Vec<TaskNo> = self.children(Owner::Task(owner)).collect();
+        for no in children {
+            if let Some(task) = self.tasks.get_mut(no) {
+                (task.previous, task.next) = (None, None);
+            }
+            self.orphans.push(no);
+        }
+    }
+
     fn link(&mut self, no: TaskNo, owner: Owner) {
-        let Some(node) = self.node_mut(owner) else { return };
+        let Some(node) = self.node_mut(owner) else {
+            self.orphans.push(no);
+            return;
+        };
         let last = node.last.replace(no);
         node.first.get_or_insert(no);
         if let Some(last) = last.and_then(|last| self.tasks.get_mut(last)) {
@@ -598,13 +629,16 @@ impl Tree {
         if let Some(next) = next.and_then(|no| self.tasks.get_mut(no)) {
             next.previous = previous;
         }
-        if let Some(node) = self.node_mut(owner) {
-            if node.first == Some(no) {
-                node.first = next;
+        match self.node_mut(owner) {
+            Some(node) => {
+                if node.first == Some(no) {
+                    node.first = next;
+                }
+                if node.last == Some(no) {
+                    node.last = previous;
+                }
             }
-            if node.last == Some(no) {
-                node.last = previous;
-            }
+            None => self.orphans.retain(|orphan| *orphan != no),
         }
     }
 
@@ -683,6 +717,7 @@ impl Tree {
         for no in std::mem::take(&mut self.evictable) {
             if self.can_evict(no) {
                 self.unlink(no);
+                self.orphan_children(no);
                 self.tasks.remove(no);
                 gone.push(no);
             } else if self.tasks.get(no).is_some_and(|task| task.touched) {

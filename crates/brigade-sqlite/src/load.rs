@@ -61,7 +61,8 @@ impl Reading<'_> {
             if !living.has(owner) {
                 continue;
             }
-            let key: Key = row.get_ref(2)?.as_str()?.parse().map_err(|e| corrupt(format!("{e}")))?;
+            let key: Key =
+                row.get_ref(2)?.as_str()?.parse().map_err(|e| corrupt(format!("{e}")))?;
             let (run, no) = (RunNo(row.get(1)?), task_no(row.get(3)?)?);
             let owner = if owner == 0 { Owner::Session } else { Owner::Task(task_no(owner)?) };
             found.push(KeyMark::new(owner, run, &key, no));

@@ -144,11 +144,7 @@ fn next_over(conn: &Connection, after: Cursor, until: i64) -> Result<Option<Curs
 
 /// Removes at most `most` tasks of a subtree, children first, unless something in it lives or still
 /// holds a slot. What descendants left uncollected nobody can collect any more.
-fn remove_subtree(
-    conn: &Connection,
-    (tree, no): (TreeKey, i64),
-    most: usize,
-) -> Result<usize> {
+fn remove_subtree(conn: &Connection, (tree, no): (TreeKey, i64), most: usize) -> Result<usize> {
     let sql = "WITH RECURSIVE below(no) AS ( \
                    VALUES(?2) \
                    UNION ALL \

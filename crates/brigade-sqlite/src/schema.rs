@@ -131,53 +131,113 @@ pub(crate) fn examine(path: &Path) -> Result<Found> {
         }
         Err(e) => return Err(io(e)),
     }
-    let mut start = Vec::with_capacity(MAGIC.len());
+    let mut start = Vec::with_capacity(Header::LENGTH);
     let file = File::open(path).map_err(io)?;
-    file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    file.take(Header::LENGTH as u64).read_to_end(&mut start).map_err(io)?;
     if start.is_empty() {
         return Ok(Found::Nothing);
     }
-    if start != MAGIC {
+    if !start.starts_with(MAGIC) {
         return Err(corrupt(format!("{shown} is not a SQLite file")));
     }
-    version_of(&open_for_reading(path)?, path)
+    let header = Header::parse(&start).filter(|header| header.fits(length) || is_begun(path));
+    let Some(header) = header else { return Err(corrupt(format!("{shown} is cut off"))) };
+    // What the last owner did not get to move into the file is in the log beside it.
+    let header = if has_content(path, "-wal") { Header::read(path)? } else { header };
+    header.judge(path)
+}
+
+/// Whether a transaction of the file's beginnings, before there was a log, was cut off: SQLite puts
+/// that right when the file is opened.
+fn is_begun(path: &Path) -> bool {
+    has_content(path, "-journal") || has_content(path, "-wal")
+}
+
+fn has_content(path: &Path, suffix: &str) -> bool {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(suffix);
+    std::fs::metadata(beside).is_ok_and(|about| about.len() > 0)
+}
+
+/// What the first bytes of a SQLite file say. They are read as bytes because SQLite leaves files of
+/// its own beside one that it opens, even for reading.
+struct Header {
+    application: i32,
+    version: i64,
+    tables: i64,
+    bytes: Option<u64>,
+}
+
+impl Header {
+    const LENGTH: usize = 108;
+
+    fn parse(start: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_be_bytes(start.get(at..at + 4)?.try_into().ok()?));
+        let half = |at: usize| Some(u16::from_be_bytes(start.get(at..at + 2)?.try_into().ok()?));
+        let page = match half(16)? {
+            1 => 65_536,
+            size => u64::from(size),
+        };
+        // The count of pages is valid only if whoever wrote the file last knew of it.
+        let counted = word(24)? == word(92)?;
+        Some(Self {
+            application: word(68)?.cast_signed(),
+            version: i64::from(word(60)?.cast_signed()),
+            tables: i64::from(half(103)?),
+            bytes: counted.then_some(page * u64::from(word(28)?)),
+        })
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        let conn = open_for_reading(path)?;
+        Ok(Self {
+            application: conn.pragma_query_value(None, "application_id", |row| row.get(0))?,
+            version: conn.pragma_query_value(None, "user_version", |row| row.get(0))?,
+            tables: conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?,
+            bytes: None,
+        })
+    }
+
+    fn fits(&self, length: u64) -> bool {
+        self.bytes.is_none_or(|bytes| bytes <= length)
+    }
+
+    fn judge(&self, path: &Path) -> Result<Found> {
+        if self.application == APPLICATION_ID {
+            return check_version(self.version, STEPS).map(|_| Found::Store);
+        }
+        // A process that ended while it made the file leaves one without tables.
+        if self.application == 0 && self.version == 0 && self.tables == 0 {
+            return Ok(Found::Nothing);
+        }
+        Err(corrupt(format!("{} is a SQLite file of another program", path.display())))
+    }
 }
 
 pub(crate) fn open_for_reading(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(crate::store::BUSY)?;
+    conn.busy_timeout(crate::store::BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
 }
 
-fn version_of(conn: &Connection, path: &Path) -> Result<Found> {
-    let shown = path.display();
-    let application: i32 = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let version = user_version(conn)?;
-    if application == APPLICATION_ID {
-        return check_version(version, STEPS).map(|()| Found::Store);
-    }
-    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
-    // A process that ended while it made the file leaves one without tables.
-    if application == 0 && version == 0 && tables == 0 {
-        return Ok(Found::Nothing);
-    }
-    Err(corrupt(format!("{shown} is a SQLite file of another program")))
+fn user_version(conn: &Connection) -> Result<i64> {
+    Ok(conn.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
-fn user_version(conn: &Connection) -> Result<usize> {
-    let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    usize::try_from(version).map_err(|_| corrupt(format!("the version is {version}")))
-}
-
-fn check_version(version: usize, steps: &[&str]) -> Result<()> {
-    if version > steps.len() {
-        let known = steps.len();
-        let what = format!("the store (version {version}; this program knows {known})");
-        return Err(StoreError::Newer { what }.into());
+/// How many steps the file has behind it.
+fn check_version(version: i64, steps: &[&str]) -> Result<usize> {
+    match usize::try_from(version) {
+        Ok(version) if version <= steps.len() => Ok(version),
+        Ok(_) => {
+            let known = steps.len();
+            let what = format!("the store (version {version}; this program knows {known})");
+            Err(StoreError::Newer { what }.into())
+        }
+        Err(_) => Err(corrupt(format!("its version is {version}"))),
     }
-    Ok(())
 }
 
 /// Brings the tables to this program's version, whole or not at all.
@@ -186,12 +246,11 @@ pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
 }
 
 fn migrate_by(conn: &mut Connection, steps: &[&str]) -> Result<()> {
-    if user_version(conn)? == steps.len() {
+    if check_version(user_version(conn)?, steps)? == steps.len() {
         return Ok(());
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version = user_version(&tx)?;
-    check_version(version, steps)?;
+    let version = check_version(user_version(&tx)?, steps)?;
     for step in &steps[version..] {
         tx.execute_batch(step)?;
     }

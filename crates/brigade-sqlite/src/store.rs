@@ -23,8 +23,8 @@ use crate::read::Reading;
 use crate::schema::{Found, examine, migrate, open_for_reading};
 use crate::write::Writer;
 
-/// How long a connection waits for another one before it gives up.
-pub(crate) const BUSY: Duration = Duration::from_secs(5);
+/// Long enough for anything that is going to end.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Idle read connections that are kept.
 const READERS_KEPT: usize = 4;
@@ -39,9 +39,18 @@ pub enum Synchronous {
     Full,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
     pub synchronous: Synchronous,
+    /// How long a call waits for another program that has the file locked, such as a backup, before
+    /// it is answered with [`StoreError::Unavailable`].
+    pub busy_timeout: Duration,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { synchronous: Synchronous::default(), busy_timeout: BUSY_TIMEOUT }
+    }
 }
 
 /// Trees in one SQLite file.
@@ -81,7 +90,7 @@ impl SqliteStore {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut conn = Connection::open_with_flags(&path, flags)?;
-        conn.busy_timeout(BUSY)?;
+        conn.busy_timeout(options.busy_timeout)?;
         conn.set_prepared_statement_cache_capacity(64);
         migrate(&mut conn)?;
         conn.pragma_update(None, "journal_mode", "wal")?;
@@ -113,10 +122,7 @@ impl SqliteStore {
         self.writing(|writer| Ok(writer.set_max_pages(pages)?))
     }
 
-    fn writing<T>(
-        &self,
-        work: impl FnOnce(&mut Writer) -> Result<T>,
-    ) -> Result<T, StoreError> {
+    fn writing<T>(&self, work: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T, StoreError> {
         let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
         on_this_thread(|| {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,10 +131,7 @@ impl SqliteStore {
     }
 
     /// Reads within one transaction, so that the answer is of one moment.
-    fn reading<T>(
-        &self,
-        work: impl FnOnce(&Reading<'_>) -> Result<T>,
-    ) -> Result<T, StoreError> {
+    fn reading<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T>) -> Result<T, StoreError> {
         on_this_thread(|| {
             let conn = self.take_reader()?;
             let answer = Reading::begin(&conn).and_then(|reading| work(&reading));

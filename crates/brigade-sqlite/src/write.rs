@@ -102,8 +102,7 @@ impl Rows<'_> {
                            VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
                 let mut statement = self.tx.prepare_cached(sql)?;
                 let opened = int(row.opened.0);
-                Ok(statement
-                    .insert(params![id, name, state, epoch, seq, opened, now, body])?)
+                Ok(statement.insert(params![id, name, state, epoch, seq, opened, now, body])?)
             }
         }
     }

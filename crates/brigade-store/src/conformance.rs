@@ -43,6 +43,7 @@ macro_rules! conformance_tests {
             folding::loaded_trees_are_the_live_ones
             folding::everything_is_there_after_reopening
             folding::a_session_goes_on_after_reopening_at_every_point
+            folding::waits_are_whole_after_loading
             commits::a_batch_over_several_trees_is_one_commit
             commits::an_empty_batch_changes_nothing
             commits::a_wrong_base_is_refused_and_changes_nothing

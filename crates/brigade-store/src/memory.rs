@@ -190,10 +190,7 @@ impl Store for MemoryStore {
         self.read(|inner| inner.trees.get(&id)?.messages.get(&no).cloned())
     }
 
-    fn events<'a>(
-        &'a self,
-        query: &'a EventQuery,
-    ) -> BoxFuture<'a, Result<EventPage, StoreError>> {
+    fn events<'a>(&'a self, query: &'a EventQuery) -> BoxFuture<'a, Result<EventPage, StoreError>> {
         self.read(|inner| inner.events(query))
     }
 
@@ -212,11 +209,7 @@ impl Store for MemoryStore {
 }
 
 impl Inner {
-    fn commit(
-        &mut self,
-        batch: &Batch,
-        options: &MemoryOptions,
-    ) -> Result<Position, StoreError> {
+    fn commit(&mut self, batch: &Batch, options: &MemoryOptions) -> Result<Position, StoreError> {
         for part in &batch.trees {
             self.check(part)?;
         }

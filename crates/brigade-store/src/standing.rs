@@ -54,7 +54,10 @@ pub fn complete<E>(
     let mut looked_for = HashSet::new();
     while let Some(no) = wanted.pop() {
         let known = tasks[..open].binary_search_by_key(&no, |(no, _)| *no).is_ok();
-        if !known && looked_for.insert(no) && let Some(row) = stored(no)? {
+        if !known
+            && looked_for.insert(no)
+            && let Some(row) = stored(no)?
+        {
             wanted.extend(row.owner.task());
             tasks.push((no, row));
         }

@@ -6,6 +6,7 @@ use crate::event::Event;
 use crate::ids::{Owner, TaskNo, Time};
 use crate::limits::{LimitKind, Money, Usage};
 use crate::outcome::Failure;
+use crate::task::TaskRow;
 use crate::tree::Tree;
 
 pub(super) fn reserve(
@@ -23,6 +24,13 @@ pub(super) fn reserve(
         granted = granted.at_most(left);
     }
     Decision::event(Event::Reserved { no, amount: Box::new(granted) }, Reply::Granted(granted))
+}
+
+/// Charges what was set aside by work that will say no more of it. What was under way may have been
+/// paid for: a budget errs on the safe side.
+pub(super) fn unsettled(no: TaskNo, row: &TaskRow) -> Option<Draft> {
+    let reserved = row.reserved();
+    (!reserved.is_none()).then(|| Event::Charged { no, spent: Box::new(reserved) }.into())
 }
 
 /// What a holder's budget still allows.

@@ -56,9 +56,7 @@ pub(super) fn park(
         AfterPark::GoOn => false,
         // Fewer open calls than the work believes: an answer is on its way to it. With none at
         // all there is nothing that would ever wake it.
-        AfterPark::Suspend { open } => {
-            !answered_now && open > 0 && open == row.calls.len() + added
-        }
+        AfterPark::Suspend { open } => !answered_now && open > 0 && open == row.calls.len() + added,
     };
     if suspended {
         drafts.push(Event::Suspended { no }.into());
@@ -96,7 +94,9 @@ fn condition(
         }
         Asked::Message { .. } if row.spec.work.conduct().inbox == InboxMode::Push => {
             let me = row.address(no);
-            return Err(Refusal::invalid(format!("messages to {me} are handed to it as they come")));
+            return Err(Refusal::invalid(format!(
+                "messages to {me} are handed to it as they come"
+            )));
         }
         Asked::Message { patience } => Condition::Message { until: until(patience) },
         Asked::Sleep { span } => Condition::Timer { until: now.after(*span) },

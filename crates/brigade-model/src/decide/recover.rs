@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::budget::unsettled;
 use super::scope::no_such_task;
 use super::spawn::start_or_queue;
 use super::stop::{finish, outcome_of};
@@ -9,7 +10,6 @@ use super::{Decision, Draft, Reply};
 use crate::command::{EndedHow, Gone, Recover};
 use crate::event::Event;
 use crate::ids::{Millis, Owner, TaskNo, Time};
-use crate::limits::Usage;
 use crate::outcome::Failure;
 use crate::refusal::Refusal;
 use crate::task::{QueuedWhy, State, TaskRow};
@@ -23,9 +23,8 @@ pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decis
     if recover.why == Gone::Adopted {
         return Ok(Decision { drafts, reply: Reply::Done });
     }
-    if row.is_performed() && row.reserved() != Usage::NONE {
-        // What was under way may have been paid for: a budget errs on the safe side.
-        drafts.push(Event::Charged { no, spent: Box::new(row.reserved()) }.into());
+    if row.is_performed() {
+        drafts.extend(unsettled(no, row));
     }
     let conduct = row.spec.work.conduct();
     if row.is_performed() && conduct.inbox == InboxMode::Push {

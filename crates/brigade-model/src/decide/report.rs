@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::stop::{finish, outcome_of};
 use super::{Decision, Draft, EntryDraft, Reply, budget, park};
 use crate::call::Answer;
-use crate::command::{Report, Reported};
+use crate::command::{EndedHow, Report, Reported};
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, Time};
 use crate::refusal::Refusal;
@@ -72,14 +72,16 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
                 Decision::event(Event::Queued { no, why }, Reply::Done)
             }
             _ => {
-                let end = crate::command::EndedHow::Aborted.into();
+                let end = EndedHow::Aborted.into();
                 let outcome = outcome_of(tree, row, &end);
                 Decision { drafts: finish(tree, no, outcome), reply: Reply::Done }
             }
         }),
         Reported::Ended(end) => {
-            let outcome = outcome_of(tree, row, end);
-            Ok(Decision { drafts: finish(tree, no, outcome), reply: Reply::Done })
+            let silent = end.how == EndedHow::Aborted;
+            let settled = if silent { budget::unsettled(no, row) } else { None };
+            let ending = finish(tree, no, outcome_of(tree, row, end));
+            Ok(Decision { drafts: settled.into_iter().chain(ending).collect(), reply: Reply::Done })
         }
     }
 }

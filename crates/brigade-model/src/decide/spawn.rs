@@ -87,9 +87,8 @@ pub(super) fn check_open(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
             }
             Owner::Session => {}
             Owner::Task(no) => {
-                let closed = |row: &&TaskRow| {
-                    sweeps_children(row) || holder == owner && row.is_ending()
-                };
+                let closed =
+                    |row: &&TaskRow| sweeps_children(row) || holder == owner && row.is_ending();
                 let ending = tree.get(no).filter(closed);
                 if let Some(row) = ending {
                     return Err(Refusal::ended(format!(

@@ -1,5 +1,6 @@
 //! What the clock brings about, one timer at a time.
 
+use super::budget::unsettled;
 use super::spawn::start_or_queue;
 use super::stop::{FIRM_BOUND, fail, unconfirmed};
 use super::{Decision, Draft, Reply, answer_to};
@@ -28,7 +29,12 @@ fn fire(tree: &Tree, (no, row): (TaskNo, &TaskRow), timer: Timer, now: Time) -> 
             Some(call) => answer_to(tree, no, call, now),
             None => Vec::new(),
         },
-        Timer::Stop => vec![firmer(tree, no, row, now).into()],
+        Timer::Stop => {
+            let event = firmer(tree, no, row, now);
+            let ends = matches!(event, Event::Ended { .. });
+            let settled = if ends { unsettled(no, row) } else { None };
+            settled.into_iter().chain([event.into()]).collect()
+        }
         Timer::Limit => {
             let after = row.limits.as_ref().and_then(|limits| limits.time);
             let after = after.or(tree.row().limits.time).unwrap_or_default();

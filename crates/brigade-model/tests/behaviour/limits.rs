@@ -322,6 +322,39 @@ fn a_time_limit_runs_while_children_are_awaited() {
 }
 
 #[test]
+fn a_changed_time_limit_counts_what_was_used_already() {
+    let mut env = Env::new();
+    let limits = |time| Limits { time: Some(Millis(time)), ..Limits::default() };
+    let no = env.spawn(job().limited(limits(1_000)));
+    env.advance(900);
+    env.set_limits(Some(no), limits(2_000));
+    env.advance(1_099);
+    assert_eq!(env.state(no), "running");
+    env.advance(1);
+    assert_eq!(env.state(no), "stopping");
+    let free = env.spawn(job());
+    env.set_limits(Some(free), limits(500));
+    env.advance(500);
+    assert_eq!(env.state(free), "stopping");
+}
+
+#[test]
+fn what_silent_work_had_set_aside_counts_as_spent() {
+    let mut env = Env::new();
+    let [aborted, stuck] = [0; 2].map(|_| env.spawn(agent().grace(1)));
+    for no in [aborted, stuck] {
+        reserve(&mut env, no, 60);
+        env.stop_task(no);
+    }
+    env.aborted(aborted);
+    env.advance(1);
+    env.advance(5_000);
+    for no in [aborted, stuck] {
+        assert_eq!((env.state(no), env.row(no).usage()), ("cancelled", tokens(60)));
+    }
+}
+
+#[test]
 fn a_full_inbox_refuses() {
     let mut env = Env::limited(Limits { inbox: Some(2), ..Limits::default() });
     let no = env.spawn(job());

@@ -52,11 +52,9 @@ fn the_key_of_an_evicted_task_stays_taken() {
     let ended = env.row(no).clone();
     env.collected(client("me"), &[]);
     committed(&mut env);
-    let spawn = |spec| Command::Spawn(Spawn {
-        caller: client("me"),
-        spec: std::sync::Arc::new(spec),
-        call: None,
-    });
+    let spawn = |spec| {
+        Command::Spawn(Spawn { caller: client("me"), spec: std::sync::Arc::new(spec), call: None })
+    };
     assert_eq!(needs(&env.tree, &spawn(job().keyed("soup"))), [Need::Task(no)]);
     env.tree.insert_loaded(no, ended);
     assert_eq!(env.spawn(job().keyed("soup")), no);

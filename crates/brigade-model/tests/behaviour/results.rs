@@ -120,7 +120,10 @@ fn endings_are_truthful() {
     let failure = || Failure::MaxSteps { steps: 9 };
     let cases = [
         (EndedHow::Returned(json("soup")), "succeeded"),
-        (EndedHow::Failed { failure: Failure::Panic("oh".into()), partial: None }, "failed (panic: oh)"),
+        (
+            EndedHow::Failed { failure: Failure::Panic("oh".into()), partial: None },
+            "failed (panic: oh)",
+        ),
         (EndedHow::Failed { failure: Failure::ExitCode(3), partial: None }, "failed (exit code 3)"),
         (
             EndedHow::Failed { failure: failure(), partial: Some(json("half")) },

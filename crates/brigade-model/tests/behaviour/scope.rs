@@ -33,7 +33,8 @@ fn family() -> Family {
 fn touch(env: &mut Env, caller: &Caller, no: TaskNo) -> Vec<Result<(), RefusalKind>> {
     let task = || TaskRef::from(no);
     let kind = |asked: Asking<()>| asked.map_err(|refusal| refusal.kind);
-    let limits = SetLimits { caller: caller.clone(), task: Some(task()), limits: Limits::default() };
+    let limits =
+        SetLimits { caller: caller.clone(), task: Some(task()), limits: Limits::default() };
     vec![
         kind(env.send(caller.clone(), Recipient::Task(task())).map(drop)),
         kind(env.submit(&Command::SetLimits(limits)).map(drop)),

@@ -55,7 +55,8 @@ fn the_same_key_is_the_same_task() {
 fn the_same_key_with_another_request_is_a_conflict() {
     let mut env = Env::new();
     env.spawn(job().keyed("soup"));
-    for other in [agent().keyed("soup"), job().keyed("soup").named("Cook"), job().keyed("soup").kept()]
+    for other in
+        [agent().keyed("soup"), job().keyed("soup").named("Cook"), job().keyed("soup").kept()]
     {
         refused(env.try_spawn(client("me"), other), RefusalKind::Conflict, "use another key");
     }

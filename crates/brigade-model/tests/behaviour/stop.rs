@@ -317,6 +317,25 @@ fn a_kept_child_does_not_escape_a_stop_that_has_not_reached_its_parent() {
 }
 
 #[test]
+fn a_kept_child_does_not_escape_the_failure_of_its_parents_limit() {
+    let mut env = Env::new();
+    let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
+    let parent = env.spawn(job().limited(limits));
+    for _ in 0..600 {
+        env.below(parent, job());
+    }
+    let kept = env.below(parent, job().kept());
+    env.advance(1_000);
+    env.states(&[(parent, "stopping"), (kept, "running")]);
+    env.aborted(parent);
+    assert_eq!(env.row(kept).owner, Owner::Task(parent));
+    while env.tree.has_sweep() {
+        env.submit(&Command::Sweep).unwrap();
+    }
+    assert_eq!(env.state(kept), "stopping");
+}
+
+#[test]
 fn a_kept_child_does_not_escape_a_closing_session() {
     let mut env = Env::new();
     for _ in 0..600 {

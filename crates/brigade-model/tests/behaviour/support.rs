@@ -260,9 +260,10 @@ impl Env {
 
     /// What a call of a task was told, if it was.
     pub(crate) fn answer(&self, no: TaskNo, index: u32) -> Option<&Answer> {
-        let mut found = self.journal.iter().filter(|(task, entry)| {
-            *task == no && entry.index == CallIndex(index)
-        });
+        let mut found = self
+            .journal
+            .iter()
+            .filter(|(task, entry)| *task == no && entry.index == CallIndex(index));
         let answer = found.next().map(|(_, entry)| &*entry.answer);
         assert!(found.next().is_none(), "call {index} of {no:?} was answered twice");
         answer

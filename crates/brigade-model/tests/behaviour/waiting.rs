@@ -162,10 +162,8 @@ fn a_message_does_not_answer_a_wait_that_is_not_interruptible() {
 fn with_any_answer_the_first_of_several_calls_wakes() {
     let mut env = Env::new();
     let no = env.spawn(custom(Conduct { wake: WakeOn::AnyAnswer, ..CONDUCT }));
-    let calls = vec![
-        (1, Asked::Sleep { span: Millis(100) }),
-        (2, Asked::Message { patience: None }),
-    ];
+    let calls =
+        vec![(1, Asked::Sleep { span: Millis(100) }), (2, Asked::Message { patience: None })];
     env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
     assert_eq!(env.state(no), "waiting");
     env.send_to(no);
@@ -180,10 +178,8 @@ fn with_any_answer_the_first_of_several_calls_wakes() {
 fn with_all_answers_only_the_last_of_several_calls_wakes() {
     let mut env = Env::new();
     let no = env.spawn(custom(Conduct { wake: WakeOn::AllAnswers, ..CONDUCT }));
-    let calls = vec![
-        (1, Asked::Sleep { span: Millis(100) }),
-        (2, Asked::Message { patience: None }),
-    ];
+    let calls =
+        vec![(1, Asked::Sleep { span: Millis(100) }), (2, Asked::Message { patience: None })];
     env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
     env.send_to(no);
     assert_eq!(env.state(no), "waiting");
@@ -240,10 +236,8 @@ fn a_timer_that_is_due_when_the_work_lets_go_is_not_lost() {
 fn a_dropped_call_whose_time_is_up_is_answered_once() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    let calls = vec![
-        (1, Asked::Message { patience: None }),
-        (2, Asked::Sleep { span: Millis(100) }),
-    ];
+    let calls =
+        vec![(1, Asked::Message { patience: None }), (2, Asked::Sleep { span: Millis(100) })];
     env.park_all(no, calls, AfterPark::GoOn).unwrap();
     env.now = env.now.after(Millis(100));
     env.report(no, Reported::Abandon { calls: vec![CallIndex(1), CallIndex(2)] });
@@ -262,18 +256,18 @@ fn nobody_waits_for_nothing() {
 }
 
 #[test]
-fn parking_the_same_call_again_changes_nothing() {
+fn a_job_that_is_entered_again_finds_its_call_still_parked() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    env.park(no, 1, Asked::Sleep { span: Millis(100) });
+    let sleep = || vec![(1, Asked::Sleep { span: Millis(1_000) })];
+    env.park_all(no, sleep(), AfterPark::GoOn).unwrap();
     env.recover(no, brigade_model::command::Gone::Crash);
-    let before = env.row(no).calls.clone();
-    env.send_to(no);
-    assert_eq!(env.row(no).calls, before);
-    env.advance(100);
-    assert_eq!(env.state(no), "running");
-    assert!(env.park(no, 2, Asked::Message { patience: Some(Millis(0)) }) == false);
-    assert!(env.answer(no, 2).is_some(), "a message was there");
+    env.advance(600);
+    let again = env.park_all(no, sleep(), AfterPark::Suspend { open: 1 });
+    assert_eq!(again, Ok(Reply::Parked { suspended: true }));
+    assert_eq!(env.count(|event| matches!(event, Event::Parked { .. })), 1);
+    env.advance(400);
+    assert_eq!(env.answer(no, 1), Some(&Answer::Elapsed), "it slept since it first asked");
 }
 
 #[test]

@@ -85,8 +85,7 @@ fn take_results(world: &mut World, no: TaskNo) {
         patience: Some(Millis(1)),
         interruptible: false,
     };
-    let what =
-        Reported::Park { calls: vec![(world.next_call(), asked)], then: AfterPark::GoOn };
+    let what = Reported::Park { calls: vec![(world.next_call(), asked)], then: AfterPark::GoOn };
     world.submit(&Command::Report(Report { no, attempt, what })).expect("it runs");
     for child in tasks(world, |row| row.owner == Owner::Task(no) && !living(row)) {
         let row = world.folded.get(child).expect("the child was just there");
@@ -105,7 +104,8 @@ fn returned(world: &mut World, no: TaskNo) {
 fn answer_all(world: &mut World, no: TaskNo) {
     let calls = world.folded.get(no).map(|row| row.calls.clone()).unwrap_or_default();
     for call in calls {
-        let still_open = world.folded.get(no).is_some_and(|row| row.open_call(call.index).is_some());
+        let still_open =
+            world.folded.get(no).is_some_and(|row| row.open_call(call.index).is_some());
         let answer = match call.on {
             Condition::Answer { .. } | Condition::ClientTool { .. } => Given::Reply(Json::null()),
             Condition::Approval { .. } => Given::Verdict(Verdict::AllowOnce),

@@ -28,6 +28,8 @@ pub(crate) struct Ledger {
     /// Runs that were told to stop while they were at it: they end as cancelled.
     pub(crate) doomed: BTreeSet<(TaskNo, RunNo)>,
     last_collected: Vec<(TaskNo, RunNo)>,
+    /// Who was told something by the command that is being looked at.
+    told: BTreeSet<TaskNo>,
 }
 
 impl Ledger {
@@ -52,7 +54,11 @@ impl Ledger {
                 let owner = before.owner_of(*no).expect("what starts exists");
                 self.started(naive, (*no, owner), *attempt);
             }
+            Event::Suspended { no } => {
+                assert!(!self.told.contains(no), "{no:?} let go with an answer on its way");
+            }
             Event::Answered { no, index, .. } => {
+                self.told.insert(*no);
                 let row = before.get(*no).expect("what is answered exists");
                 let call = row.open_call(*index).expect("what is answered is open");
                 let entry = entry.expect("an answer is in the journal");
@@ -78,10 +84,8 @@ impl Ledger {
                 }
                 self.last_collected.clone_from(runs);
             }
-            Event::RunOpened { no, owner, .. } => {
-                if before.owner_of(*no) != Some(*owner) {
-                    self.rehomed.insert(*no);
-                }
+            Event::RunOpened { no, owner, .. } if before.owner_of(*no) != Some(*owner) => {
+                self.rehomed.insert(*no);
             }
             Event::PassedToSession { no, .. } => {
                 self.rehomed.insert(*no);
@@ -101,6 +105,7 @@ impl Ledger {
     }
 
     pub(crate) fn acted(&mut self, actions: &[Action]) {
+        self.told.clear();
         for action in actions {
             if let Action::Start(start) = action {
                 let new = self.starts.insert((start.no, start.attempt));

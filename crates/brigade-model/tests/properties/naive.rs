@@ -81,7 +81,7 @@ impl<'a> Naive<'a> {
     }
 
     pub(crate) fn row(self, no: TaskNo) -> Option<&'a TaskRow> {
-        self.rows().find(|(other, _)| *other == no).map(|(_, row)| row)
+        self.all.get(no)
     }
 
     pub(crate) fn rows(self) -> impl Iterator<Item = (TaskNo, &'a TaskRow)> {
@@ -169,8 +169,7 @@ impl<'a> Naive<'a> {
             Caller::Task { no, .. } => Owner::Task(*no),
         };
         let seen = || self.rows().filter(|(_, row)| self.sees(caller, row) && bears(row));
-        let lives: Vec<TaskNo> =
-            seen().filter(|(_, row)| living(row)).map(|(no, _)| no).collect();
+        let lives: Vec<TaskNo> = seen().filter(|(_, row)| living(row)).map(|(no, _)| no).collect();
         let own = lives.iter().find(|no| self.row(**no).is_some_and(|row| row.owner == mine));
         match (own, lives.as_slice()) {
             (Some(no), _) => Ok(*no),
@@ -215,9 +214,10 @@ impl<'a> Naive<'a> {
             return Err(RefusalKind::Ended);
         }
         let closed = |holder: &Owner| {
-            holder.task().and_then(|no| self.row(no)).is_some_and(|row| {
-                being_stopped(row) || (*holder == owner && ending(row))
-            })
+            holder
+                .task()
+                .and_then(|no| self.row(no))
+                .is_some_and(|row| being_stopped(row) || (*holder == owner && ending(row)))
         };
         if self.chain(owner).iter().any(closed) { Err(RefusalKind::Ended) } else { Ok(()) }
     }

@@ -65,10 +65,9 @@ impl World {
     pub(crate) fn submit(&mut self, command: &Command) -> Result<Reply, Refusal> {
         self.load(command);
         let expected = self.naive().predict(command);
-        let before = self.tree.clone();
         match handle(&mut self.tree, command, self.now) {
             Err(refusal) => {
-                assert!(self.tree == before, "a refused {command:?} changed the tree");
+                checks::stored_folded_and_live_agree(self);
                 let (rows, messages) = self.tree.take_touched();
                 assert!(rows.is_empty() && messages.is_empty(), "a refusal touched rows");
                 if let Some(expected) = expected {
@@ -121,6 +120,7 @@ impl World {
         self.ledger.acted(&outputs.actions);
         let (rows, messages) = self.tree.take_touched();
         self.store.row = self.tree.row().clone();
+        round_trip(&self.store.row);
         for (no, row) in rows {
             round_trip(&row);
             self.store.tasks.insert(no, row);

@@ -1,17 +1,18 @@
 //! Rows, events and what is loaded tell the same story, after every commit.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use brigade_model::apply::apply;
+use brigade_model::call::Answer;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{MessageNo, Owner, RunNo, TaskNo};
 use brigade_model::message::{Message, Receipt};
 use brigade_model::tree::Tree;
-use std::sync::Arc;
 
 use super::Harness;
 use super::scenario::{limits, play};
-use super::writer::{EPOCH, Writer, all_events};
+use super::writer::{EPOCH, Writer, all_events, client, job};
 use crate::store::{RunRow, Store, TaskQuery};
 
 /// The events of a tree, folded into an empty one, are its rows field for field.
@@ -49,6 +50,33 @@ pub async fn a_session_goes_on_after_reopening_at_every_point(harness: &dyn Harn
     let tasks = TaskQuery::default();
     let reopened = reopened.store.tasks(reopened.id(), &tasks).await.expect("tasks are read");
     assert_eq!(reopened, whole.store.tasks(whole.id(), &tasks).await.expect("tasks are read"));
+}
+
+/// A parked wait is told of all its tasks, also of those that were collected before.
+pub async fn waits_are_whole_after_loading(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
+    writer.watch = Watch::Loaded;
+    let parent = writer.spawn(client(), job()).await;
+    let acting = writer.acting(parent);
+    let first = writer.spawn(acting.clone(), job()).await;
+    let second = writer.spawn(acting, job()).await;
+    writer.finish(first).await;
+    writer.wait_for(parent, 0, vec![first]).await;
+    writer.wait_for(parent, 1, vec![first, second]).await;
+    writer = writer.reopen(harness);
+    writer.reload().await;
+    writer.finish(second).await;
+    let journal = writer.store.journal(writer.id(), parent).await.expect("a journal is read");
+    let told: Vec<Vec<(TaskNo, bool)>> = journal
+        .iter()
+        .map(|entry| match &*entry.answer {
+            Answer::Endings(endings) => {
+                endings.iter().map(|ending| (ending.no, ending.collected_before)).collect()
+            }
+            other => panic!("a wait is answered with {other:?}"),
+        })
+        .collect();
+    assert_eq!(told, [vec![(first, false)], vec![(first, true), (second, false)]]);
 }
 
 /// What is checked after each commit.
@@ -126,9 +154,7 @@ async fn check_messages(writer: &Writer, events: &[Arc<EventRecord>], folded: &T
     assert_eq!(loaded.unread, expected);
 }
 
-fn expected_receipts(
-    events: &[Arc<EventRecord>],
-) -> BTreeMap<MessageNo, (Arc<Message>, Receipt)> {
+fn expected_receipts(events: &[Arc<EventRecord>]) -> BTreeMap<MessageNo, (Arc<Message>, Receipt)> {
     let mut all: BTreeMap<MessageNo, (Arc<Message>, Receipt)> = BTreeMap::new();
     for record in events {
         let (numbers, receipt) = match &record.event {

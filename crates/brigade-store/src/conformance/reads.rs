@@ -185,8 +185,7 @@ pub async fn sessions_by_name(harness: &dyn Harness) {
     let mut store = harness.empty();
     let mut expected = Vec::new();
     for (number, closes) in [(1, true), (2, true), (3, false), (4, true)] {
-        let (mut writer, part) =
-            Writer::begin_named(&store, number, "/a/path", Limits::default());
+        let (mut writer, part) = Writer::begin_named(&store, number, "/a/path", Limits::default());
         store.commit(&Batch { trees: vec![part] }).await.expect("it is committed");
         if closes {
             let close = Close { caller: Caller::Operator, reason: None };

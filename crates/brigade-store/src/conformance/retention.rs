@@ -107,15 +107,7 @@ pub async fn keys_stay_taken_under_living_parents(harness: &dyn Harness) {
     let acting = writer.acting(top);
     let child = writer.spawn(acting.clone(), keyed(job(), "child")).await;
     writer.finish(child).await;
-    let asked = brigade_model::call::Asked::Tasks {
-        tasks: vec![child],
-        mode: brigade_model::call::WaitMode::All,
-        patience: None,
-        interruptible: false,
-    };
-    let calls = vec![(brigade_model::ids::CallIndex(0), asked)];
-    let then = brigade_model::command::AfterPark::GoOn;
-    writer.report(top, brigade_model::command::Reported::Park { calls, then }).await;
+    writer.wait_for(top, 0, vec![child]).await;
     let other = writer.spawn(client(), keyed(job(), "other")).await;
     writer.finish(other).await;
     writer.collect(client(), &[other]).await;

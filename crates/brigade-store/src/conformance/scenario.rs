@@ -13,9 +13,8 @@ use brigade_model::tree::SessionState;
 use super::Harness;
 use super::writer::{Writer, agent, client, closure, job, json, keyed, named, process};
 
-type Chapter = for<'a> fn(
-    &'a mut Writer,
-) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type Chapter =
+    for<'a> fn(&'a mut Writer) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Each needs what the ones before it left. The tasks have fixed numbers: see [`no`].
 const CHAPTERS: &[Chapter] = &[
@@ -108,7 +107,8 @@ async fn parks(w: &mut Writer) {
 
 async fn messages(w: &mut Writer) {
     w.send(Caller::Operator, Recipient::Task(no(BUILDER).into())).await;
-    let second = w.send(Caller::Operator, Recipient::Task("Builder".parse().expect("a name"))).await;
+    let second =
+        w.send(Caller::Operator, Recipient::Task("Builder".parse().expect("a name"))).await;
     w.report(no(BUILDER), Reported::Pushed { message: MessageNo(1), arrived: true }).await;
     w.report(no(BUILDER), Reported::Pushed { message: second, arrived: false }).await;
     let lead = w.acting(no(LEAD));

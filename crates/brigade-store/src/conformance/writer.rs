@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brigade_model::call::Entry;
+use brigade_model::call::{Answer, Asked, Entry, WaitMode};
 use brigade_model::command::{
-    Caller, Collect, Command, End, EndedHow, Recover, Report, Reported, Send, Spawn, Stop,
-    StopTarget,
+    AfterPark, Caller, Collect, Command, End, EndedHow, Gone, Recipient, Recover, Report, Reported,
+    Send, Spawn, Stop, StopTarget,
 };
-use brigade_model::command::{Gone, Recipient};
 use brigade_model::decide::Reply;
 use brigade_model::event::EventRecord;
 use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, TaskNo, Time, TreeId};
@@ -51,11 +50,7 @@ impl Writer {
     }
 
     /// A session that is not committed yet.
-    pub(super) fn begin(
-        store: &Arc<dyn Store>,
-        number: u128,
-        limits: Limits,
-    ) -> (Self, TreeBatch) {
+    pub(super) fn begin(store: &Arc<dyn Store>, number: u128, limits: Limits) -> (Self, TreeBatch) {
         Self::begin_named(store, number, &format!("session {number}"), limits)
     }
 
@@ -167,9 +162,17 @@ impl Writer {
     }
 
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
-        let answer = Arc::new(brigade_model::call::Answer::Value(json(&format!("step {index}"))));
+        let answer = Arc::new(Answer::Value(json(&format!("step {index}"))));
         let label = "step".into();
         self.report(no, Reported::Record { index: CallIndex(index), label, answer }).await;
+    }
+
+    /// Waits for all of these children, without suspending.
+    pub(super) async fn wait_for(&mut self, no: TaskNo, index: u32, tasks: Vec<TaskNo>) {
+        let mode = WaitMode::All;
+        let asked = Asked::Tasks { tasks, mode, patience: None, interruptible: false };
+        let calls = vec![(CallIndex(index), asked)];
+        self.report(no, Reported::Park { calls, then: AfterPark::GoOn }).await;
     }
 
     pub(super) async fn finish(&mut self, no: TaskNo) {
@@ -188,14 +191,8 @@ impl Writer {
     }
 
     pub(super) async fn send(&mut self, caller: Caller, to: Recipient) -> MessageNo {
-        let send = Send {
-            caller,
-            to,
-            body: json("hello"),
-            interrupt: false,
-            reply_to: None,
-            call: None,
-        };
+        let send =
+            Send { caller, to, body: json("hello"), interrupt: false, reply_to: None, call: None };
         match self.submit(Command::Send(send)).await {
             Reply::Sent(numbers) => numbers[0],
             other => panic!("a message is answered with {other:?}"),
@@ -210,7 +207,7 @@ impl Writer {
 
     pub(super) async fn collect(&mut self, caller: Caller, tasks: &[TaskNo]) -> Reply {
         let tasks = tasks.iter().map(|no| (*no).into()).collect();
-        let mode = brigade_model::call::WaitMode::Any;
+        let mode = WaitMode::Any;
         self.submit(Command::Collect(Collect { caller, tasks, mode })).await
     }
 

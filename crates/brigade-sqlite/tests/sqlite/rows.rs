@@ -1,15 +1,14 @@
 //! Rows of other versions, a full disk, a busy file, a damaged one.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::{Session, batch, id, make, open};
 use brigade_model::ids::{Seq, TaskNo};
+use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use brigade_store::{EventQuery, Store, StoreError, TaskQuery, codec};
 use rusqlite::Connection;
-use support::{Session, batch, id, make, open};
 use tempfile::TempDir;
 
 /// A value with whatever fields and variants there are.
@@ -95,7 +94,8 @@ async fn a_busy_file_is_unavailable_for_now() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");
     let mut session = make(&path).await;
-    let store = open(&path).unwrap();
+    let options = SqliteOptions { busy_timeout: Duration::ZERO, ..SqliteOptions::default() };
+    let store = SqliteStore::open(&path, options).unwrap();
     let intruder = Connection::open(&path).unwrap();
     intruder.busy_timeout(Duration::ZERO).unwrap();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -160,6 +160,17 @@ fn a_store_works_outside_of_a_runtime_and_within_any() {
         panic!("the work is done in the first poll")
     };
     assert_eq!(result.unwrap().0, 3);
+}
+
+/// The other setting works as well; what it is for, a power cut, cannot be had here.
+#[tokio::test]
+async fn commits_can_wait_for_the_disk() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let mut session = make(&path).await;
+    let options = SqliteOptions { synchronous: Synchronous::Full, ..SqliteOptions::default() };
+    let store = SqliteStore::open(&path, options).unwrap();
+    store.commit(&batch(session.spawn(1))).await.unwrap();
 }
 
 fn integrity(path: &Path) -> String {

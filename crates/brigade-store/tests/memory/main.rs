@@ -1,4 +1,7 @@
-//! The memory store passes the checks for all stores.
+//! The memory store passes the checks for all stores, and is bounded.
+
+#[cfg(test)]
+mod bounded;
 
 use std::sync::Arc;
 

@@ -1,15 +1,13 @@
 //! What is opened, what is refused, and that a refusal changes nothing.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Session, batch, id, make, open};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{Store, StoreError, TaskQuery};
 use rusqlite::Connection;
-use support::{Session, batch, id, make, open};
 use tempfile::TempDir;
 
 /// Everything in a folder, byte for byte.

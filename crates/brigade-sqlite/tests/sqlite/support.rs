@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_model::command::{Caller, Command, EndedHow, Report, Reported, Spawn};
-use brigade_model::ids::{Epoch, Millis, Seq, TaskNo, Time, TreeId};
+use brigade_model::call::Asked;
+use brigade_model::command::{AfterPark, Caller, Command, EndedHow, Report, Reported, Spawn};
+use brigade_model::ids::{Attempt, CallIndex, Epoch, Millis, Seq, TaskNo, Time, TreeId};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::spec::Spec;
@@ -14,13 +15,13 @@ use brigade_model::work::{JobWork, Recovery, Work};
 use brigade_sqlite::{SqliteOptions, SqliteStore};
 use brigade_store::{Batch, LoadedTree, Store, StoreError, TreeBatch};
 
-pub struct Session {
-    pub tree: Tree,
+pub(crate) struct Session {
+    pub(crate) tree: Tree,
     now: Time,
 }
 
 impl Session {
-    pub fn open(number: u128) -> (Self, TreeBatch) {
+    pub(crate) fn open(number: u128) -> (Self, TreeBatch) {
         let name = format!("session {number}").parse().unwrap();
         let now = Time(1_000);
         let (tree, record) = open_session(id(number), name, Limits::default(), (now, Epoch(1)));
@@ -30,21 +31,34 @@ impl Session {
     }
 
     /// Goes on from what is stored.
-    pub fn continued(loaded: LoadedTree) -> Self {
+    pub(crate) fn continued(loaded: LoadedTree) -> Self {
         let now = loaded.row.now;
         Self { tree: loaded.into_tree(), now }
     }
 
     /// A batch that spawns so many jobs.
-    pub fn spawn(&mut self, count: usize) -> TreeBatch {
+    pub(crate) fn spawn(&mut self, count: usize) -> TreeBatch {
         let spec = Arc::new(job());
         self.all((0..count).map(|_| {
             Command::Spawn(Spawn { caller: Caller::Operator, spec: spec.clone(), call: None })
         }))
     }
 
-    #[allow(dead_code, reason = "not every test that has this module ends tasks")]
-    pub fn finish(&mut self, no: TaskNo) -> TreeBatch {
+    /// A batch that spawns so many jobs, each of which goes to sleep for long.
+    pub(crate) fn spawn_waiting(&mut self, count: u32) -> TreeBatch {
+        let spec = Arc::new(job());
+        let first = self.tree.row().last_task.map_or(1, |last| last.get() + 1);
+        self.all((first..first + count).flat_map(|no| {
+            let asked = Asked::Sleep { span: Millis(1_000_000_000) };
+            let then = AfterPark::Suspend { open: 1 };
+            let what = Reported::Park { calls: vec![(CallIndex(0), asked)], then };
+            let no = TaskNo::new(no).unwrap();
+            let spawn = Spawn { caller: Caller::Operator, spec: spec.clone(), call: None };
+            [Command::Spawn(spawn), Command::Report(Report { no, attempt: Attempt(1), what })]
+        }))
+    }
+
+    pub(crate) fn finish(&mut self, no: TaskNo) -> TreeBatch {
         let attempt = self.tree.get(no).unwrap().attempt;
         let what = Reported::Ended(EndedHow::Returned(Json::null()).into());
         self.all([Command::Report(Report { no, attempt, what })])
@@ -69,11 +83,11 @@ impl Session {
     }
 }
 
-pub fn id(number: u128) -> TreeId {
+pub(crate) fn id(number: u128) -> TreeId {
     TreeId::from_uuid(uuid::Uuid::from_u128(number))
 }
 
-pub fn job() -> Spec {
+pub(crate) fn job() -> Spec {
     Spec::new(Work::Job(JobWork::Named {
         handler: "work".into(),
         args: Json::of("some arguments of a job").unwrap(),
@@ -81,17 +95,16 @@ pub fn job() -> Spec {
     }))
 }
 
-pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
+pub(crate) fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(path, SqliteOptions::default())
 }
 
-pub fn batch(part: TreeBatch) -> Batch {
+pub(crate) fn batch(part: TreeBatch) -> Batch {
     Batch { trees: vec![part] }
 }
 
 /// Makes a store with one session and three tasks in it.
-#[allow(dead_code, reason = "not every test that has this module begins with a store")]
-pub async fn make(path: &Path) -> Session {
+pub(crate) async fn make(path: &Path) -> Session {
     let store = open(path).unwrap();
     let (mut session, part) = Session::open(1);
     store.commit(&batch(part)).await.unwrap();

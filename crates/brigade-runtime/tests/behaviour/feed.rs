@@ -1,0 +1,180 @@
+//! The feed: nothing missed, nothing twice, in order; a gap is told.
+
+use std::sync::Arc;
+
+use brigade_model::event::Event;
+use brigade_model::ids::{Millis, Position};
+use brigade_runtime::{FeedMessage, JobContext, JobError, NewTask, Subscription};
+use brigade_store::{MemoryOptions, MemoryStore, Retention};
+use brigade_testkit::TestRuntime;
+
+use crate::support::*;
+
+/// A job that says so many things of itself.
+fn chatty(notes: u32) -> NewTask {
+    NewTask::closure("chatty", move |ctx: JobContext| async move {
+        for n in 0..notes {
+            ctx.progress(n).await?;
+        }
+        Ok::<_, JobError>(notes)
+    })
+}
+
+/// Positions of everything that there is to read now.
+async fn drain(news: &mut Subscription, to: Position) -> Vec<u64> {
+    let mut positions = Vec::new();
+    while news.cursor() < to {
+        match eventually(news.next()).await.unwrap() {
+            FeedMessage::Event(item) => positions.push(item.position.0),
+            gap => panic!("{gap:?}"),
+        }
+    }
+    positions
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_progress_loses_none_and_the_end_comes_last() {
+    let test = TestRuntime::new(|b| b).await;
+    let mut news = test.session.subscribe(test.runtime.position());
+    let task = test.session.spawn(chatty(100)).await.unwrap();
+    let mut notes = Vec::new();
+    let end = loop {
+        match next_event(&mut news).await {
+            Event::Progressed { no, note } => {
+                assert_eq!(no, task.no());
+                notes.push(note.to_string());
+            }
+            Event::Ended { no, outcome, .. } => {
+                assert_eq!(no, task.no());
+                break outcome;
+            }
+            Event::Spawned(_) | Event::Started { .. } => assert!(notes.is_empty()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(notes, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(*end, succeeded("100"), "the end carries the result");
+    let row = task.get().await.unwrap();
+    assert_eq!(row.extra.as_ref().unwrap().progress, Some(json("99")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let task = test.session.spawn(chatty(40)).await.unwrap();
+    ending(&task).await;
+    let last = test.runtime.position();
+    assert!(last.0 > 40);
+    let all: Vec<u64> = (1..=last.0).collect();
+    assert_eq!(drain(&mut test.runtime.subscribe(Position(0)), last).await, all);
+    for cut in 0..=last.0 {
+        let mut first = test.runtime.subscribe(Position(0));
+        let mut seen = drain(&mut first, Position(cut)).await;
+        let mut second = test.runtime.subscribe(first.cursor());
+        drop(first);
+        seen.extend(drain(&mut second, last).await);
+        assert_eq!(seen, all, "cut at {cut}");
+    }
+    crash(test).await;
+    // Without anything recent in memory the store answers.
+    let test = TestRuntime::on(store, |b| b).await;
+    for cut in 0..last.0 {
+        let seen = drain(&mut test.runtime.subscribe(Position(cut)), last).await;
+        assert_eq!(seen, all[usize::try_from(cut).unwrap()..], "from {cut}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_at_the_end_waits_for_what_comes_and_gets_it_live() {
+    let test = TestRuntime::new(|b| b).await;
+    let mut news = test.session.subscribe(test.runtime.position());
+    let nothing = tokio::time::timeout(SECOND, news.next()).await;
+    assert!(nothing.is_err());
+    let (event, task) = tokio::join!(next_event(&mut news), test.session.spawn(forever()));
+    let Event::Spawned(spawned) = event else { panic!("{event:?}") };
+    assert_eq!(spawned.no, task.unwrap().no());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
+    let test = TestRuntime::new(|b| b).await;
+    let other = test.runtime.session("other").await.unwrap();
+    for _ in 0..5 {
+        ending(&test.session.spawn(returns(1)).await.unwrap()).await;
+        ending(&other.spawn(returns(2)).await.unwrap()).await;
+    }
+    let last = test.runtime.position();
+    let mut seen = 0;
+    for session in [&test.session, &other] {
+        let mut news = session.subscribe(Position(0));
+        let mut before = 0;
+        while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
+            let FeedMessage::Event(item) = message.unwrap() else { panic!("a gap") };
+            assert_eq!(item.record.tree, session.id());
+            assert_eq!(item.record.seq.0, before + 1, "a tree's own numbers have no gap");
+            before = item.record.seq.0;
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, last.0);
+    assert_eq!(drain(&mut test.runtime.subscribe(Position(0)), last).await.len() as u64, last.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
+    let test = TestRuntime::new(|b| b.batch(1024)).await;
+    let mut slow = test.session.subscribe(Position(0));
+    let mut reading = test.session.subscribe(Position(0));
+    drain(&mut reading, Position(1)).await;
+    let mut tasks = Vec::new();
+    for _ in 0..20 {
+        tasks.push(test.session.spawn(chatty(1_000)).await.unwrap());
+    }
+    for task in &tasks {
+        ending(task).await;
+    }
+    let last = test.runtime.position();
+    assert!(last.0 > 20_000, "more than is kept at hand");
+    assert_eq!(drain(&mut slow, last).await, (1..=last.0).collect::<Vec<_>>());
+    assert_eq!(drain(&mut reading, last).await, (2..=last.0).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_is_told_of_a_gap_and_then_goes_on_without_another() {
+    let options = MemoryOptions { events: 10, ..MemoryOptions::default() };
+    let store = Arc::new(MemoryStore::with_options(options));
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    ending(&test.session.spawn(chatty(40)).await.unwrap()).await;
+    let last = test.runtime.position();
+    crash(test).await;
+    let test = TestRuntime::on(store, |b| b).await;
+    let mut news = test.session.subscribe(Position(3));
+    let told = eventually(news.next()).await.unwrap();
+    assert_eq!(told, FeedMessage::Gap { to: Position(last.0 - 10) });
+    let rest = drain(&mut news, last).await;
+    assert_eq!(rest, (last.0 - 9..=last.0).collect::<Vec<_>>());
+    let mut kept = test.session.subscribe(Position(last.0 - 5));
+    assert_eq!(drain(&mut kept, last).await.len(), 5, "who asks for what is kept sees no gap");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    ending(&test.session.spawn(returns(1)).await.unwrap()).await;
+    let last = test.runtime.position();
+    tokio::time::sleep(10 * SECOND).await;
+    let all = Retention { ended: Millis(5_000), events: Millis(5_000) };
+    let pruned = test.runtime.prune(&all).await.unwrap();
+    assert_eq!((pruned.tasks, pruned.events), (1, last.0));
+    refused(test.session.get(number(1)).await, NOT_FOUND, "1");
+    crash(test).await;
+    let test = TestRuntime::on(store, |b| b).await;
+    let mut news = test.session.subscribe(Position(0));
+    let told = eventually(news.next()).await.unwrap();
+    assert_eq!(told, FeedMessage::Gap { to: last });
+    let again = test.session.spawn(returns(1)).await.unwrap();
+    assert_eq!(again.address(), "job:2", "a number is never used again");
+    assert!(matches!(next_event(&mut news).await, Event::Spawned(_)));
+}

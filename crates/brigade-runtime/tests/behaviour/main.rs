@@ -1,0 +1,28 @@
+//! What the runtime promises, on the real loop with real job futures.
+//!
+//! Most stand on paused time, where an hour passes as soon as nobody has anything to do; those
+//! about races stand on several threads.
+
+mod support;
+
+mod ambient;
+mod bad_input;
+mod extending;
+mod failing_store;
+mod feed;
+mod jobs;
+mod leaks;
+mod limits;
+mod messages;
+mod names;
+mod outage;
+mod performers;
+mod races;
+mod replay;
+mod restart;
+mod scope;
+mod shutdown;
+mod spawning;
+mod stop_firmly;
+mod stopping;
+mod waiting;

@@ -1,0 +1,187 @@
+//! Messages: in order, each with a receipt, to whom they were sent and nobody else.
+
+use brigade_model::ids::MessageNo;
+use brigade_model::limits::Limits;
+use brigade_model::message::{Purpose, Receipt, Sender};
+use brigade_model::work::Recovery;
+use brigade_runtime::{JobContext, JobError, NewTask, Session};
+use brigade_testkit::TestRuntime;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::*;
+
+async fn receipt(session: &Session, no: MessageNo) -> Receipt {
+    session.receipt(no).await.unwrap().expect("the message is kept").receipt
+}
+
+/// Receives so many messages and returns their bodies.
+async fn receives(ctx: JobContext, count: usize) -> Result<Vec<String>, JobError> {
+    let mut bodies = Vec::new();
+    for _ in 0..count {
+        bodies.push(ctx.receive().await?.body.to_string());
+    }
+    Ok(bodies)
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_arrive_in_order_none_lost_none_twice() {
+    let test = TestRuntime::new(|b| b.job("receives", Recovery::resume(3), receives)).await;
+    let closure = NewTask::closure("receives", |ctx| receives(ctx, 100));
+    for task in [NewTask::job("receives", 100), closure] {
+        let task = test.session.spawn(task).await.unwrap();
+        for n in 0..100 {
+            task.send(n).await.unwrap();
+            if n % 7 == 0 {
+                settle().await;
+            }
+        }
+        let expect: Vec<String> = (0..100).map(|n| format!("\"{n}\"")).collect();
+        assert_eq!(*outcome(&task).await, succeeded(&format!("[{}]", expect.join(","))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_sees_how_far_a_message_has_come() {
+    let test = TestRuntime::new(|b| b).await;
+    let gate = CancellationToken::new();
+    let open = gate.clone();
+    let task = NewTask::closure("reads one", |ctx: JobContext| async move {
+        open.cancelled().await;
+        ctx.receive().await?;
+        Ok::<_, JobError>(())
+    });
+    let task = test.session.spawn(task).await.unwrap();
+    let first = task.send("a").await.unwrap();
+    let second = task.send("b").await.unwrap();
+    assert_eq!(receipt(&test.session, first).await, Receipt::Accepted);
+    gate.cancel();
+    ending(&task).await;
+    assert_eq!(receipt(&test.session, first).await, Receipt::Read);
+    let Receipt::Dead(reason) = receipt(&test.session, second).await else { panic!("not dead") };
+    assert_eq!(&*reason, "job:1 ended before it read this");
+    refused(task.send("c").await, ENDED, "takes no more messages");
+    assert_eq!(test.session.receipt(MessageNo(99)).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inbox_has_a_bound_and_a_full_one_says_so() {
+    let test = TestRuntime::new(|b| b).await;
+    let limits = Limits { inbox: Some(2), ..Limits::default() };
+    let gate = CancellationToken::new();
+    let open = gate.clone();
+    let task = NewTask::closure("reads one", |ctx: JobContext| async move {
+        open.cancelled().await;
+        ctx.receive().await?;
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    });
+    let task = test.session.spawn(task.limits(limits)).await.unwrap();
+    task.send(1).await.unwrap();
+    task.send(2).await.unwrap();
+    refused(task.send(3).await, LIMIT, "the inbox of job:1 is full: 2 unread");
+    gate.cancel();
+    settle().await;
+    task.send(4).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_says_where_it_comes_from() {
+    let test = TestRuntime::new(|b| b).await;
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        let child = NewTask::closure("child", |ctx: JobContext| async move {
+            ctx.receive().await?;
+            ctx.send_parent("up").await?;
+            Ok::<_, JobError>(())
+        });
+        let child = ctx.spawn(child).await?;
+        let mut from = vec![ctx.receive().await?.from.clone()];
+        ctx.send(&child, "down").await?;
+        from.push(ctx.receive().await?.from.clone());
+        ctx.send_parent(from).await?;
+        Ok::<_, JobError>(())
+    });
+    let parent = test.session.spawn(parent).await.unwrap();
+    parent.send("go").await.unwrap();
+    ending(&parent).await;
+    let inbox = test.session.inbox(10).await.unwrap();
+    assert_eq!(inbox.len(), 1);
+    assert_eq!(inbox[0].from, Sender::Child(parent.no()));
+    assert_eq!(inbox[0].purpose, Purpose::Note);
+    let from: Vec<Sender> = inbox[0].body.decode().unwrap();
+    assert_eq!(from, [Sender::Client, Sender::Child(number(2))]);
+    let sent = test.session.receipt(MessageNo(2)).await.unwrap().unwrap();
+    assert_eq!(sent.message.from, Sender::Parent(parent.no()));
+    assert_eq!(test.session.inbox(10).await.unwrap(), [], "read once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_all_reaches_every_living_child_and_nobody_else() {
+    let test = TestRuntime::new(|b| b).await;
+    let bystander = test.session.spawn(forever()).await.unwrap();
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        let ended = ctx.spawn(returns(())).await?;
+        ctx.wait_all([&ended]).await?;
+        let child = || NewTask::closure("child", |ctx| receives(ctx, 1));
+        let (a, b) = (ctx.spawn(child()).await?, ctx.spawn(child()).await?);
+        let sent = ctx.send_children("all of you").await?;
+        let endings = ctx.wait_all([&a, &b]).await?;
+        Ok::<_, JobError>((sent.len(), endings.len()))
+    });
+    let parent = test.session.spawn(parent).await.unwrap();
+    assert_eq!(*outcome(&parent).await, succeeded("[2,2]"));
+    bystander.stop(None).await.unwrap();
+    ending(&bystander).await;
+    assert_eq!(test.session.receipt(MessageNo(3)).await.unwrap(), None, "two were sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_session_has_an_inbox_of_its_own() {
+    let test = TestRuntime::new(|b| b).await;
+    let other = test.runtime.session("other").await.unwrap();
+    let says = |what: &'static str| {
+        NewTask::closure("says", move |ctx: JobContext| async move {
+            ctx.send_parent(what).await?;
+            Ok::<_, JobError>(())
+        })
+    };
+    let here = test.session.spawn(says("here")).await.unwrap();
+    let there = other.spawn(says("there")).await.unwrap();
+    ending(&here).await;
+    ending(&there).await;
+    for (session, what) in [(&test.session, "\"here\""), (&other, "\"there\"")] {
+        let inbox = session.inbox(10).await.unwrap();
+        let bodies: Vec<&str> = inbox.iter().map(|message| message.body.as_str()).collect();
+        assert_eq!(bodies, [what]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_sent_together_keep_their_order_and_are_refused_one_by_one() {
+    let test = TestRuntime::new(|b| b).await;
+    let task = NewTask::closure("receives", |ctx| receives(ctx, 2));
+    let task = test.session.spawn(task).await.unwrap();
+    let to = |no: u32| number(no).into();
+    let sent = test.session.send_all([(to(1), "a"), (to(9), "b"), (to(1), "c")]).await.unwrap();
+    assert!(sent[0].is_ok() && sent[2].is_ok());
+    refused(sent[1].clone(), NOT_FOUND, "9");
+    assert_eq!(*outcome(&task).await, succeeded(r#"["\"a\"","\"c\""]"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inbox_is_read_in_parts_from_the_oldest() {
+    let test = TestRuntime::new(|b| b).await;
+    let says = NewTask::closure("says", |ctx: JobContext| async move {
+        for n in 1..=5 {
+            ctx.send_parent(n).await?;
+        }
+        Ok::<_, JobError>(())
+    });
+    let task = test.session.spawn(says).await.unwrap();
+    ending(&task).await;
+    let mut read = Vec::new();
+    for most in [2, 2, 2] {
+        let part = test.session.inbox(most).await.unwrap();
+        read.push(part.iter().map(|m| m.body.to_string()).collect::<Vec<_>>().join(" "));
+    }
+    assert_eq!(read, ["1 2", "3 4", "5"]);
+}

@@ -1,0 +1,211 @@
+//! What an earlier process left is taken up before the first request is answered.
+
+use std::sync::Arc;
+
+use brigade_model::ids::Millis;
+use brigade_model::outcome::{Failure, Outcome, Stopper};
+use brigade_model::task::{QueuedWhy, State};
+use brigade_model::work::Recovery;
+use brigade_runtime::{Builder, JobContext, JobError, NewTask};
+use brigade_store::MemoryStore;
+use brigade_testkit::TestRuntime;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_is_lost_with_its_process_and_says_who_concluded_it() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let running = test.session.spawn(forever()).await.unwrap().no();
+    let waiting = NewTask::closure("waits", |ctx: JobContext| async move {
+        ctx.receive().await?;
+        Ok::<_, JobError>(())
+    });
+    let waiting = test.session.spawn(waiting).await.unwrap().no();
+    until(&test.session, waiting, "waiting").await;
+    crash(test).await;
+    let test = TestRuntime::on(store, |b| b).await;
+    for no in [running, waiting] {
+        let (_, row) = test.session.get(no).await.unwrap();
+        let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
+        let Failure::Lost { by, evidence } = &failed.failure else { panic!("{failed:?}") };
+        assert_eq!(&**by, "recovery");
+        assert!(evidence.contains("its process is gone"), "{evidence}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_keeps_crashing_without_progress_ends_as_a_crash_loop() {
+    let store = Arc::new(MemoryStore::new());
+    let entered = Tally::default();
+    let build = |b: Builder| {
+        let entered = entered.clone();
+        let recovery = Recovery::Resume { max: 2, backoff: Millis(500) };
+        b.job("crashes", recovery, move |_: JobContext, (): ()| {
+            entered.add();
+            async {
+                std::future::pending::<()>().await;
+                Ok::<_, JobError>(())
+            }
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let no = test.session.spawn(NewTask::job("crashes", ())).await.unwrap().no();
+    settle().await;
+    crash(test).await;
+    for crashes in 1..=2 {
+        let test = TestRuntime::on(store.clone(), build).await;
+        let row = until(&test.session, no, "running").await;
+        assert_eq!(row.crashes, crashes);
+        settle().await;
+        crash(test).await;
+    }
+    let test = TestRuntime::on(store, build).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    assert_eq!(*ended[0].outcome, Outcome::failed(Failure::CrashLoop { crashes: 3 }));
+    assert_eq!(entered.get(), 3, "the first time and twice again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_between_crashes_is_no_crash_loop() {
+    let store = Arc::new(MemoryStore::new());
+    let done = Tally::default();
+    let build = |b: Builder| {
+        let done = done.clone();
+        b.job("crawls", Recovery::resume(1), move |ctx: JobContext, (): ()| {
+            let done = done.clone();
+            async move {
+                for step in 0..5 {
+                    let before = done.get();
+                    ctx.step("crawl", || async { Ok::<_, JobError>(done.add()) }).await?;
+                    if done.get() > before && step < 4 {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                Ok::<_, JobError>(())
+            }
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let no = test.session.spawn(NewTask::job("crawls", ())).await.unwrap().no();
+    settle().await;
+    crash(test).await;
+    for _ in 0..3 {
+        let test = TestRuntime::on(store.clone(), build).await;
+        settle().await;
+        crash(test).await;
+    }
+    let test = TestRuntime::on(store, build).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    assert!(ended[0].outcome.is_success(), "{}", ended[0].outcome);
+    assert_eq!(done.get(), 5, "each step once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_without_a_handler_stays_queued_and_says_so_until_somebody_knows_it() {
+    let store = Arc::new(MemoryStore::new());
+    let build = |b: Builder| {
+        b.job("cook", Recovery::resume(3), |ctx: JobContext, n: u32| async move {
+            let one = ctx.step("one", || async { Ok::<_, JobError>(n) }).await?;
+            ctx.sleep(SECOND).await?;
+            Ok::<_, JobError>(one + 1)
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let no = test.session.spawn(NewTask::job("cook", 41).name("Cook")).await.unwrap().no();
+    until(&test.session, no, "waiting").await;
+    crash(test).await;
+
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    tokio::time::sleep(10 * SECOND).await;
+    let (_, row) = test.session.get(no).await.unwrap();
+    let State::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
+    let QueuedWhy::NoPerformer { reason } = &queued.why else { panic!("{queued:?}") };
+    assert_eq!(&**reason, "no job is registered as \"cook\"");
+    test.runtime.clone().shutdown().await.unwrap();
+    drop(test);
+
+    let test = TestRuntime::on(store, build).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    assert_eq!(*ended[0].outcome, succeeded("42"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_fell_due_while_nobody_ran_fires_once_at_the_start() {
+    let store = Arc::new(MemoryStore::new());
+    let entered = Tally::default();
+    let build = |b: Builder| {
+        let entered = entered.clone();
+        b.job("naps", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+            entered.add();
+            async move {
+                ctx.sleep(5 * SECOND).await?;
+                Ok::<_, JobError>(())
+            }
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let no = test.session.spawn(NewTask::job("naps", ())).await.unwrap().no();
+    until(&test.session, no, "waiting").await;
+    crash(test).await;
+    let late = brigade_model::ids::Time(TestRuntime::START.0 + 3_600_000);
+    let clock = Arc::new(brigade_testkit::PausedClock::starting_at(late));
+    let test = TestRuntime::on(store, |b| build(b).clock(clock)).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    assert!(ended[0].outcome.is_success());
+    assert!(ended[0].at.since(late) < Millis(1_000), "at once, not five seconds later");
+    assert_eq!(entered.get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_was_under_way_is_finished_by_the_next_start() {
+    let store = Arc::new(MemoryStore::new());
+    let build = |b: Builder| {
+        b.job("deaf", Recovery::resume(3), |ctx: JobContext, depth: u32| async move {
+            if depth > 0 {
+                ctx.spawn(NewTask::job("deaf", depth - 1)).await?;
+            }
+            std::future::pending::<()>().await;
+            Ok::<_, JobError>(())
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let no = test.session.spawn(NewTask::job("deaf", 2)).await.unwrap().no();
+    settle().await;
+    test.session.stop(no, Some("enough")).await.unwrap();
+    crash(test).await;
+    let test = TestRuntime::on(store, build).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let order = &cancelled(&ended[0].outcome).order;
+    assert_eq!((&order.by, order.reason.as_deref()), (&Stopper::Client, Some("enough")));
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    for (no, row) in operator.history(&Default::default()).await.unwrap() {
+        assert_eq!(row.state.word(), "cancelled", "{no}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_child_wakes_a_parent_that_waited_across_a_restart() {
+    let store = Arc::new(MemoryStore::new());
+    let build = |b: Builder| {
+        b.job("child", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+            ctx.sleep(10 * SECOND).await?;
+            Ok::<_, JobError>("fed")
+        })
+        .job("parent", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+            let child = ctx.spawn(NewTask::job("child", ())).await?;
+            let endings = ctx.wait_all([&child]).await?;
+            Ok::<_, JobError>(endings[0].outcome.to_string())
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let no = test.session.spawn(NewTask::job("parent", ()).key("dinner")).await.unwrap().no();
+    until(&test.session, no, "waiting").await;
+    crash(test).await;
+    let test = TestRuntime::on(store, build).await;
+    let again = test.session.spawn(NewTask::job("parent", ()).key("dinner")).await.unwrap();
+    assert!(again.existed(), "the key still stands for the task");
+    assert_eq!(again.no(), no);
+    assert_eq!(*outcome(&again).await, succeeded("\"succeeded\""));
+    assert_eq!(test.session.row().last_task, Some(number(2)), "no second child");
+}

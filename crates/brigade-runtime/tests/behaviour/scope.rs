@@ -1,0 +1,181 @@
+//! Who sees and controls what.
+
+use brigade_model::address::TaskRef;
+use brigade_model::call::WaitMode;
+use brigade_model::command::{Caller, Command, Recipient, Send, Stop, StopTarget};
+use brigade_model::ids::{Attempt, RunNo, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::work::Kind;
+use brigade_runtime::{Child, JobContext, JobError, NewTask, Session};
+use brigade_testkit::TestRuntime;
+
+use crate::support::*;
+
+/// A parent (1) with a child (2) that both go on, and a task beside them (3).
+async fn family() -> TestRuntime {
+    let test = TestRuntime::new(|b| b).await;
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        ctx.spawn(forever().name("Child")).await?;
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    });
+    test.session.spawn(parent).await.unwrap();
+    settle().await;
+    test.session.spawn(forever()).await.unwrap();
+    test
+}
+
+fn as_task(no: u32) -> Caller {
+    Caller::Task { no: number(no), attempt: Attempt(1) }
+}
+
+fn stop(caller: Caller, target: TaskNo) -> Command {
+    let target = StopTarget::Task(target.into());
+    Command::Stop(Stop { caller, target, reason: None, grace: None })
+}
+
+fn send(caller: Caller, to: TaskNo) -> Command {
+    let to = Recipient::Task(to.into());
+    let body = Json::null();
+    Command::Send(Send { caller, to, body, interrupt: false, reply_to: None, call: None })
+}
+
+async fn all_run(session: &Session) {
+    for no in 1..=3 {
+        assert_eq!(state(session, number(no)).await, "running", "{no}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_top_level_sees_only_top_level_tasks() {
+    let test = family().await;
+    let child = number(2);
+    assert_eq!(listed(&test.session), [1, 3]);
+    let history = test.session.history(&Default::default()).await.unwrap();
+    assert_eq!(history.iter().map(|(no, _)| no.get()).collect::<Vec<_>>(), [1, 3]);
+    refused(test.session.get(child).await, FORBIDDEN, "job:2");
+    refused(test.session.wait_any([child.into()]).await, FORBIDDEN, "job:2");
+    refused(test.session.send(child, "psst").await, FORBIDDEN, "job:2");
+    refused(test.session.stop(child, None).await, FORBIDDEN, "job:2");
+    refused(test.session.earlier_run(child, RunNo(1)).await, FORBIDDEN, "job:2");
+    let named: TaskRef = "Child".parse().unwrap();
+    refused(test.session.get(named).await, NOT_FOUND, "\"Child\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_exist_is_not_found_rather_than_forbidden() {
+    let test = family().await;
+    let none = number(9);
+    refused(test.session.get(none).await, NOT_FOUND, "9");
+    refused(test.session.wait_any([none.into()]).await, NOT_FOUND, "9");
+    refused(test.session.send(none, "psst").await, NOT_FOUND, "9");
+    refused(test.session.stop(none, None).await, NOT_FOUND, "9");
+    refused(test.session.resume(none, None).await, NOT_FOUND, "9");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_call_changes_nothing() {
+    let test = family().await;
+    let before = test.runtime.position();
+    refused(test.session.stop(number(2), None).await, FORBIDDEN, "job:2");
+    refused(test.session.send(number(2), "psst").await, FORBIDDEN, "job:2");
+    for (caller, target) in [(3, 1), (3, 2), (2, 1), (2, 3), (1, 3)] {
+        for command in [stop(as_task(caller), number(target)), send(as_task(caller), number(target))]
+        {
+            let (reply, events) = test.submit(command).await;
+            refused(reply, FORBIDDEN, &format!("job:{target}"));
+            assert!(events.is_empty());
+        }
+    }
+    assert_eq!(test.runtime.position(), before);
+    all_run(&test.runtime.operate(test.session.id()).await.unwrap()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_controls_what_it_spawned() {
+    let test = family().await;
+    let (reply, _) = test.submit(send(as_task(1), number(2))).await;
+    reply.unwrap();
+    let (reply, _) = test.submit(stop(as_task(1), number(2))).await;
+    reply.unwrap();
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    assert_eq!(state(&operator, number(2)).await, "stopping");
+    assert_eq!(state(&operator, number(1)).await, "running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_over_speaks_for_nobody() {
+    let test = family().await;
+    let old = Caller::Task { no: number(1), attempt: Attempt(0) };
+    let (reply, events) = test.submit(stop(old, number(2))).await;
+    refused(reply, ENDED, "attempt 0 of job:1 is over");
+    assert!(events.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_waits_for_its_own_children_only() {
+    let test = TestRuntime::new(|b| b).await;
+    test.session.spawn(forever()).await.unwrap();
+    let asks = NewTask::closure("asks", |ctx: JobContext| async move {
+        let mut said = Vec::new();
+        for no in [1, 2, 9] {
+            let child = Child { no: number(no), run: RunNo::FIRST, kind: Kind::Job };
+            let waited = ctx.wait([&child], WaitMode::All, None).await;
+            said.push(waited.unwrap_err().to_string());
+        }
+        Ok::<_, JobError>(said)
+    });
+    let asks = test.session.spawn(asks).await.unwrap();
+    let said = outcome(&asks).await;
+    let expect = "[\"forbidden: job:1 is not a child of job:2\",\
+         \"invalid: job:2 cannot wait for itself\",\
+         \"not found: there is no task 9\"]";
+    assert_eq!(*said, succeeded(expect));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_operator_sees_all_and_consumes_nothing() {
+    let test = family().await;
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    assert_eq!(listed(&operator), [1, 2, 3]);
+    operator.stop(number(2), Some("enough")).await.unwrap();
+    let seen = eventually(operator.wait_all([number(2).into()])).await.unwrap();
+    assert!(!seen[0].collected_before);
+    let again = eventually(operator.wait_all([number(2).into()])).await.unwrap();
+    assert!(!again[0].collected_before, "looking is not taking");
+
+    operator.stop(number(3), None).await.unwrap();
+    let seen = eventually(operator.wait_all([number(3).into()])).await.unwrap();
+    let taken = eventually(test.session.wait_all([number(3).into()])).await.unwrap();
+    assert_eq!(seen, taken, "the client still gets it first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_everything_is_per_owner() {
+    let test = family().await;
+    let other = test.runtime.session("other").await.unwrap();
+    other.spawn(forever()).await.unwrap();
+    let command = Command::Stop(Stop {
+        caller: as_task(1),
+        target: StopTarget::Children,
+        reason: None,
+        grace: None,
+    });
+    test.submit(command).await.0.unwrap();
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    assert_eq!(state(&operator, number(1)).await, "running");
+    assert_eq!(state(&operator, number(2)).await, "stopping");
+    assert_eq!(state(&operator, number(3)).await, "running");
+    let stopped = test.session.stop_all(None).await.unwrap();
+    assert_eq!(stopped.tasks, 3);
+    assert_eq!(state(&other, number(1)).await, "running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_does_not_exist_cannot_be_operated() {
+    let test = TestRuntime::new(|b| b).await;
+    let other = TestRuntime::new(|b| b).await;
+    refused(test.runtime.operate(other.session.id()).await, NOT_FOUND, "no such session");
+    let reply = test.runtime.submit(other.session.id(), stop(Caller::Operator, number(1))).await;
+    refused(reply, NOT_FOUND, "no such session");
+}

@@ -1,0 +1,133 @@
+//! Leaving: in good order, or by being dropped.
+
+use std::sync::Arc;
+
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::task::{QueuedWhy, State};
+use brigade_model::work::Recovery;
+use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+use brigade_store::{MemoryStore, Store};
+use brigade_testkit::TestRuntime;
+
+use crate::support::*;
+
+fn counted_forever(census: &Census) -> NewTask {
+    let census = census.clone();
+    NewTask::closure("forever", move |_| async move {
+        let _counted = census.enter();
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_runtime_leaves_no_running_future() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    for _ in 0..10 {
+        test.session.spawn(counted_forever(&census)).await.unwrap();
+    }
+    let counted = census.clone();
+    let rests = NewTask::closure("rests", move |ctx: JobContext| async move {
+        let _counted = counted.enter();
+        ctx.receive().await?;
+        Ok::<_, JobError>(())
+    });
+    test.session.spawn(rests).await.unwrap();
+    settle().await;
+    assert_eq!(census.living(), 11);
+    crash(test).await;
+    assert_eq!(census.living(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_runtime_leaves_no_running_future_on_any_thread() {
+    let census = Census::default();
+    let runtime = Runtime::builder().start().await.unwrap();
+    let session = runtime.session("test").await.unwrap();
+    let tasks = (0..200).map(|_| counted_forever(&census));
+    session.spawn_all(tasks).await.unwrap();
+    drop((session, runtime));
+    soon(async {
+        while census.living() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on() {
+    let store = Arc::new(MemoryStore::new());
+    let (steps, census) = (Tally::default(), Census::default());
+    let build = |b: brigade_runtime::Builder| {
+        let steps = steps.clone();
+        b.job("works", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+            let steps = steps.clone();
+            async move {
+                ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
+                if steps.get() == 1 {
+                    std::future::pending::<()>().await;
+                }
+                let n = ctx.step("two", || async { Ok::<_, JobError>(steps.add()) }).await?;
+                Ok::<_, JobError>(n)
+            }
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let job = test.session.spawn(NewTask::job("works", ())).await.unwrap();
+    let closure = test.session.spawn(counted_forever(&census)).await.unwrap();
+    settle().await;
+    let tree = test.session.id();
+    test.runtime.clone().shutdown().await.unwrap();
+    assert_eq!(census.living(), 0, "futures are gone when it returns");
+    let row = store.task(tree, job.no()).await.unwrap().unwrap();
+    let State::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
+    assert!(matches!(queued.why, QueuedWhy::Backoff { .. }));
+    assert_eq!(row.crashes, 0, "leaving in good order is no crash");
+    let row = store.task(tree, closure.no()).await.unwrap().unwrap();
+    let Outcome::Failed(lost) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
+    assert!(matches!(lost.failure, Failure::Lost { .. }), "{}", lost.failure);
+    refused(test.session.spawn(returns(1)).await, UNAVAILABLE, "shut down");
+    drop(test);
+
+    steps.add();
+    let test = TestRuntime::on(store, build).await;
+    let ended = eventually(test.session.wait_all([job.no().into()])).await.unwrap();
+    assert_eq!(*ended[0].outcome, succeeded("2"), "the first step was not done again");
+    let ended = eventually(test.session.wait_all([closure.no().into()])).await.unwrap();
+    assert!(!ended[0].collected_before, "its end is told to who comes next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_job_said_before_the_shutdown_is_stored_by_it() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let mut tasks = Vec::new();
+    for n in 0..20 {
+        tasks.push(test.session.spawn(returns(n)).await.unwrap().no());
+    }
+    let tree = test.session.id();
+    settle().await;
+    test.runtime.clone().shutdown().await.unwrap();
+    for (n, no) in tasks.into_iter().enumerate() {
+        let row = store.task(tree, no).await.unwrap().unwrap();
+        assert_eq!(*row.ended().unwrap().outcome, succeeded(&n.to_string()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_ends_when_the_runtime_does() {
+    let test = TestRuntime::new(|b| b).await;
+    let mut news = test.session.subscribe(test.runtime.position());
+    let mut from_start = test.runtime.subscribe(Default::default());
+    test.runtime.clone().shutdown().await.unwrap();
+    refused(eventually(news.next()).await, UNAVAILABLE, "shut down");
+    eventually(from_start.next()).await.expect("what was published is still told first");
+    refused(eventually(from_start.next()).await, UNAVAILABLE, "shut down");
+
+    let test = TestRuntime::new(|b| b).await;
+    let mut news = test.session.subscribe(test.runtime.position());
+    crash(test).await;
+    refused(eventually(news.next()).await, UNAVAILABLE, "shut down");
+}

@@ -1,0 +1,154 @@
+//! Starting work and reading how it ended.
+
+use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, Time};
+use brigade_model::json::Json;
+use brigade_model::limits::Limits;
+use brigade_model::task::QueuedWhy;
+use brigade_model::task::State;
+use brigade_model::work::Recovery;
+use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_store::MemoryStore;
+use brigade_testkit::TestRuntime;
+use std::sync::Arc;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_spawn_returns_at_once_and_the_task_is_listed_at_once() {
+    let test = TestRuntime::new(|b| b).await;
+    assert!(test.session.list().is_empty(), "an empty list is an empty list");
+    let task = test.session.spawn(forever()).await.unwrap();
+    let list = test.session.list();
+    assert_eq!(list.len(), 1);
+    assert_eq!(list[0].0, task.no());
+    assert_eq!(list[0].1.state.word(), "running");
+    assert_eq!(list[0].1.spawned, TestRuntime::START, "its age can be told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_without_a_slot_is_listed_as_queued() {
+    let test = TestRuntime::new(|b| b).await;
+    test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
+    test.session.spawn(forever()).await.unwrap();
+    let queued = test.session.spawn(forever()).await.unwrap();
+    let row = queued.get().await.unwrap();
+    let State::Queued(why) = &row.state else { panic!("{:?}", row.state) };
+    assert_eq!(why.why, QueuedWhy::Full(Owner::Session));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_succeeds_with_its_result_or_fails_with_its_error_and_keeps_when() {
+    let test = TestRuntime::new(|b| b).await;
+    let nap = |ctx: JobContext| async move {
+        ctx.sleep(SECOND).await?;
+        Ok::<_, JobError>(vec![1, 2])
+    };
+    let fine = test.session.spawn(NewTask::closure("fine", nap)).await.unwrap();
+    let fails = NewTask::closure("fails", |_| async { Err::<(), _>(JobError::new("no salt")) });
+    let fails = test.session.spawn(fails).await.unwrap();
+    assert_eq!(*outcome(&fails).await, failed("no salt"));
+    let end = ending(&fine).await;
+    assert_eq!(*end.outcome, succeeded("[1,2]"));
+    assert_eq!(end.at, Time(TestRuntime::START.0 + 1_000));
+    let row = fine.get().await.unwrap();
+    assert_eq!(row.ended().unwrap().at, end.at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_stays_readable_after_the_handle_is_gone_and_after_it_was_collected() {
+    let test = TestRuntime::new(|b| b).await;
+    let no = test.session.spawn(returns("soup")).await.unwrap().no();
+    let row = until(&test.session, no, "succeeded").await;
+    assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
+    eventually(test.session.wait_all([no.into()])).await.unwrap();
+    assert!(test.session.list().is_empty(), "it has left memory");
+    let (_, row) = test.session.get(no).await.unwrap();
+    assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
+    assert_eq!(test.session.history(&Default::default()).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_are_sequential_per_tree_and_go_on_after_a_restart() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let other = test.runtime.session("other").await.unwrap();
+    for no in 1..=3 {
+        let task = test.session.spawn(returns(())).await.unwrap();
+        assert_eq!(task.address(), format!("job:{no}"));
+        ending(&task).await;
+    }
+    assert_eq!(other.spawn(returns(())).await.unwrap().address(), "job:1");
+    crash(test).await;
+    let test = TestRuntime::on(store, |b| b).await;
+    assert_eq!(test.session.spawn(returns(())).await.unwrap().address(), "job:4");
+    let other = test.runtime.session("other").await.unwrap();
+    assert_eq!(other.spawn(returns(())).await.unwrap().address(), "job:2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_spawned_a_task_is_recorded_with_it() {
+    let test = TestRuntime::new(|b| {
+        b.client("the test").job("parent", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+            ctx.step("first", || async { Ok::<_, JobError>(()) }).await?;
+            ctx.spawn(forever()).await?;
+            std::future::pending::<()>().await;
+            Ok::<_, JobError>(())
+        })
+    })
+    .await;
+    let parent = test.session.spawn(NewTask::job("parent", ())).await.unwrap();
+    settle().await;
+    let row = parent.get().await.unwrap();
+    assert_eq!(row.owner, Owner::Session);
+    assert_eq!(row.client.as_ref().unwrap().0.as_ref(), "the test");
+    assert_eq!(row.attempt, Attempt(1));
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let (_, child) = operator.get(number(2)).await.unwrap();
+    assert_eq!(child.owner, Owner::Task(parent.no()));
+    assert_eq!(child.owner_run, RunNo::FIRST);
+    assert_eq!(child.call, Some(CallIndex(1)), "the call that asked, after the step");
+    assert_eq!(child.client, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_spawned_together_each_succeeds_or_is_refused_by_itself() {
+    let test = TestRuntime::new(|b| b).await;
+    let tasks = vec![
+        returns(1).name("Ann"),
+        returns(2).name("parent"),
+        returns(3).name("ann"),
+        NewTask::job("unheard of", ()),
+        returns(5),
+    ];
+    let spawned = test.session.spawn_all(tasks).await.unwrap();
+    assert_eq!(spawned.len(), 5);
+    assert_eq!(spawned[0].as_ref().unwrap().address(), "job:1");
+    refused(spawned[1].clone(), INVALID, "reserved");
+    refused(spawned[2].clone(), CONFLICT, "is taken by job:1");
+    refused(spawned[3].clone(), NOT_FOUND, "unheard of");
+    assert_eq!(spawned[4].as_ref().unwrap().address(), "job:2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_ordered_whole_and_live_and_collected_tasks_leave_it() {
+    let test = TestRuntime::new(|b| b).await;
+    let tasks = test.session.spawn_all((0..150).map(|_| tidy())).await.unwrap();
+    let tasks: Vec<_> = tasks.into_iter().map(Result::unwrap).collect();
+    assert_eq!(listed(&test.session), (1..=150).collect::<Vec<_>>(), "none cut off");
+    tasks[99].stop(None).await.unwrap();
+    assert_eq!(state(&test.session, tasks[99].no()).await, "stopping");
+    until(&test.session, tasks[99].no(), "cancelled").await;
+    assert_eq!(listed(&test.session).len(), 150, "its result is yet to be taken");
+    ending(&tasks[99]).await;
+    let left: Vec<u32> = (1..=150).filter(|no| *no != 100).collect();
+    assert_eq!(listed(&test.session), left);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_result_arrives_whole() {
+    let test = TestRuntime::new(|b| b).await;
+    let text = "x".repeat(1_000_000);
+    let task = test.session.spawn(returns(text.clone())).await.unwrap();
+    let expect = Json::of(&text).unwrap();
+    assert_eq!(*outcome(&task).await, succeeded(expect.as_str()));
+}

@@ -1,0 +1,168 @@
+//! Stops that work does not follow by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brigade_model::command::StopTarget;
+use brigade_model::ids::Time;
+use brigade_model::limits::Limits;
+use brigade_model::outcome::{Late, Verified};
+use brigade_model::work::Recovery;
+use brigade_runtime::{JobContext, JobError, NewTask, Runtime, Session};
+use brigade_testkit::{ManualClock, TestRuntime};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_ignores_its_token_is_dropped_at_the_deadline() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    let counted = census.clone();
+    let deaf = NewTask::closure("deaf", move |_| async move {
+        let _counted = counted.enter();
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    });
+    let deaf = test.session.spawn(deaf.grace(3 * SECOND)).await.unwrap();
+    settle().await;
+    let told = tokio::time::Instant::now();
+    deaf.stop(None).await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(census.living(), 1, "the stop is kind until the deadline");
+    let end = ending(&deaf).await;
+    assert_eq!(told.elapsed(), 3 * SECOND);
+    assert_eq!(census.living(), 0);
+    let end = cancelled(&end.outcome);
+    assert_eq!((&end.late, &end.verified), (&None, &Verified::Gone));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_hangs_can_be_stopped() {
+    let test = TestRuntime::new(|b| {
+        b.job("hangs", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+            ctx.step("hangs", || async {
+                std::future::pending::<()>().await;
+                Ok::<_, JobError>(())
+            })
+            .await?;
+            Ok::<_, JobError>(())
+        })
+    })
+    .await;
+    let task = test.session.spawn(NewTask::job("hangs", ())).await.unwrap();
+    settle().await;
+    let told = tokio::time::Instant::now();
+    let target = StopTarget::Task((&task).into());
+    test.session.stop_with(target, None, Some(Duration::ZERO)).await.unwrap();
+    assert_eq!(outcome(&task).await.word(), "cancelled");
+    assert!(told.elapsed() < SECOND, "the order's own grace counts, here none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_stopped_while_it_is_entered_again_is_told_so_by_its_calls() {
+    let gate = CancellationToken::new();
+    let (open, entered) = (gate.clone(), Tally::default());
+    let entries = entered.clone();
+    let test = TestRuntime::new(|b| {
+        b.job("joins", Recovery::resume(1), move |ctx: JobContext, (): ()| {
+            let (gate, entries) = (open.clone(), entries.clone());
+            async move {
+                if entries.add() > 0 {
+                    gate.cancelled().await;
+                }
+                let (short, long) = tokio::join!(ctx.sleep(SECOND), ctx.sleep(3600 * SECOND));
+                short?;
+                long?;
+                Ok::<_, JobError>(())
+            }
+        })
+    })
+    .await;
+    let task = test.session.spawn(NewTask::job("joins", ())).await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(entered.get(), 2);
+    task.stop(None).await.unwrap();
+    settle().await;
+    gate.cancel();
+    let told = tokio::time::Instant::now();
+    let end = outcome(&task).await;
+    let Some(Late::Failure(failure)) = &cancelled(&end).late else { panic!("{end:?}") };
+    assert!(failure.to_string().contains("the task is being stopped"), "{failure}");
+    assert!(told.elapsed() < SECOND, "it did not have to be forced");
+}
+
+/// A session on several threads whose time is moved by hand.
+async fn by_hand(limits: Limits) -> (Session, ManualClock) {
+    let clock = ManualClock::at(Time(1_800_000_000_000));
+    let runtime = Runtime::builder().clock(Arc::new(clock.clone())).start().await.unwrap();
+    (runtime.session_with("test", limits).await.unwrap(), clock)
+}
+
+/// Releases the thread that the test blocks, whatever becomes of the test.
+struct Release(Arc<AtomicBool>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Blocks its thread until it is released.
+fn blocks() -> (NewTask, Release) {
+    let release = Arc::new(AtomicBool::new(false));
+    let released = release.clone();
+    let task = NewTask::closure("blocks", |_| async move {
+        while !released.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        Ok::<_, JobError>("returned after all")
+    });
+    (task, Release(release))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_future_that_never_yields_ends_unconfirmed_and_keeps_its_slot_until_it_returns() {
+    let limits = Limits { running: Some(1), ..Limits::default() };
+    let (session, clock) = by_hand(limits).await;
+    let (task, release) = blocks();
+    let task = session.spawn(task.grace(SECOND)).await.unwrap();
+    let next = session.spawn(returns("my turn")).await.unwrap();
+    task.stop(None).await.unwrap();
+    clock.advance(SECOND);
+    // The deadline of the firm stop counts from when it began, so that must be seen first.
+    soon(async {
+        let mut news = session.subscribe(Default::default());
+        while !matches!(
+            next_event(&mut news).await,
+            brigade_model::event::Event::StopForced { .. }
+        ) {}
+    })
+    .await;
+    clock.advance(5 * SECOND);
+    let end = soon(task.wait()).await.unwrap();
+    assert_eq!(end.outcome.to_string(), "cancelled (unconfirmed)");
+    assert_eq!(cancelled(&end.outcome).verified, Verified::Unconfirmed);
+    assert_eq!(state(&session, next.no()).await, "queued", "the slot is still taken");
+    let (_, row) = session.get(task.no()).await.unwrap();
+    assert!(row.ended().unwrap().lingering);
+    drop(release);
+    let end = soon(next.wait()).await.unwrap();
+    assert_eq!(*end.outcome, succeeded("\"my turn\""));
+    let (_, row) = session.get(task.no()).await.unwrap();
+    assert!(!row.ended().unwrap().lingering);
+    assert_eq!(row.ended().unwrap().outcome.to_string(), "cancelled (unconfirmed)");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_future_that_yields_between_deadline_and_bound_ends_confirmed() {
+    let (session, clock) = by_hand(Limits::default()).await;
+    let (task, release) = blocks();
+    let task = session.spawn(task.grace(SECOND)).await.unwrap();
+    task.stop(None).await.unwrap();
+    clock.advance(2 * SECOND);
+    drop(release);
+    let end = soon(task.wait()).await.unwrap();
+    assert_eq!(cancelled(&end.outcome).verified, Verified::Gone);
+}

@@ -1,0 +1,274 @@
+//! Stopping: what it reaches, and what it leaves.
+
+use brigade_model::command::{Caller, Command, Spawn};
+use brigade_model::ids::{Attempt, MessageNo, Time};
+use brigade_model::message::Receipt;
+use brigade_model::outcome::{Stopper, Verified};
+use brigade_model::spec::Spec;
+use brigade_model::work::{JobWork, Recovery, Work};
+use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_testkit::TestRuntime;
+use std::sync::Arc;
+
+use crate::support::*;
+
+/// A closure with children of its own, down to this depth; each level has two.
+fn tree(depth: u32, census: &Census) -> NewTask {
+    let census = census.clone();
+    NewTask::closure("tree", move |ctx: JobContext| async move {
+        let _counted = census.enter();
+        if depth > 0 {
+            for _ in 0..2 {
+                ctx.spawn(tree(depth - 1, &census)).await?;
+            }
+        }
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_an_ended_task_is_a_success_that_does_nothing() {
+    let test = TestRuntime::new(|b| b).await;
+    let task = test.session.spawn(returns(1)).await.unwrap();
+    until(&test.session, task.no(), "succeeded").await;
+    let before = test.runtime.position();
+    let stopped = task.stop(None).await.unwrap();
+    assert_eq!((stopped.tasks, stopped.already), (0, true));
+    assert_eq!(test.runtime.position(), before);
+    assert_eq!(*outcome(&task).await, succeeded("1"), "still a success");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_stop_while_stopping_is_fine_and_changes_nothing() {
+    let test = TestRuntime::new(|b| b).await;
+    let task = test.session.spawn(forever().grace(3 * SECOND)).await.unwrap();
+    let first = task.stop(Some("first")).await.unwrap();
+    assert_eq!((first.tasks, first.already), (1, false));
+    tokio::time::sleep(SECOND).await;
+    let second = task.stop(Some("second")).await.unwrap();
+    assert_eq!((second.tasks, second.already), (1, true));
+    let end = ending(&task).await;
+    assert_eq!(cancelled(&end.outcome).order.reason.as_deref(), Some("first"));
+    assert_eq!(end.at, Time(TestRuntime::START.0 + 3_000), "the first deadline stands");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_reaches_every_descendant_and_counts_them() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    let root = test.session.spawn(tree(4, &census)).await.unwrap();
+    settle().await;
+    assert_eq!(census.living(), 31);
+    let stopped = root.stop(None).await.unwrap();
+    assert_eq!(stopped.tasks, 31);
+    assert_eq!(outcome(&root).await.word(), "cancelled");
+    settle().await;
+    assert_eq!(census.living(), 0, "no future of the subtree is left");
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    for (no, row) in operator.history(&Default::default()).await.unwrap() {
+        assert_eq!(row.state.word(), "cancelled", "{no}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subtree_of_thousands_is_stopped_in_slices_to_the_last() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    let counted = census.clone();
+    let wide = NewTask::closure("wide", move |ctx: JobContext| async move {
+        for _ in 0..1_500 {
+            ctx.spawn(tree(0, &counted)).await?;
+        }
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    });
+    let wide = test.session.spawn(wide).await.unwrap();
+    settle().await;
+    assert_eq!(census.living(), 1_500);
+    assert_eq!(wide.stop(None).await.unwrap().tasks, 1_501);
+    assert_eq!(outcome(&wide).await.word(), "cancelled");
+    settle().await;
+    assert_eq!(census.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_new_starts_below_a_task_that_is_stopping() {
+    let test = TestRuntime::new(|b| b).await;
+    let late = NewTask::closure("late", |ctx: JobContext| async move {
+        ctx.stop_token().cancelled().await;
+        let refused = ctx.spawn(forever()).await.unwrap_err();
+        Ok::<_, JobError>(refused.to_string())
+    });
+    let late = test.session.spawn(late).await.unwrap();
+    settle().await;
+    late.stop(None).await.unwrap();
+    let end = outcome(&late).await;
+    let expect = "\"ended: job:1 is stopping; nothing new starts below it\"";
+    assert_eq!(late_result(&end), expect);
+    assert_eq!(test.session.row().last_task, Some(number(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_new_starts_deep_below_a_task_that_is_stopping() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    let root = test.session.spawn(tree(2, &census).grace(60 * SECOND)).await.unwrap();
+    settle().await;
+    let deep = number(4);
+    root.stop(None).await.unwrap();
+    let caller = Caller::Task { no: deep, attempt: Attempt(1) };
+    let spec = Arc::new(Spec::new(Work::Job(JobWork::Closure { label: "late".into() })));
+    let (reply, events) = test.submit(Command::Spawn(Spawn { caller, spec, call: None })).await;
+    refused(reply, ENDED, "nothing new starts below it");
+    assert!(events.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_can_stop_itself_and_its_children_go_with_it() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    let counted = census.clone();
+    let task = NewTask::closure("stops itself", move |ctx: JobContext| async move {
+        ctx.spawn(tree(1, &counted)).await?;
+        let stopped = ctx.stop_itself(Some("had enough")).await?;
+        assert!(ctx.is_stopping() || stopped.tasks > 0);
+        ctx.stop_token().cancelled().await;
+        Ok::<_, JobError>(stopped.tasks)
+    });
+    let task = test.session.spawn(task).await.unwrap();
+    let end = outcome(&task).await;
+    let said = cancelled(&end);
+    assert_eq!(said.order.by, Stopper::Itself);
+    assert_eq!(said.order.reason.as_deref(), Some("had enough"));
+    let reached: u32 = late_result(&end).parse().unwrap();
+    assert!((2..=4).contains(&reached), "itself and what had been spawned by then: {reached}");
+    settle().await;
+    assert_eq!(census.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_task_is_cancelled_even_if_it_returns_as_if_nothing_had_been() {
+    let test = TestRuntime::new(|b| b).await;
+    let task = test.session.spawn(tidy()).await.unwrap();
+    task.stop(None).await.unwrap();
+    let end = outcome(&task).await;
+    assert_eq!(late_result(&end), "\"tidied\"");
+    assert_eq!(cancelled(&end).verified, Verified::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_wakes_a_job_out_of_whatever_it_waits_for() {
+    let test = TestRuntime::new(|b| {
+        b.job("naps", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+            ctx.sleep(3600 * SECOND).await?;
+            Ok::<_, JobError>(())
+        })
+    })
+    .await;
+    let closure = NewTask::closure("naps", |ctx: JobContext| async move {
+        ctx.receive().await?;
+        Ok::<_, JobError>(())
+    });
+    for task in [NewTask::job("naps", ()), closure] {
+        let task = test.session.spawn(task).await.unwrap();
+        until(&test.session, task.no(), "waiting").await;
+        let now = tokio::time::Instant::now();
+        task.stop(None).await.unwrap();
+        assert_eq!(outcome(&task).await.word(), "cancelled");
+        assert_eq!(now.elapsed(), std::time::Duration::ZERO, "nobody had to be waited for");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_task_is_stopped_without_ever_having_run() {
+    let test = TestRuntime::new(|b| b).await;
+    let limits = brigade_model::limits::Limits { running: Some(1), ..Default::default() };
+    test.session.set_limits(limits).await.unwrap();
+    test.session.spawn(forever()).await.unwrap();
+    let tally = Tally::default();
+    let ran = tally.clone();
+    let queued = NewTask::closure("queued", |_| async move {
+        ran.add();
+        Ok::<_, JobError>(())
+    });
+    let queued = test.session.spawn(queued).await.unwrap();
+    queued.stop(None).await.unwrap();
+    assert_eq!(outcome(&queued).await.word(), "cancelled");
+    settle().await;
+    assert_eq!(tally.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parents_return_stops_the_children_it_leaves_behind() {
+    let test = TestRuntime::new(|b| b).await;
+    for returns_well in [true, false] {
+        let census = Census::default();
+        let counted = census.clone();
+        let parent = NewTask::closure("parent", move |ctx: JobContext| async move {
+            ctx.spawn(tree(1, &counted)).await?;
+            if returns_well { Ok("done") } else { Err(JobError::new("burnt")) }
+        });
+        let parent = test.session.spawn(parent).await.unwrap();
+        let end = outcome(&parent).await;
+        assert_eq!(end.is_success(), returns_well, "its own ending is not that of its children");
+        settle().await;
+        assert_eq!(census.living(), 0, "it ends only when they have ended");
+        let operator = test.runtime.operate(test.session.id()).await.unwrap();
+        let child = number(parent.no().get() + 1);
+        let (_, row) = operator.get(child).await.unwrap();
+        let end = cancelled(&row.ended().unwrap().outcome).order.clone();
+        assert_eq!(end.by, Stopper::ParentEnded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_child_outlives_its_parent_and_belongs_to_the_session() {
+    let test = TestRuntime::new(|b| b).await;
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        ctx.spawn(tidy().keep()).await?;
+        ctx.spawn(tidy()).await?;
+        Ok::<_, JobError>(())
+    });
+    let parent = test.session.spawn(parent).await.unwrap();
+    assert!(outcome(&parent).await.is_success());
+    assert_eq!(listed(&test.session), [2]);
+    assert_eq!(state(&test.session, number(2)).await, "running");
+    test.session.stop(number(2), None).await.unwrap();
+    let ended = eventually(test.session.wait_all([number(2).into()])).await.unwrap();
+    assert_eq!(late_result(&ended[0].outcome), "\"tidied\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_the_parent_takes_kept_children_too() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    let counted = census.clone();
+    let parent = NewTask::closure("parent", move |ctx: JobContext| async move {
+        ctx.spawn(tree(0, &counted).keep()).await?;
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    });
+    let parent = test.session.spawn(parent).await.unwrap();
+    settle().await;
+    assert_eq!(parent.stop(None).await.unwrap().tasks, 2);
+    outcome(&parent).await;
+    settle().await;
+    assert_eq!(census.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_a_session_stops_all_in_it_and_takes_nothing_new() {
+    let test = TestRuntime::new(|b| b).await;
+    let task = test.session.spawn(tidy()).await.unwrap();
+    let unread = task.send("unread").await.unwrap();
+    test.session.close(Some("closing time")).await.unwrap();
+    refused(test.session.spawn(forever()).await, ENDED, "closed");
+    let end = outcome(&task).await;
+    assert_eq!(cancelled(&end).order.by, Stopper::SessionClosed);
+    assert_eq!(unread, MessageNo(1));
+    let receipt = test.session.receipt(unread).await.unwrap().unwrap().receipt;
+    assert!(matches!(receipt, Receipt::Dead(_)), "{receipt:?}");
+    let again = test.runtime.session("test").await.unwrap();
+    assert_ne!(again.id(), test.session.id(), "the name is free for another session");
+}

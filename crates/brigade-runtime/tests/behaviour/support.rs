@@ -1,0 +1,200 @@
+//! Words that the tests share.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use brigade_model::call::Ending;
+use brigade_model::event::Event;
+use brigade_model::ids::{Position, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::outcome::{Cancelled, Failure, Late, Outcome};
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::task::TaskRow;
+use brigade_runtime::{FeedMessage, JobContext, JobError, NewTask, Session, TaskHandle};
+use brigade_testkit::TestRuntime;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) fn json(text: &str) -> Json {
+    Json::parse(text).unwrap()
+}
+
+pub(crate) fn number(no: u32) -> TaskNo {
+    TaskNo::new(no).unwrap()
+}
+
+pub(crate) fn succeeded(result: &str) -> Outcome {
+    Outcome::Succeeded { result: json(result) }
+}
+
+pub(crate) fn failed(message: &str) -> Outcome {
+    Outcome::failed(Failure::Error(message.into()))
+}
+
+/// A task that returns this at once.
+pub(crate) fn returns<T: Serialize + Send + 'static>(value: T) -> NewTask {
+    NewTask::closure("returns", |_| async { Ok::<_, JobError>(value) })
+}
+
+/// A task that never ends by itself and does not look at its stop token.
+pub(crate) fn forever() -> NewTask {
+    NewTask::closure("forever", |_| async {
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    })
+}
+
+/// A task that goes on until it is told to stop, and then tidies up.
+pub(crate) fn tidy() -> NewTask {
+    NewTask::closure("tidy", |ctx: JobContext| async move {
+        ctx.stop_token().cancelled().await;
+        Ok::<_, JobError>("tidied")
+    })
+}
+
+/// A task that returns once the gate is open.
+pub(crate) fn behind(gate: &CancellationToken) -> NewTask {
+    let gate = gate.clone();
+    NewTask::closure("behind a gate", |_| async move {
+        gate.cancelled().await;
+        Ok::<_, JobError>("through")
+    })
+}
+
+#[track_caller]
+pub(crate) fn refused<T: Debug>(result: Result<T, Refusal>, kind: RefusalKind, part: &str) {
+    let refusal = result.unwrap_err();
+    assert_eq!(refusal.kind, kind, "{refusal}");
+    assert!(refusal.message.contains(part), "{refusal:?} lacks {part:?}");
+}
+
+#[track_caller]
+pub(crate) fn cancelled(outcome: &Outcome) -> &Cancelled {
+    match outcome {
+        Outcome::Cancelled(cancelled) => cancelled,
+        other => panic!("cancelled was expected, not {other}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn late_result(outcome: &Outcome) -> &str {
+    match &cancelled(outcome).late {
+        Some(Late::Result(result)) => result.as_str(),
+        other => panic!("a late result was expected, not {other:?}"),
+    }
+}
+
+/// On paused time: what does not come within a year of idleness does not come.
+pub(crate) async fn eventually<F: Future>(future: F) -> F::Output {
+    let year = Duration::from_secs(365 * 24 * 60 * 60);
+    tokio::time::timeout(year, future).await.expect("it comes before everything stands still")
+}
+
+/// On real time: a bound that fails instead of hanging.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(30), future).await.expect("it comes soon")
+}
+
+/// On paused time: lets everybody go on until nobody has anything to do now.
+pub(crate) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+pub(crate) async fn ending(task: &TaskHandle) -> Ending {
+    eventually(task.wait()).await.unwrap()
+}
+
+pub(crate) async fn outcome(task: &TaskHandle) -> Arc<Outcome> {
+    ending(task).await.outcome
+}
+
+/// The task's row once its state has this name.
+pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<TaskRow> {
+    let mut news = session.subscribe(Position(0));
+    loop {
+        let (_, row) = session.get(no).await.unwrap();
+        if row.state.word() == word {
+            return row;
+        }
+        eventually(news.next()).await.unwrap();
+    }
+}
+
+pub(crate) async fn state(session: &Session, no: TaskNo) -> &'static str {
+    session.get(no).await.unwrap().1.state.word()
+}
+
+pub(crate) fn listed(session: &Session) -> Vec<u32> {
+    session.list().iter().map(|(no, _)| no.get()).collect()
+}
+
+/// The session's events so far.
+pub(crate) async fn events(test: &TestRuntime) -> Vec<Event> {
+    let records = test.events_after(Position(0)).await;
+    records.iter().map(|record| record.event.clone()).collect()
+}
+
+pub(crate) async fn next_event(news: &mut brigade_runtime::Subscription) -> Event {
+    match eventually(news.next()).await.unwrap() {
+        FeedMessage::Event(item) => item.record.event.clone(),
+        gap => panic!("an event was expected, not {gap:?}"),
+    }
+}
+
+/// Goes away without a word, as a process does that is killed.
+pub(crate) async fn crash(test: TestRuntime) {
+    drop(test);
+    settle().await;
+}
+
+/// How many futures hold one: each counts itself while it lives.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Census(Arc<AtomicUsize>);
+
+impl Census {
+    pub(crate) fn enter(&self) -> Counted {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Counted(self.0.clone())
+    }
+
+    pub(crate) fn living(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Counts what happens inside jobs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally(Arc<AtomicUsize>);
+
+impl Tally {
+    /// Counts one more and returns how many there were before.
+    pub(crate) fn add(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+pub(crate) const NOT_FOUND: RefusalKind = RefusalKind::NotFound;
+pub(crate) const FORBIDDEN: RefusalKind = RefusalKind::Forbidden;
+pub(crate) const INVALID: RefusalKind = RefusalKind::Invalid;
+pub(crate) const CONFLICT: RefusalKind = RefusalKind::Conflict;
+pub(crate) const LIMIT: RefusalKind = RefusalKind::Limit;
+pub(crate) const ENDED: RefusalKind = RefusalKind::Ended;
+pub(crate) const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;

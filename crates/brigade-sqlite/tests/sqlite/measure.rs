@@ -1,0 +1,122 @@
+//! How fast it is. Run by hand, in release mode:
+//! `cargo test --release -p brigade-sqlite --test sqlite -- --ignored --nocapture --test-threads 1`
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{Session, batch, id, open};
+use brigade_store::{Batch, Store, codec};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+const BATCHES: usize = 1_000;
+const EACH: usize = 100;
+
+/// The same rows by bare rusqlite: an event and a task for each spawn, the tree for each batch.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn commits_beside_bare_inserts() {
+    let folder = TempDir::new().unwrap();
+    let (mut session, opened) = Session::open(1);
+    let batches: Vec<Batch> = (0..BATCHES).map(|_| batch(session.spawn(EACH))).collect();
+    let mut best = (Duration::MAX, Duration::MAX);
+    for round in 0..3 {
+        let store = open(&folder.path().join(format!("store {round}.db"))).unwrap();
+        store.commit(&batch(opened.clone())).await.unwrap();
+        let begun = Instant::now();
+        for batch in &batches {
+            store.commit(batch).await.unwrap();
+        }
+        best.0 = best.0.min(begun.elapsed());
+        best.1 = best.1.min(bare(&folder.path().join(format!("bare {round}.db")), &batches));
+    }
+    let rows = BATCHES * EACH * 2;
+    println!("{rows} rows in {BATCHES} commits: store {:?}, bare {:?}", best.0, best.1);
+    println!("ratio {:.2}", best.0.as_secs_f64() / best.1.as_secs_f64());
+}
+
+fn bare(path: &Path, batches: &[Batch]) -> Duration {
+    let mut conn = Connection::open(path).unwrap();
+    conn.pragma_update(None, "journal_mode", "wal").unwrap();
+    conn.pragma_update(None, "synchronous", "normal").unwrap();
+    conn.execute_batch(
+        "CREATE TABLE trees(key INTEGER PRIMARY KEY, body);
+         CREATE TABLE events(position INTEGER PRIMARY KEY, body);
+         CREATE TABLE tasks(tree, no, body, PRIMARY KEY(tree, no)) WITHOUT ROWID;",
+    )
+    .unwrap();
+    let encoded: Vec<_> = batches
+        .iter()
+        .map(|batch| {
+            let part = &batch.trees[0];
+            let tasks = part.tasks.iter().map(|(no, row)| (no.get(), codec::encode(row).unwrap()));
+            let events = part.events.iter().map(|record| codec::encode(record).unwrap());
+            let tree = codec::encode(&part.row).unwrap();
+            (tree, tasks.collect::<Vec<_>>(), events.collect::<Vec<_>>())
+        })
+        .collect();
+    let begun = Instant::now();
+    for (tree, tasks, events) in &encoded {
+        let tx = conn.transaction().unwrap();
+        let sql = "INSERT OR REPLACE INTO trees VALUES(1, ?1)";
+        tx.prepare_cached(sql).unwrap().execute([tree]).unwrap();
+        let mut task = tx.prepare_cached("INSERT INTO tasks VALUES(1, ?1, ?2)").unwrap();
+        for (no, body) in tasks {
+            task.execute((no, body)).unwrap();
+        }
+        let mut event = tx.prepare_cached("INSERT INTO events(body) VALUES(?1)").unwrap();
+        for body in events {
+            event.execute([body]).unwrap();
+        }
+        drop((task, event));
+        tx.commit().unwrap();
+    }
+    begun.elapsed()
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn loading_a_million_waiting_tasks() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open(&path).unwrap();
+    let (mut session, opened) = Session::open(1);
+    store.commit(&batch(opened)).await.unwrap();
+    let begun = Instant::now();
+    for _ in 0..1_000 {
+        store.commit(&batch(session.spawn_waiting(1_000))).await.unwrap();
+    }
+    let megabytes = std::fs::metadata(&path).unwrap().len() / 1_000_000;
+    println!("written in {:?}, {megabytes} MB", begun.elapsed());
+    drop(store);
+    for _ in 0..2 {
+        let store = open(&path).unwrap();
+        let begun = Instant::now();
+        let loaded = store.load(id(1)).await.unwrap().unwrap();
+        let read = begun.elapsed();
+        let tree = loaded.into_tree();
+        println!("read in {read:?}, in memory after {:?}", begun.elapsed());
+        assert_eq!(tree.living(), 1_000_000);
+    }
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn small_commits_and_reads() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder.path().join("store.db")).unwrap();
+    let (mut session, opened) = Session::open(1);
+    store.commit(&batch(opened)).await.unwrap();
+    let batches: Vec<Batch> = (0..20_000).map(|_| batch(session.spawn(1))).collect();
+    let begun = Instant::now();
+    for batch in &batches {
+        store.commit(batch).await.unwrap();
+    }
+    println!("a commit of one spawn: {:?}", begun.elapsed() / 20_000);
+    let begun = Instant::now();
+    for no in 1..=20_000 {
+        let no = brigade_model::ids::TaskNo::new(no).unwrap();
+        assert!(store.task(id(1), no).await.unwrap().is_some());
+    }
+    println!("a task by its number: {:?}", begun.elapsed() / 20_000);
+}

@@ -1,0 +1,208 @@
+//! What plain tokio and plain rusqlite need for the same: no durability, no scope, no queue, no
+//! feed. Named like their counterparts in `product`.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use tokio::runtime::Runtime as Tokio;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
+const LIVING: usize = 10_000;
+
+fn main() {
+    divan::main();
+}
+
+fn tokio() -> Tokio {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a tokio runtime")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Status {
+    Running,
+    Ended,
+}
+
+type Table = Arc<Mutex<HashMap<u64, watch::Sender<Status>>>>;
+
+/// Starts tasks that note their end in a table, and waits for all of them.
+async fn spawn_to_end(count: usize) {
+    let table = Table::default();
+    let mut tasks = JoinSet::new();
+    for id in 0..count as u64 {
+        table.lock().expect("a table").insert(id, watch::channel(Status::Running).0);
+        let table = table.clone();
+        tasks.spawn(async move {
+            if let Some(status) = table.lock().expect("a table").get(&id) {
+                status.send_replace(Status::Ended);
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+    let all = table.lock().expect("a table");
+    assert!(all.values().all(|status| *status.borrow() == Status::Ended));
+}
+
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
+    let tokio = tokio();
+    bencher.counter(ItemsCount::new(count)).bench_local(|| tokio.block_on(spawn_to_end(count)));
+}
+
+#[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
+fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
+    let tokio = tokio();
+    bencher.counter(ItemsCount::new(count)).bench_local(|| tokio.block_on(spawn_to_end(count)));
+}
+
+struct Crowd {
+    table: HashMap<u64, (watch::Sender<Status>, CancellationToken, mpsc::UnboundedSender<u64>)>,
+    _inboxes: Vec<mpsc::UnboundedReceiver<u64>>,
+    tasks: JoinSet<()>,
+}
+
+fn crowd(tokio: &Tokio) -> Crowd {
+    let _inside = tokio.enter();
+    let mut crowd = Crowd { table: HashMap::new(), _inboxes: Vec::new(), tasks: JoinSet::new() };
+    for id in 0..LIVING as u64 {
+        let token = CancellationToken::new();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        crowd.table.insert(id, (watch::channel(Status::Running).0, token.clone(), sender));
+        crowd._inboxes.push(receiver);
+        crowd.tasks.spawn(async move { token.cancelled().await });
+    }
+    crowd
+}
+
+#[divan::bench(sample_count = 100, sample_size = 1000)]
+fn get_at_10k_living(bencher: Bencher) {
+    let tokio = tokio();
+    let crowd = crowd(&tokio);
+    let table = Mutex::new(crowd.table);
+    let mut next = 0_u64;
+    bencher.bench_local(|| {
+        next = (next + 7919) % LIVING as u64;
+        *table.lock().expect("a table")[&next].0.borrow()
+    });
+}
+
+#[divan::bench(sample_count = 100, sample_size = 1)]
+fn list_at_10k_living(bencher: Bencher) {
+    let tokio = tokio();
+    let crowd = crowd(&tokio);
+    let table = Mutex::new(crowd.table);
+    bencher.bench_local(|| {
+        let table = table.lock().expect("a table");
+        let mut all: Vec<(u64, Status)> =
+            table.iter().map(|(id, (status, ..))| (*id, *status.borrow())).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        black_box(all).len()
+    });
+}
+
+#[divan::bench(sample_count = 50, sample_size = 100)]
+fn stop_one_at_10k_living(bencher: Bencher) {
+    let tokio = tokio();
+    let crowd = crowd(&tokio);
+    let mut next = 0;
+    bencher.bench_local(|| {
+        crowd.table[&next].1.cancel();
+        next += 1;
+    });
+    drop(crowd.tasks);
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
+    let tokio = tokio();
+    bencher
+        .with_inputs(|| {
+            tokio.block_on(async {
+                let root = CancellationToken::new();
+                let mut tasks = JoinSet::new();
+                for _ in 0..1_111 {
+                    let mut token = root.child_token();
+                    for _ in 0..9 {
+                        let mine = token.clone();
+                        tasks.spawn(async move { mine.cancelled().await });
+                        token = token.child_token();
+                    }
+                }
+                (root, tasks)
+            })
+        })
+        .bench_local_values(|(root, mut tasks)| {
+            tokio.block_on(async {
+                root.cancel();
+                while tasks.join_next().await.is_some() {}
+            });
+        });
+}
+
+fn send_100k(bencher: Bencher) {
+    let tokio = tokio();
+    let mut crowd = crowd(&tokio);
+    bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
+        for n in 0..100_000 {
+            crowd.table[&5_000].2.send(n).expect("sent");
+        }
+        while crowd._inboxes[5_000].try_recv().is_ok() {}
+    });
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_in_batches(bencher: Bencher) {
+    send_100k(bencher);
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_each_awaited(bencher: Bencher) {
+    send_100k(bencher);
+}
+
+/// As many rows as 10,000 tasks leave behind: three events, and a task row written three times.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut db = rusqlite::Connection::open(folder.path().join("bare.db")).expect("a database");
+    db.pragma_update(None, "journal_mode", "wal").expect("wal");
+    db.pragma_update(None, "synchronous", "normal").expect("normal");
+    db.execute_batch(
+        "create table events(position integer primary key, tree int, seq int, body blob);
+         create table tasks(no integer primary key, body blob);",
+    )
+    .expect("tables");
+    let body = vec![7_u8; 200];
+    let mut no = 0_i64;
+    bencher.counter(ItemsCount::new(10_000_usize)).bench_local(|| {
+        for _ in 0..100 {
+            let batch = db.transaction().expect("a transaction");
+            {
+                let mut event = batch
+                    .prepare_cached("insert into events(tree, seq, body) values (1, ?1, ?2)")
+                    .expect("sql");
+                let mut task = batch
+                    .prepare_cached("insert or replace into tasks(no, body) values (?1, ?2)")
+                    .expect("sql");
+                for _ in 0..100 {
+                    no += 1;
+                    for _ in 0..3 {
+                        event.execute((no, &body)).expect("an event");
+                        task.execute((no, &body)).expect("a task");
+                    }
+                }
+            }
+            batch.commit().expect("a commit");
+        }
+    });
+}

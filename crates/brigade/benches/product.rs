@@ -1,0 +1,223 @@
+//! Brigade's own figures. `cargo xtask bench` runs them beside `baseline`, in a process each: in
+//! one process our heap would slow the baseline.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use brigade::store::memory::{MemoryOptions, MemoryStore};
+use brigade::{
+    Child, JobContext, JobError, Limits, NewTask, Recovery, Runtime, Session, SqliteStore, TaskNo,
+    TaskRef,
+};
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use tokio::runtime::Runtime as Tokio;
+
+const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
+const LIVING: usize = 10_000;
+
+fn main() {
+    divan::main();
+}
+
+fn tokio() -> Tokio {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a tokio runtime")
+}
+
+async fn kitchen(session: &str) -> (Runtime, Session) {
+    let options = MemoryOptions { events: 10_000, finished: 1_000, settled: 1_000 };
+    let runtime = Runtime::builder()
+        .store(MemoryStore::with_options(options))
+        .job("rest", Recovery::Lost, rest)
+        .start()
+        .await
+        .expect("a runtime");
+    let limits = Limits { inbox: Some(u32::MAX), ..Limits::default() };
+    let session = runtime.session_with(session, limits).await.expect("a session");
+    (runtime, session)
+}
+
+async fn rest(ctx: JobContext, (): ()) -> Result<(), JobError> {
+    Ok(ctx.sleep(std::time::Duration::from_secs(1_000_000)).await?)
+}
+
+fn nothing() -> NewTask {
+    NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) })
+}
+
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
+    let tokio = tokio();
+    let (_runtime, session) = tokio.block_on(kitchen("bench"));
+    bencher.counter(ItemsCount::new(count)).bench_local(|| {
+        tokio.block_on(async {
+            let mut left = count;
+            while left > 0 {
+                let batch = left.min(1_000);
+                let spawned = session.spawn_all((0..batch).map(|_| nothing())).await;
+                black_box(spawned.expect("spawned"));
+                left -= batch;
+            }
+            black_box(session.wait_all([]).await.expect("ended"));
+        });
+    });
+}
+
+#[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
+fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
+    let tokio = tokio();
+    let (_runtime, session) = tokio.block_on(kitchen("bench"));
+    bencher.counter(ItemsCount::new(count)).bench_local(|| {
+        tokio.block_on(async {
+            for _ in 0..count {
+                black_box(session.spawn(nothing()).await.expect("spawned"));
+            }
+            black_box(session.wait_all([]).await.expect("ended"));
+        });
+    });
+}
+
+/// A session with so many tasks that wait.
+fn crowd(tokio: &Tokio) -> (Runtime, Session) {
+    tokio.block_on(async {
+        let (runtime, session) = kitchen("crowd").await;
+        let tasks = (0..LIVING).map(|_| NewTask::job("rest", ()));
+        session.spawn_all(tasks).await.expect("spawned");
+        while session.list().iter().any(|(_, row)| row.state.word() != "waiting") {
+            tokio::task::yield_now().await;
+        }
+        (runtime, session)
+    })
+}
+
+fn number(n: u32) -> TaskNo {
+    TaskNo::new(n).expect("a number")
+}
+
+#[divan::bench(sample_count = 100, sample_size = 1000)]
+fn get_at_10k_living(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = crowd(&tokio);
+    let next = AtomicU32::new(0);
+    let _inside = tokio.enter();
+    bencher.bench_local(|| {
+        let no = number(next.fetch_add(7919, Ordering::Relaxed) % LIVING as u32 + 1);
+        futures_util::FutureExt::now_or_never(session.get(no)).expect("in memory").expect("there")
+    });
+}
+
+#[divan::bench(sample_count = 100, sample_size = 1)]
+fn list_at_10k_living(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = crowd(&tokio);
+    bencher.bench_local(|| black_box(session.list()).len());
+}
+
+#[divan::bench(sample_count = 50, sample_size = 100)]
+fn stop_one_at_10k_living(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = crowd(&tokio);
+    let next = AtomicU32::new(1);
+    bencher.bench_local(|| {
+        let no = number(next.fetch_add(1, Ordering::Relaxed));
+        tokio.block_on(session.stop(no, None)).expect("stopped")
+    });
+}
+
+/// A chain of closures, each of which waits to be stopped.
+fn chain(depth: usize) -> NewTask {
+    NewTask::closure("link", move |ctx: JobContext| async move {
+        if depth > 1 {
+            ctx.spawn(chain(depth - 1)).await?;
+        } else {
+            ctx.send_parent("built").await.ok();
+        }
+        ctx.stop_token().cancelled().await;
+        Ok::<_, JobError>(())
+    })
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = tokio.block_on(kitchen("tree"));
+    bencher
+        .with_inputs(|| {
+            tokio.block_on(async {
+                let root = NewTask::closure("root", |ctx: JobContext| async move {
+                    let chains = (0..1_111).map(|_| ctx.spawn(chain(9)));
+                    let _chains: Vec<Child> = futures_util::future::try_join_all(chains).await?;
+                    ctx.stop_token().cancelled().await;
+                    Ok::<_, JobError>(())
+                });
+                let root = session.spawn(root).await.expect("spawned");
+                let operator = _runtime.operate(session.id()).await.expect("an operator");
+                while operator.list().iter().filter(|(_, row)| row.is_living()).count() < LIVING {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+                root
+            })
+        })
+        .bench_local_values(|root| {
+            tokio.block_on(async {
+                root.stop(None).await.expect("stopped");
+                root.wait().await.expect("ended")
+            })
+        });
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_in_batches(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = crowd(&tokio);
+    let to = TaskRef::from(number(5_000));
+    bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
+        tokio.block_on(async {
+            for _ in 0..100 {
+                let batch = (0..1_000).map(|n| (to.clone(), n));
+                black_box(session.send_all(batch).await.expect("sent"));
+            }
+        });
+    });
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_each_awaited(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = crowd(&tokio);
+    let to = TaskRef::from(number(5_000));
+    bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
+        tokio.block_on(async {
+            for n in 0..100_000 {
+                black_box(session.send(to.clone(), n).await.expect("sent"));
+            }
+        });
+    });
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
+    let tokio = tokio();
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(folder.path().join("bench.db"), Default::default());
+    let session = tokio.block_on(async {
+        let runtime = Runtime::builder().store(store.expect("a store")).start().await;
+        let runtime = runtime.expect("a runtime");
+        (runtime.session("sqlite").await.expect("a session"), runtime)
+    });
+    bencher.counter(ItemsCount::new(10_000_usize)).bench_local(|| {
+        tokio.block_on(async {
+            let rounds = (0..64).map(|_| async {
+                for _ in 0..10_000 / 64 {
+                    let task = session.0.spawn(nothing()).await.expect("spawned");
+                    black_box(task.wait().await.expect("ended"));
+                }
+            });
+            futures_util::future::join_all(rounds).await;
+        });
+    });
+}

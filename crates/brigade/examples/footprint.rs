@@ -1,0 +1,142 @@
+//! How much memory tasks need: waiting ones, and finished ones. Each figure comes from a process
+//! of its own, beside plain tokio doing the same. Run by `cargo xtask bench`.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use brigade::store::memory::{MemoryOptions, MemoryStore};
+use brigade::{JobContext, JobError, NewTask, Recovery, Runtime, Session, SqliteStore};
+use tokio::sync::watch;
+
+const FEW: usize = 100_000;
+const MANY: usize = 1_000_000;
+
+type Measured = Result<(), JobError>;
+
+fn main() -> Measured {
+    let mut tokio = tokio::runtime::Builder::new_multi_thread();
+    tokio.worker_threads(2).enable_time();
+    let Some(what) = std::env::args().nth(1) else { return all() };
+    tokio.build()?.block_on(async {
+        match what.as_str() {
+            "waiting" => waiting(FEW).await,
+            "waiting-many" => waiting(MANY).await,
+            "waiting-tokio" => waiting_tokio(FEW).await,
+            "finished" => finished(FEW, false).await,
+            "finished-keyed" => finished(FEW, true).await,
+            "load" => load(MANY).await,
+            other => Err(JobError::new(format!("nothing is called {other}"))),
+        }
+    })
+}
+
+/// Starts this program again for each figure.
+fn all() -> Measured {
+    println!("\n| memory | |\n|---|---|");
+    let me = std::env::current_exe()?;
+    let figures =
+        ["waiting", "waiting-many", "waiting-tokio", "finished", "finished-keyed", "load"];
+    for figure in figures {
+        if !std::process::Command::new(&me).arg(figure).status()?.success() {
+            return Err(JobError::new(format!("{figure} failed")));
+        }
+    }
+    Ok(())
+}
+
+/// Resident bytes of this process.
+fn resident() -> Result<usize, JobError> {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: usize = text.split_whitespace().nth(1).unwrap_or("0").parse()?;
+    Ok(pages * 4096)
+}
+
+async fn kitchen() -> Result<(Runtime, Session), JobError> {
+    let options = MemoryOptions { events: 1_000, finished: 1_000, settled: 1_000 };
+    let builder = Runtime::builder().store(MemoryStore::with_options(options));
+    let runtime = builder.job("rest", Recovery::resume(1), rest).start().await?;
+    let session = runtime.session("footprint").await?;
+    Ok((runtime, session))
+}
+
+async fn rest(ctx: JobContext, (): ()) -> Result<(), JobError> {
+    Ok(ctx.receive().await.map(|_| ())?)
+}
+
+async fn spawn_waiting(session: &Session, count: usize) -> Measured {
+    for _ in 0..count / 1_000 {
+        let tasks = (0..1_000).map(|_| NewTask::job("rest", ()));
+        session.spawn_all(tasks).await?;
+    }
+    while session.list().iter().any(|(_, row)| row.state.word() != "waiting") {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+async fn waiting(count: usize) -> Measured {
+    let (_runtime, session) = kitchen().await?;
+    spawn_waiting(&session, 1_000).await?;
+    let before = resident()?;
+    spawn_waiting(&session, count).await?;
+    let each = (resident()? - before) / count;
+    println!("| bytes per waiting task, {count} of them | {each} |");
+    Ok(())
+}
+
+async fn waiting_tokio(count: usize) -> Measured {
+    let before = resident()?;
+    let mut table = HashMap::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    for id in 0..count {
+        let (sender, mut receiver) = watch::channel(false);
+        table.insert(id, sender);
+        tasks.spawn(async move { receiver.changed().await.is_ok() });
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let each = (resident()? - before) / count;
+    println!("| the same in plain tokio (task, watch, map entry), {count} of them | {each} |");
+    drop(table);
+    Ok(())
+}
+
+async fn finished(count: usize, keyed: bool) -> Measured {
+    let (_runtime, session) = kitchen().await?;
+    let task = |n: usize| {
+        let task = NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) });
+        if keyed { task.key(&format!("key {n}")) } else { task }
+    };
+    let one_after_another = async |from: usize, to: usize| -> Measured {
+        for n in from..to {
+            session.spawn(task(n)).await?.wait().await?;
+        }
+        Ok(())
+    };
+    one_after_another(0, count / 10).await?;
+    let before = resident()?;
+    one_after_another(count / 10, count + count / 10).await?;
+    let grown = resident()?.saturating_sub(before);
+    let which = if keyed { "finished, collected, keyed" } else { "finished and collected" };
+    println!("| bytes per {which} task, {count} of them | {:.1} |", grown as f64 / count as f64);
+    Ok(())
+}
+
+/// How long a restart takes with so many waiting tasks in a SQLite file.
+async fn load(count: usize) -> Measured {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("load.db");
+    let open = async || -> Result<Runtime, JobError> {
+        let store = SqliteStore::open(&path, Default::default())?;
+        Ok(Runtime::builder().store(store).job("rest", Recovery::resume(1), rest).start().await?)
+    };
+    let runtime = open().await?;
+    spawn_waiting(&runtime.session("load").await?, count).await?;
+    runtime.shutdown().await?;
+    let began = Instant::now();
+    let runtime = open().await?;
+    let took = began.elapsed();
+    let listed = runtime.session("load").await?.list().len();
+    println!("| start with {listed} waiting tasks in SQLite | {took:.2?} |");
+    runtime.shutdown().await?;
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask bench`: the same work by Brigade and by its baselines, in a process each, as
+//! ratios. Absolute times depend on the machine and on who else is using it; ratios less so.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Best and median time of each benchmark, in nanoseconds.
+type Times = BTreeMap<String, (f64, f64)>;
+
+pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
+    let baseline = measure("baseline", filter)?;
+    let product = measure("product", filter)?;
+    println!("\n| what | Brigade (best) | baseline (best) | ratio | median ratio |");
+    println!("|---|---|---|---|---|");
+    for (name, (best, median)) in &product {
+        match baseline.get(name) {
+            Some((base_best, base_median)) => println!(
+                "| {name} | {} | {} | {:.1} | {:.1} |",
+                time(*best),
+                time(*base_best),
+                best / base_best,
+                median / base_median
+            ),
+            None => println!("| {name} | {} | | | |", time(*best)),
+        }
+    }
+    if filter.is_none() {
+        memory()?;
+    }
+    Ok(())
+}
+
+fn measure(bench: &str, filter: Option<&str>) -> Result<Times, String> {
+    println!("measuring {bench} ...");
+    let mut command = cargo();
+    command.args(["bench", "--quiet", "--package", "brigade", "--bench", bench, "--"]);
+    command.args(filter);
+    let output = command.output().map_err(|e| format!("cargo: {e}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    Ok(parse(&text))
+}
+
+fn memory() -> Result<(), String> {
+    let status = cargo()
+        .args(["run", "--quiet", "--release", "--package", "brigade", "--example", "footprint"])
+        .status()
+        .map_err(|e| format!("cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err("the footprint was not measured".into()) }
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Reads divan's table: rows of a tree, with the fastest time first and the median third.
+fn parse(table: &str) -> Times {
+    let mut times = Times::new();
+    let mut group = String::new();
+    for line in table.lines() {
+        let plain = line.trim_start_matches(['│', ' ']);
+        let Some(row) = plain.strip_prefix(['├', '╰']) else { continue };
+        let nested = line.starts_with(['│', ' ']);
+        let row = row.trim_start_matches(['─', ' ']);
+        let mut cells = row.split('│').map(str::trim);
+        let Some(first) = cells.next() else { continue };
+        let mut words = first.split_whitespace();
+        let name = words.next().unwrap_or_default().to_owned();
+        let best: Vec<&str> = words.collect();
+        if best.is_empty() {
+            group = name;
+            continue;
+        }
+        let median = cells.nth(1).unwrap_or_default();
+        if let (Some(best), Some(median)) = (nanos(&best.join(" ")), nanos(median)) {
+            let key = if nested { format!("{group}/{name}") } else { name };
+            times.insert(key, (best, median));
+        }
+    }
+    times
+}
+
+fn nanos(cell: &str) -> Option<f64> {
+    let (number, unit) = cell.split_once(' ')?;
+    let scale = match unit {
+        "ns" => 1.0,
+        "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|value| value * scale)
+}
+
+fn time(nanos: f64) -> String {
+    match nanos {
+        n if n < 1e3 => format!("{n:.0} ns"),
+        n if n < 1e6 => format!("{:.1} µs", n / 1e3),
+        n if n < 1e9 => format!("{:.1} ms", n / 1e6),
+        n => format!("{:.2} s", n / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divan_tables_are_read() {
+        let table = "\
+product                  fastest       │ slowest       │ median        │ mean          │ samples │ iters
+├─ get                   125 ns        │ 8.526 µs      │ 165.3 ns      │ 310.2 ns      │ 100     │ 100000
+├─ spawn                               │               │               │               │         │
+│  ├─ 100                1.376 ms      │ 16.76 ms      │ 1.488 ms      │ 4.554 ms      │ 5       │ 5
+│  │                     72.64 Kitem/s │ 5.963 Kitem/s │ 67.16 Kitem/s │ 21.95 Kitem/s │         │
+╰─ stop                  2 s           │ 3 s           │ 2.5 s         │ 2 s           │ 5       │ 5
+";
+        let times = parse(table);
+        assert_eq!(times["get"], (125.0, 165.3));
+        assert_eq!(times["spawn/100"], (1.376e6, 1.488e6));
+        assert_eq!(times["stop"], (2e9, 2.5e9));
+        assert_eq!(times.len(), 3);
+    }
+}

@@ -1,0 +1,77 @@
+//! `cargo xtask test`: everything that must hold before a change lands.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::tidy;
+
+pub(crate) fn test(only: Option<&str>) -> Result<(), String> {
+    needs_a_c_compiler()?;
+    let stages: [(&str, fn() -> Result<(), String>); 4] =
+        [("tidy", tidy::run), ("format", format), ("clippy", clippy), ("tests", tests)];
+    if let Some(only) = only {
+        return match stages.iter().find(|(name, _)| *name == only) {
+            Some((name, stage)) => timed(name, stage),
+            None => timed(only, || cargo(&["test", "--package", only, "--all-features"])),
+        };
+    }
+    for (name, stage) in stages {
+        timed(name, stage)?;
+    }
+    Ok(())
+}
+
+fn timed(name: &str, stage: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    println!("== {name}");
+    let began = Instant::now();
+    stage().map_err(|message| format!("{name}: {message}"))?;
+    println!("== {name} passed in {:.1?}", began.elapsed());
+    Ok(())
+}
+
+fn format() -> Result<(), String> {
+    if !has("rustfmt") {
+        println!("rustfmt is not installed: passed over (rustup component add rustfmt)");
+        return Ok(());
+    }
+    cargo(&["fmt", "--all", "--check"])
+}
+
+fn clippy() -> Result<(), String> {
+    if !has("cargo-clippy") {
+        println!("clippy is not installed: passed over (rustup component add clippy)");
+        return Ok(());
+    }
+    cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+}
+
+fn tests() -> Result<(), String> {
+    // Examples are built with the tests: one of them is killed and started again by a test.
+    cargo(&["build", "--workspace", "--examples"])?;
+    cargo(&["test", "--workspace", "--all-features"])
+}
+
+fn cargo(args: &[&str]) -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(args).status().map_err(|e| format!("cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("cargo {} failed", args.join(" "))) }
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// SQLite is compiled from source. Where nothing can compile it, install what can, and say so.
+fn needs_a_c_compiler() -> Result<(), String> {
+    if ["cc", "gcc", "clang"].into_iter().any(has) {
+        return Ok(());
+    }
+    println!("no C compiler found: installing gcc and libc6-dev with apt-get");
+    let installed = Command::new("apt-get")
+        .args(["install", "--yes", "--no-install-recommends", "gcc", "libc6-dev"])
+        .status();
+    match installed {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("a C compiler is needed to build SQLite; install gcc or clang".into()),
+    }
+}

@@ -1,0 +1,143 @@
+//! What no compiler checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Who may depend on whom. No other arrow exists.
+const LAYERS: [(&str, &[&str]); 7] = [
+    ("brigade-model", &[]),
+    ("brigade-store", &["brigade-model"]),
+    ("brigade-sqlite", &["brigade-model", "brigade-store"]),
+    ("brigade-runtime", &["brigade-model", "brigade-store"]),
+    ("brigade-testkit", &["brigade-model", "brigade-runtime", "brigade-store"]),
+    ("brigade", &["brigade-model", "brigade-runtime", "brigade-sqlite", "brigade-store"]),
+    ("xtask", &[]),
+];
+
+/// What the model must not know of.
+const IMPURE: [&str; 6] =
+    ["std::fs", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread"];
+
+const LINES_MAX: usize = 600;
+
+pub(crate) fn run() -> Result<(), String> {
+    let root = root();
+    let mut faults = Vec::new();
+    layers(&root, &mut faults)?;
+    let mut files = Vec::new();
+    sources(&root, &mut files)?;
+    for path in &files {
+        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let name = path.strip_prefix(&root).unwrap_or(path).display().to_string();
+        file(&name, &text, &mut faults);
+    }
+    if faults.is_empty() {
+        println!("tidy: {} files, {} crates", files.len(), LAYERS.len());
+        return Ok(());
+    }
+    Err(format!("{} fault(s)\n  {}", faults.len(), faults.join("\n  ")))
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+fn layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
+    let crates = fs::read_dir(root.join("crates")).map_err(|e| format!("crates: {e}"))?;
+    let mut manifests: Vec<PathBuf> =
+        crates.filter_map(Result::ok).map(|entry| entry.path().join("Cargo.toml")).collect();
+    manifests.push(root.join("xtask/Cargo.toml"));
+    for manifest in manifests.iter().filter(|path| path.exists()) {
+        let text =
+            fs::read_to_string(manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
+        let folder = manifest.parent().and_then(Path::file_name).unwrap_or_default();
+        let folder = folder.to_string_lossy();
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == folder) else {
+            faults.push(format!("{folder}: not in the list of layers (xtask/src/tidy.rs)"));
+            continue;
+        };
+        if !text.contains(&format!("name = \"{folder}\"")) {
+            faults.push(format!("{folder}: a crate is named like its folder"));
+        }
+        for dependency in dependencies(&text) {
+            if dependency.starts_with("brigade") && !allowed.contains(&dependency.as_str()) {
+                faults.push(format!("{folder}: must not depend on {dependency}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names under `[dependencies]`; tests may use what they like.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            inside = line == "[dependencies]";
+        } else if inside && let Some(name) = line.split(['.', ' ', '=']).next() {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if path.is_dir() {
+            if !name.starts_with('.') && !name.starts_with("target") {
+                sources(&path, found)?;
+            }
+        } else if name.ends_with(".rs") || name.ends_with(".md") || name.ends_with(".toml") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(())
+}
+
+fn file(name: &str, text: &str, faults: &mut Vec<String>) {
+    let mut fault = |line: usize, what: &str| faults.push(format!("{name}:{line}: {what}"));
+    if name.ends_with(".rs") {
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            fault(lines, &format!("{lines} lines; {LINES_MAX} is the most: two rooms in one?"));
+        }
+        if !text.starts_with("//!") {
+            fault(1, "says first what it is for (//!)");
+        }
+    }
+    let pure = name.starts_with("crates/brigade-model/src");
+    for (at, line) in text.lines().enumerate() {
+        let at = at + 1;
+        if line.ends_with([' ', '\t']) {
+            fault(at, "white space at the end");
+        }
+        if pure && let Some(word) = IMPURE.iter().find(|word| line.contains(**word)) {
+            fault(at, &format!("the model is pure: no {word}"));
+        }
+        if name.ends_with(".rs") && is_separator(line) {
+            fault(at, "a drawn separator");
+        }
+        if told_of_tickets(line) {
+            fault(at, "speaks of a ticket or a phase instead of the project");
+        }
+    }
+}
+
+/// A comment that is only a line of the same character.
+fn is_separator(line: &str) -> bool {
+    let comment = line.trim_start().strip_prefix("//").map(str::trim);
+    comment.is_some_and(|c| c.len() > 4 && c.bytes().all(|b| b == b'-' || b == b'=' || b == b'*'))
+}
+
+fn told_of_tickets(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    let marks = [("tick", "et #"), ("iss", "ue #"), ("to", "do:"), ("fix", "me"), ("xx", "x:")];
+    marks.iter().any(|(head, tail)| line.contains(&format!("{head}{tail}")))
+}
