@@ -89,7 +89,7 @@ pub struct Tree {
     /// Tasks that may leave memory.
     evictable: Vec<TaskNo>,
     /// Ended tasks in memory whose owners are not: they are linked when those come back.
-    orphans: Vec<TaskNo>,
+    orphans: BTreeSet<TaskNo>,
     pub(crate) touched: Touched,
 }
 
@@ -327,7 +327,7 @@ impl Tree {
             timers: BTreeSet::new(),
             sweep: VecDeque::new(),
             evictable: Vec::new(),
-            orphans: Vec::new(),
+            orphans: BTreeSet::new(),
             touched: Touched::default(),
         }
     }
@@ -343,6 +343,7 @@ impl Tree {
         }
         let evictable = !row.is_living();
         self.insert(no, row);
+        self.link_orphans();
         if evictable {
             self.evictable.push(no);
         }
@@ -392,6 +393,8 @@ impl Tree {
         self.evictable.clear();
         let ended = self.tasks.iter().filter(|(_, task)| !task.row.is_living());
         self.evictable = ended.map(|(no, _)| no).collect();
+        // Children leave before their parents, so that few are ever left without one.
+        self.evictable.reverse();
     }
 
     pub(crate) fn insert(&mut self, no: TaskNo, row: TaskRow) {
@@ -402,7 +405,6 @@ impl Tree {
         let task = Task { row, node: Node::default(), previous: None, next: None, touched: false };
         self.tasks.insert(no, task);
         self.link(no, owner);
-        self.link_orphans();
         self.derive(no, None);
     }
 
@@ -477,8 +479,8 @@ impl Tree {
         }
         self.set_bearer(no, now_living);
         if !now_living {
-            self.evictable.push(no);
             self.evictable_children(no);
+            self.evictable.push(no);
         }
     }
 
@@ -600,13 +602,13 @@ impl Tree {
             if let Some(task) = self.tasks.get_mut(no) {
                 (task.previous, task.next) = (None, None);
             }
-            self.orphans.push(no);
+            self.orphans.insert(no);
         }
     }
 
     fn link(&mut self, no: TaskNo, owner: Owner) {
         let Some(node) = self.node_mut(owner) else {
-            self.orphans.push(no);
+            self.orphans.insert(no);
             return;
         };
         let last = node.last.replace(no);
@@ -638,7 +640,9 @@ impl Tree {
                     node.last = previous;
                 }
             }
-            None => self.orphans.retain(|orphan| *orphan != no),
+            None => {
+                self.orphans.remove(&no);
+            }
         }
     }
 

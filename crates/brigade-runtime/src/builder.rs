@@ -135,6 +135,7 @@ impl Builder {
             waiters: Default::default(),
             timers: Default::default(),
             sweeping: Vec::new(),
+            unloaded: Default::default(),
             retry: Vec::new(),
             shutdown: None,
         };

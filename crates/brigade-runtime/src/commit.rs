@@ -162,20 +162,21 @@ impl Committed {
     }
 
     #[must_use]
-    pub(crate) fn publish(self, view: &View, feed: &Feed) -> Published {
+    pub(crate) fn publish(mut self, view: &View, feed: &Feed) -> Published {
         let mut ended = Vec::new();
         for record in self.batch.events() {
             if let Event::Ended { no, .. } = record.event {
                 ended.push((record.tree, no));
             }
         }
+        let mut touched = Vec::with_capacity(self.batch.trees.len());
+        for part in &mut self.batch.trees {
+            touched.push(part.row.id);
+            view.open(&part.row).update(&part.row, std::mem::take(&mut part.tasks));
+        }
+        // After the view, so that whoever hears of something also finds it.
         if !self.batch.is_empty() {
             feed.publish(self.first, self.batch.events());
-        }
-        let mut touched = Vec::with_capacity(self.batch.trees.len());
-        for part in self.batch.trees {
-            touched.push(part.row.id);
-            view.open(&part.row).update(&part.row, part.tasks);
         }
         let acknowledged = Acknowledged { actions: self.actions, ended, touched };
         Published { acks: self.acks, acknowledged }

@@ -20,14 +20,21 @@ const PAGE: usize = 1024;
 pub(crate) struct Feed {
     store: Arc<dyn Store>,
     ring: Mutex<VecDeque<FeedItem>>,
-    latest: watch::Sender<Position>,
+    latest: watch::Sender<Latest>,
+}
+
+/// The newest event, and whether there will be more.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    position: Position,
+    closed: bool,
 }
 
 /// Events from a position on. Falls back to the store when it is slow, so it bounds nobody.
 #[derive(Debug)]
 pub struct Subscription {
     feed: Arc<Feed>,
-    latest: watch::Receiver<Position>,
+    latest: watch::Receiver<Latest>,
     tree: Option<TreeId>,
     after: Position,
     page: VecDeque<FeedItem>,
@@ -45,7 +52,7 @@ pub enum FeedMessage {
 
 impl Feed {
     pub(crate) fn new(store: Arc<dyn Store>, last: Position) -> Arc<Self> {
-        let (latest, _) = watch::channel(last);
+        let (latest, _) = watch::channel(Latest { position: last, closed: false });
         Arc::new(Self { store, ring: Mutex::default(), latest })
     }
 
@@ -65,11 +72,16 @@ impl Feed {
             let over = ring.len().saturating_sub(RING);
             ring.drain(..over);
         }
-        self.latest.send_replace(Position(position.0 - 1));
+        self.latest.send_modify(|latest| latest.position = Position(position.0 - 1));
+    }
+
+    /// The loop has left: readers are told so when they have read the rest.
+    pub(crate) fn close(&self) {
+        self.latest.send_modify(|latest| latest.closed = true);
     }
 
     pub(crate) fn last(&self) -> Position {
-        *self.latest.borrow()
+        self.latest.borrow().position
     }
 
     pub(crate) fn subscribe(
@@ -109,7 +121,10 @@ impl Subscription {
                 }
             }
             let latest = *self.latest.borrow_and_update();
-            if self.after >= latest {
+            if self.after >= latest.position {
+                if latest.closed {
+                    return Err(gone());
+                }
                 self.latest.changed().await.map_err(|_| gone())?;
                 continue;
             }

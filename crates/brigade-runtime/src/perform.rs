@@ -4,6 +4,7 @@ use brigade_model::action::Action;
 use brigade_model::ids::{Attempt, TreeId};
 
 use crate::commit::Acknowledged;
+use crate::jobs::ClosureBody;
 use crate::performer::{Reporter, TaskId};
 use crate::supervisor::Supervisor;
 
@@ -32,6 +33,10 @@ impl Supervisor {
         let Some(row) = self.trees.get(&id).and_then(|tree| tree.get(action.task())) else {
             return;
         };
+        if let (Action::Forget { .. }, Some(held)) = (&action, &row.spec.attachment) {
+            // The row outlives the task; what a closure that never ran holds must not.
+            ClosureBody::let_go(held);
+        }
         let task = TaskId { tree: id, no: action.task() };
         let attempt = match &action {
             Action::Start(start) => start.attempt,

@@ -79,9 +79,6 @@ impl Supervisor {
     /// Stops that an earlier process began go on.
     fn carry_on(&mut self, id: TreeId) {
         let Some(tree) = self.trees.get(&id) else { return };
-        if tree.has_sweep() {
-            self.sweeping.push(id);
-        }
         self.timers.set(id, tree.next_due());
         for action in stops_in_effect(tree) {
             self.perform_one(id, action);

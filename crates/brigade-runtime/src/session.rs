@@ -1,5 +1,6 @@
 //! A session's handle, and a task's.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,29 +214,62 @@ impl Session {
         patience: Duration,
     ) -> Result<WaitResult, Refusal> {
         let clock = &self.runtime.inner.clock;
-        let until = clock.now().after(patience.into());
-        tokio::select! {
-            biased;
-            ended = self.wait_for(tasks, mode) => ended.map(WaitResult::Ended),
-            () = clock.sleep_until(until) => {
-                let going_on = self.list().into_iter().filter(|(_, row)| row.is_living());
-                Ok(WaitResult::TimedOut(going_on.map(|(no, _)| no).collect()))
-            }
+        let time_is_up = clock.sleep_until(clock.now().after(patience.into()));
+        let asked = tasks.clone();
+        match self.wait_until(tasks, mode, time_is_up).await? {
+            Some(endings) => Ok(WaitResult::Ended(endings)),
+            None => self.going_on(asked).await.map(WaitResult::TimedOut),
         }
     }
 
+    /// Which of these still go on; of all that this caller sees, when none are named.
+    async fn going_on(&self, tasks: Vec<TaskRef>) -> Result<Vec<TaskNo>, Refusal> {
+        let mut rows = Vec::with_capacity(tasks.len());
+        if tasks.is_empty() {
+            rows = self.list();
+        }
+        for task in tasks {
+            rows.push(self.get(task).await?);
+        }
+        let living = rows.into_iter().filter(|(_, row)| row.is_living());
+        Ok(living.map(|(no, _)| no).collect())
+    }
+
     async fn wait_for(&self, tasks: Vec<TaskRef>, mode: WaitMode) -> Result<Vec<Ending>, Refusal> {
+        let waited = self.wait_until(tasks, mode, std::future::pending()).await?;
+        waited.ok_or_else(|| Refusal::internal("a wait without patience timed out"))
+    }
+
+    /// Waits until the time is up. `None` then means that nothing was taken.
+    async fn wait_until(
+        &self,
+        tasks: Vec<TaskRef>,
+        mode: WaitMode,
+        time_is_up: impl Future<Output = ()>,
+    ) -> Result<Option<Vec<Ending>>, Refusal> {
         let collect = Collect { caller: self.caller.clone(), tasks, mode };
-        let (reply, answer) = oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
         let id = self.runtime.next_wait();
         let wait = WaitInput { id, tree: self.tree, collect, reply };
         let inputs = &self.runtime.inner.inputs;
         inputs.send(Input::Wait(wait)).await.map_err(|_| gone())?;
         let mut unwait = Unwait { id, inputs, armed: true };
-        let answer = answer.await;
+        let answered = tokio::select! {
+            biased;
+            answered = &mut answer => answered,
+            () = time_is_up => {
+                // The loop may be handing out the result at this moment: only it can say.
+                inputs.send(Input::Unwait { id }).await.map_err(|_| gone())?;
+                let Ok(answered) = answer.await else {
+                    unwait.armed = false;
+                    return Ok(None);
+                };
+                Ok(answered)
+            }
+        };
         unwait.armed = false;
-        match answer.map_err(|_| in_doubt())?? {
-            Reply::Endings(endings) => Ok(endings),
+        match answered.map_err(|_| in_doubt())?? {
+            Reply::Endings(endings) => Ok(Some(endings)),
             _ => Err(unexpected()),
         }
     }
@@ -449,7 +483,10 @@ impl TaskHandle {
     }
 
     pub async fn stop(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
-        self.session.stop(self.no, reason).await
+        match self.parent() {
+            Some((job, child)) => job.stop(&child, reason).await,
+            None => self.session.stop(self.no, reason).await,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use brigade_model::needs::{Need, needs};
 use brigade_model::refusal::Refusal;
 use brigade_model::tree::{SessionState, Tree};
 use brigade_model::turn::{handle, open_session};
-use brigade_store::{Store, StoreError};
+use brigade_store::{LoadedTree, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +56,8 @@ pub(crate) struct Supervisor {
     pub(crate) timers: Timers,
     /// Trees with stops that were too large for one turn.
     pub(crate) sweeping: Vec<TreeId>,
+    /// Trees that were given up and could not be loaded again yet, for what only they hold.
+    pub(crate) unloaded: HashMap<TreeId, Tree>,
     /// Reports whose commit failed.
     pub(crate) retry: Vec<Input>,
     pub(crate) shutdown: Option<tokio::sync::oneshot::Sender<()>>,
@@ -113,6 +115,9 @@ impl Supervisor {
 
     /// What to do next, or `None` when it is time to leave.
     async fn next_inputs(&mut self) -> Option<Inputs> {
+        if self.shutdown.is_some() || self.abandoned.is_cancelled() {
+            return None;
+        }
         let mut inputs = Inputs { received: std::mem::take(&mut self.retry), ..Inputs::default() };
         if !inputs.received.is_empty() {
             // The store failed a moment ago: give it one before trying again.
@@ -126,9 +131,6 @@ impl Supervisor {
             || !inputs.sweeps.is_empty()
             || self.waiters.has_ready()
             || self.timers.first().is_some_and(|due| due <= self.clock.now());
-        if self.shutdown.is_some() || self.abandoned.is_cancelled() {
-            return None;
-        }
         if busy {
             while inputs.received.len() < self.batch
                 && let Ok(input) = self.inputs.try_recv()
@@ -250,14 +252,25 @@ impl Supervisor {
         if self.trees.contains_key(&id) {
             return Ok(());
         }
-        if let Some(loaded) = self.store.load(id).await.map_err(|e| refusal(&e))? {
-            let tree = loaded.into_tree();
-            let view = self.view.open(tree.row());
-            view.update(tree.row(), tree.rows().map(|(no, row)| (no, row.clone())));
-            self.timers.set(id, tree.next_due());
-            self.trees.insert(id, tree);
+        if let Some(mut loaded) = self.store.load(id).await.map_err(|e| refusal(&e))? {
+            if let Some(given_up) = self.unloaded.remove(&id) {
+                keep_attachments(&given_up, &mut loaded);
+            }
+            self.take_in(loaded);
         }
         Ok(())
+    }
+
+    fn take_in(&mut self, loaded: LoadedTree) {
+        let tree = loaded.into_tree();
+        let id = tree.id();
+        let view = self.view.open(tree.row());
+        view.update(tree.row(), tree.rows().map(|(no, row)| (no, row.clone())));
+        self.timers.set(id, tree.next_due());
+        if tree.has_sweep() {
+            self.sweeping.push(id);
+        }
+        self.trees.insert(id, tree);
     }
 
     async fn open(
@@ -309,17 +322,32 @@ impl Supervisor {
             return Some(Committed::new(first, batch, pending));
         }
         for part in &batch.trees {
-            self.trees.remove(&part.row.id);
-            self.timers.set(part.row.id, None);
-        }
-        for part in &batch.trees {
-            if let Err(refusal) = self.load(part.row.id).await {
-                tracing::warn!(%refusal, "a tree could not be loaded again");
-                self.timers.set(part.row.id, Some(self.clock.now().after(LOOK_AGAIN)));
-            }
+            self.load_again(part.row.id).await;
         }
         self.retry = pending.fail(&refusal(&error));
         None
+    }
+
+    /// Goes back to what is stored of a tree. What was decided against the state that is given up
+    /// is decided anew: waits, and stops that are on their way.
+    async fn load_again(&mut self, id: TreeId) {
+        let given_up = self.trees.remove(&id);
+        self.timers.set(id, None);
+        self.waiters.ask_again(id);
+        match self.store.load(id).await {
+            Ok(Some(mut loaded)) => {
+                if let Some(given_up) = &given_up {
+                    keep_attachments(given_up, &mut loaded);
+                }
+                self.take_in(loaded);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a tree could not be loaded again");
+                self.unloaded.extend(given_up.map(|tree| (id, tree)));
+                self.timers.set(id, Some(self.clock.now().after(LOOK_AGAIN)));
+            }
+        }
     }
 
     /// After a failed commit: whether the batch is there all the same. Being one transaction it is
@@ -349,25 +377,40 @@ impl Supervisor {
     /// The end of the loop: what lives only in this process ends, what is stored says so.
     async fn leave(mut self) {
         self.performers.halt().await;
-        let Some(reply) = self.shutdown.take() else { return };
+        let Some(reply) = self.shutdown.take() else { return self.feed.close() };
         self.inputs.close();
         let mut last = Inputs { received: std::mem::take(&mut self.retry), ..Inputs::default() };
         while let Ok(input) = self.inputs.try_recv() {
             last.received.push(input);
         }
-        let decided = self.decide_all(last).await;
-        if let Some(committed) = self.commit(decided).await {
-            // Nothing is started any more; what was to start is queued again below.
-            drop(committed.publish(&self.view, &self.feed).acknowledge());
+        for _ in 0..LAST_TRIES {
+            let decided = self.decide_all(std::mem::take(&mut last)).await;
+            self.commit_last(decided).await;
+            last.received = std::mem::take(&mut self.retry);
+            if last.received.is_empty() {
+                break;
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         let ids: Vec<TreeId> = self.trees.keys().copied().collect();
         for id in ids {
-            let decided = self.recover_tree(id, &Gone::Shutdown).await;
-            if let Some(committed) = self.commit(decided).await {
-                drop(committed.publish(&self.view, &self.feed).acknowledge());
+            for _ in 0..LAST_TRIES {
+                let decided = self.recover_tree(id, &Gone::Shutdown).await;
+                if self.commit_last(decided).await {
+                    break;
+                }
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
+        self.feed.close();
         let _ = reply.send(());
+    }
+
+    /// Nothing is started any more: what was to start is queued again by what leaving decides.
+    async fn commit_last(&mut self, decided: Decided) -> bool {
+        let committed = self.commit(decided).await;
+        let done = committed.map(|done| done.publish(&self.view, &self.feed).acknowledge());
+        done.is_some()
     }
 
     /// Decides for every task of a tree what becomes of it without its performer. Children come
@@ -386,9 +429,20 @@ impl Supervisor {
 }
 
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+/// How often leaving tries to store what there is to store: a store that is gone must not hold it.
+const LAST_TRIES: u32 = 3;
 const LOOK_AGAIN: Millis = Millis(1_000);
 const UNAVAILABLE: brigade_model::refusal::RefusalKind =
     brigade_model::refusal::RefusalKind::Unavailable;
+
+/// What only this process holds of a task is not in the store.
+fn keep_attachments(given_up: &Tree, loaded: &mut LoadedTree) {
+    for (no, row) in &mut loaded.tasks {
+        if let Some(held) = given_up.get(*no).filter(|held| held.spec.attachment.is_some()) {
+            row.spec = held.spec.clone();
+        }
+    }
+}
 
 async fn load_missing(
     store: &dyn Store,

@@ -46,6 +46,16 @@ impl Waiters {
         }
     }
 
+    /// The state that these waits were decided against is given up.
+    pub(crate) fn ask_again(&mut self, tree: TreeId) {
+        let of_tree = self.waits.iter().filter(|(_, waiting)| waiting.input.tree == tree);
+        let ids: Vec<u64> = of_tree.map(|(id, _)| *id).collect();
+        for id in ids {
+            let ready = self.take(id);
+            self.ready.extend(ready);
+        }
+    }
+
     pub(crate) fn forget(&mut self, id: u64) {
         self.take(id);
     }

@@ -99,7 +99,10 @@ impl SqliteStore {
             Synchronous::Full => "full",
         };
         conn.pragma_update(None, "synchronous", synchronous)?;
+        // Moving the log into the file waits for the disk, so it is done seldom: every 32 MB.
+        conn.pragma_update(None, "wal_autocheckpoint", 8_000)?;
         conn.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+        conn.pragma_update(None, "cache_size", -16 * 1024)?;
         let writer = Some(Mutex::new(Writer::new(conn)));
         Ok(Self { path, readers: Mutex::default(), writer, _lock: Some(lock) })
     }

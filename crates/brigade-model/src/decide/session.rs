@@ -19,7 +19,7 @@ pub(super) fn set_limits(tree: &Tree, set: &SetLimits) -> Result<Decision, Refus
             let no = resolve(tree, &set.caller, task)?;
             if let Some(row) = tree.get(no).filter(|row| !row.is_living()) {
                 let (address, word) = (row.address(no), row.state.word());
-                return Err(Refusal::ended(format!("{address} has {word}; resume it with more")));
+                return Err(Refusal::ended(format!("{address} is {word}; resume it with more")));
             }
             Owner::Task(no)
         }

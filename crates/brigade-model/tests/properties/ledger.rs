@@ -10,6 +10,7 @@ use brigade_model::limits::Usage;
 use brigade_model::outcome::Outcome;
 use brigade_model::task::State;
 use brigade_model::tree::Tree;
+use brigade_model::work::WakeOn;
 
 use crate::naive::{Naive, living};
 
@@ -36,6 +37,7 @@ impl Ledger {
     /// Looks at one event against the tree as it is before it.
     pub(crate) fn record(&mut self, before: &Tree, record: &EventRecord, entry: Option<&Entry>) {
         self.nothing_after_the_end(before, &record.event);
+        wakes_when_it_should(before, &record.event);
         let naive = Naive { all: before, keys: &BTreeMap::new(), totals: &BTreeMap::new() };
         let collected_just_before = std::mem::take(&mut self.last_collected);
         match &record.event {
@@ -198,4 +200,14 @@ impl Ledger {
             self.doomed.insert((no, row.run));
         }
     }
+}
+
+/// Work that wants all its answers is not woken by the first.
+fn wakes_when_it_should(before: &Tree, event: &Event) {
+    let (Event::Started { no, .. } | Event::Queued { no, .. }) = event else { return };
+    let Some(row) = before.get(*no).filter(|row| matches!(row.state, State::Waiting)) else {
+        return;
+    };
+    let enough = row.spec.work.conduct().wake == WakeOn::AnyAnswer || row.calls.is_empty();
+    assert!(enough, "{no:?} was woken with calls still open");
 }

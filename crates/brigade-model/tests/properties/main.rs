@@ -39,6 +39,7 @@ fn run(limits: Limits, history: &[Gene]) {
         play(&mut world, *gene);
     }
     finale::drive_to_the_end(&mut world);
+    round_trip(world.tree.row());
 }
 
 proptest! {
@@ -74,11 +75,10 @@ pub(crate) fn round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(va
     let packed = rmp_serde::to_vec_named(value).expect("it packs");
     assert_eq!(*value, rmp_serde::from_slice::<T>(&packed).expect("it unpacks"));
     let mut json = serde_json::to_value(value).expect("it is JSON");
-    assert_eq!(*value, T::deserialize(&json).expect("JSON gives it back"));
     if let Some(object) = json.as_object_mut() {
         object.insert("added_by_a_newer_version".to_owned(), serde_json::json!({"a": [1]}));
-        assert_eq!(*value, T::deserialize(&json).expect("an unknown field is ignored"));
     }
+    assert_eq!(*value, T::deserialize(json).expect("JSON gives it back, whatever was added"));
 }
 
 /// The packed form too is read by name, so that an older reader gets by with a newer row.

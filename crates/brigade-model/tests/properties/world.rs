@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brigade_model::apply::apply;
 use brigade_model::call::Condition;
-use brigade_model::command::Command;
+use brigade_model::command::{Caller, Collect, Command};
 use brigade_model::decide::Reply;
 use brigade_model::event::Event;
 use brigade_model::ids::{Epoch, MessageNo, Owner, TaskNo, Time, TreeId};
@@ -82,6 +82,11 @@ impl World {
                     self.stopped_whom_it_should(&expected, &handled.outputs);
                     queued_where_it_should(&expected, &handled.outputs);
                 }
+                if let Command::Collect(Collect { caller: Caller::Operator, .. }) = command {
+                    let collected = |event: &Event| matches!(event, Event::Collected { .. });
+                    let mut events = handled.outputs.events.iter().map(|record| &record.event);
+                    assert!(!events.any(collected), "the operator consumed a result");
+                }
                 self.commit(&handled.outputs);
                 checks::all(self, command);
                 Ok(handled.reply)
@@ -120,7 +125,6 @@ impl World {
         self.ledger.acted(&outputs.actions);
         let (rows, messages) = self.tree.take_touched();
         self.store.row = self.tree.row().clone();
-        round_trip(&self.store.row);
         for (no, row) in rows {
             round_trip(&row);
             self.store.tasks.insert(no, row);

@@ -100,7 +100,9 @@ impl Calls {
         if recorded.is_none() && parked.is_none() {
             return Ok(Begun::New(index));
         }
-        let waiting = Waiting { answer: None, parked: parked.is_some(), waker: None };
+        // Nothing will answer a parked call of a task that is being stopped.
+        let answer = (inner.stopped && recorded.is_none()).then(|| Err(stopped()));
+        let waiting = Waiting { answer, parked: parked.is_some(), waker: None };
         inner.waiting.insert(index, waiting);
         inner.replay_on();
         Ok(Begun::Known(index))

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
+use brigade_model::spec::Attachment;
 use brigade_model::work::Recovery;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -135,6 +136,13 @@ impl ClosureBody {
     {
         let enter: EnterOnce = Box::new(move |context| erase(async move { body(context).await }));
         Self(Arc::new(Mutex::new(Some(enter))))
+    }
+
+    /// Drops the body that is held here, if it is one.
+    pub(crate) fn let_go(held: &Attachment) {
+        if let Some(body) = held.0.downcast_ref::<Self>() {
+            drop(body.take());
+        }
     }
 
     pub(crate) fn take(&self) -> Option<EnterOnce> {

@@ -3,6 +3,7 @@
 //! Most stand on paused time, where an hour passes as soon as nobody has anything to do; those
 //! about races stand on several threads.
 
+mod slow_store;
 mod support;
 
 mod ambient;

@@ -159,7 +159,7 @@ async fn a_question_rests_until_it_is_answered() {
 async fn typed_state_is_restored_when_the_job_goes_on() {
     let test = TestRuntime::new(|b| {
         b.job("counts", RESUME, |ctx: JobContext, (): ()| async move {
-            let entered: u32 = ctx.state()?.unwrap_or(0);
+            let entered: u32 = ctx.state()?.unwrap_or(0); eprintln!("DBG entered {entered} run {:?}", ctx.run());
             ctx.set_state(entered + 1).await?;
             ctx.sleep(SECOND).await?;
             ctx.sleep(SECOND).await?;

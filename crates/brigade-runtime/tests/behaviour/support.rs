@@ -6,14 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use brigade_model::action::Start;
 use brigade_model::call::Ending;
+use brigade_model::command::{EndedHow, Reported};
 use brigade_model::event::Event;
-use brigade_model::ids::{Position, TaskNo};
+use brigade_model::ids::{Attempt, Position, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::outcome::{Cancelled, Failure, Late, Outcome};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
-use brigade_runtime::{FeedMessage, JobContext, JobError, NewTask, Session, TaskHandle};
+use brigade_model::work::{Conduct, FollowUp, InboxMode, OnReturn, Recovery, WakeOn};
+use brigade_runtime::{
+    Delivery, FeedMessage, JobContext, JobError, NewTask, Performer, Reconciled, Reporter, Session,
+    StopHow, TaskHandle, TaskId,
+};
+use brigade_store::BoxFuture;
 use brigade_testkit::TestRuntime;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -198,3 +205,118 @@ pub(crate) const CONFLICT: RefusalKind = RefusalKind::Conflict;
 pub(crate) const LIMIT: RefusalKind = RefusalKind::Limit;
 pub(crate) const ENDED: RefusalKind = RefusalKind::Ended;
 pub(crate) const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;
+
+/// A performer that does nothing by itself: the test hears each call and speaks for the work.
+pub(crate) struct Puppet {
+    calls: tokio::sync::mpsc::UnboundedSender<Called>,
+    found: std::sync::Mutex<Option<Reconciled>>,
+}
+
+pub(crate) enum Called {
+    Start(Start, Reporter),
+    Deliver(Delivery),
+    Stop(StopHow),
+    Reconcile(Reporter),
+}
+
+/// The test's end of a [`Puppet`].
+pub(crate) struct Strings(tokio::sync::mpsc::UnboundedReceiver<Called>);
+
+impl Puppet {
+    pub(crate) fn new() -> (Arc<Self>, Strings) {
+        let (calls, heard) = tokio::sync::mpsc::unbounded_channel();
+        (Arc::new(Self { calls, found: Default::default() }), Strings(heard))
+    }
+
+    /// What it will say when it is asked what became of work.
+    pub(crate) fn finding(found: Reconciled) -> (Arc<Self>, Strings) {
+        let (puppet, strings) = Self::new();
+        *puppet.found.lock().unwrap() = Some(found);
+        (puppet, strings)
+    }
+
+    fn called(&self, call: Called) {
+        // A test that has seen enough no longer listens.
+        let _ = self.calls.send(call);
+    }
+}
+
+impl Performer for Puppet {
+    fn start(&self, start: Start, reporter: Reporter) {
+        self.called(Called::Start(start, reporter));
+    }
+
+    fn deliver(&self, _task: TaskId, _attempt: Attempt, delivery: Delivery) {
+        self.called(Called::Deliver(delivery));
+    }
+
+    fn stop(&self, _task: TaskId, how: StopHow) {
+        self.called(Called::Stop(how));
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        _task: TaskId,
+        _row: &'a TaskRow,
+        reporter: Reporter,
+    ) -> BoxFuture<'a, Reconciled> {
+        self.called(Called::Reconcile(reporter));
+        let found = self.found.lock().unwrap().clone().expect("the test expects to be asked");
+        Box::pin(std::future::ready(found))
+    }
+}
+
+impl Strings {
+    pub(crate) async fn next(&mut self) -> Called {
+        eventually(self.0.recv()).await.expect("the performer is there")
+    }
+
+    pub(crate) async fn started(&mut self) -> (Start, Reporter) {
+        match self.next().await {
+            Called::Start(start, reporter) => (start, reporter),
+            _ => panic!("a start was expected"),
+        }
+    }
+
+    pub(crate) async fn delivered(&mut self) -> Delivery {
+        match self.next().await {
+            Called::Deliver(delivery) => delivery,
+            _ => panic!("a delivery was expected"),
+        }
+    }
+
+    pub(crate) async fn stopped(&mut self) -> StopHow {
+        match self.next().await {
+            Called::Stop(how) => how,
+            _ => panic!("a stop was expected"),
+        }
+    }
+
+    pub(crate) async fn reconciled(&mut self) -> Reporter {
+        match self.next().await {
+            Called::Reconcile(reporter) => reporter,
+            _ => panic!("a question was expected"),
+        }
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Work that may outlive the process, takes messages as they come, and can be followed up.
+pub(crate) const OVEN: Conduct = Conduct {
+    recovery: Recovery::Adopt,
+    on_return: OnReturn::StopChildren,
+    follow_up: FollowUp::NewRun,
+    inbox: InboxMode::Push,
+    wake: WakeOn::AnyAnswer,
+};
+
+pub(crate) fn oven(dish: &str) -> NewTask {
+    NewTask::custom("oven", dish, OVEN)
+}
+
+pub(crate) fn returned(result: &str) -> Reported {
+    Reported::Ended(EndedHow::Returned(json(result)).into())
+}

@@ -131,6 +131,25 @@ pub async fn keys_stay_taken_under_living_parents(harness: &dyn Harness) {
     assert!(loaded.keys.iter().all(|mark| mark.owner == Owner::Session), "{:?}", loaded.keys);
 }
 
+/// A kept child that outlives its parent takes no key of the session with it.
+pub async fn a_key_does_not_pass_to_the_session(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+    let parent = writer.spawn(client(), agent()).await;
+    let mut kept = keyed(job(), "key");
+    kept.keep = true;
+    let acting = writer.acting(parent);
+    let child = writer.spawn(acting, kept).await;
+    writer.finish(parent).await;
+    writer = writer.reopen(harness);
+    writer.reload().await;
+    assert_eq!(writer.tree.owner_of(child), Some(Owner::Session));
+    writer.finish(child).await;
+    prune_tasks(&writer).await;
+    writer.reload().await;
+    let (other, existing) = writer.spawned(client(), keyed(job(), "key")).await;
+    assert!(other > child && !existing);
+}
+
 /// A writer that still has a task in memory which is gone from the store is not let to bring half
 /// of it back.
 pub async fn a_removed_task_is_not_written_again(harness: &dyn Harness) {

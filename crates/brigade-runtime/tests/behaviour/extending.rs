@@ -1,0 +1,117 @@
+//! Work that outlives the process: what its performer is asked, and what it can say.
+
+use std::sync::Arc;
+
+use brigade_model::command::{EndedHow, Reported};
+use brigade_model::ids::{Attempt, MessageNo, TaskNo};
+use brigade_model::message::Receipt;
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::task::{QueuedWhy, State};
+use brigade_runtime::{Reconciled, StopHow};
+use brigade_store::MemoryStore;
+use brigade_testkit::TestRuntime;
+
+use crate::support::*;
+
+/// A store that an earlier process left with a dish in the oven.
+async fn left_behind(stop: bool) -> (Arc<MemoryStore>, TaskNo) {
+    let store = Arc::new(MemoryStore::new());
+    let (puppet, mut oven_is) = Puppet::new();
+    let test = TestRuntime::on(store.clone(), |b| b.performer("oven", puppet)).await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    oven_is.started().await;
+    task.send("on its way").await.unwrap();
+    if stop {
+        task.stop(Some("enough")).await.unwrap();
+    }
+    let no = task.no();
+    drop(task);
+    crash(test).await;
+    (store, no)
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_found_goes_on_under_the_same_attempt() {
+    let (store, no) = left_behind(false).await;
+    let (puppet, mut oven_is) = Puppet::finding(Reconciled::Adopted);
+    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let reporter = oven_is.reconciled().await;
+    assert_eq!(reporter.attempt, Attempt(1));
+    assert!(oven_is.is_quiet(), "it is not started again");
+    assert_eq!(state(&test.session, no).await, "running");
+    let message = test.session.receipt(MessageNo(1)).await.unwrap().unwrap();
+    assert_ne!(message.receipt, Receipt::Read);
+    reporter.post(returned("\"brown\"")).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    assert_eq!(*ended[0].outcome, succeeded("\"brown\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ended_meanwhile_ends_as_it_did() {
+    let (store, no) = left_behind(false).await;
+    let found = Reconciled::Ended(EndedHow::Returned(json("\"brown\"")).into());
+    let (puppet, _oven_is) = Puppet::finding(found);
+    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let (_, row) = test.session.get(no).await.unwrap();
+    let end = &row.ended().expect("settled before the first answer").outcome;
+    assert_eq!(**end, succeeded("\"brown\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_of_which_nothing_is_left_is_lost_with_the_evidence() {
+    let (store, no) = left_behind(false).await;
+    let (puppet, _oven_is) = Puppet::finding(Reconciled::Lost { evidence: "a cold oven".into() });
+    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let (_, row) = test.session.get(no).await.unwrap();
+    let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
+    let expect = Failure::Lost { by: "its performer".into(), evidence: "a cold oven".into() };
+    assert_eq!(failed.failure, expect);
+    let message = test.session.receipt(MessageNo(1)).await.unwrap().unwrap();
+    assert_eq!(message.receipt, Receipt::DeliveryUnknown, "it may have had it or not");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_found_in_the_middle_of_its_stop_is_told_again() {
+    let (store, no) = left_behind(true).await;
+    let (puppet, mut oven_is) = Puppet::finding(Reconciled::Adopted);
+    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let reporter = oven_is.reconciled().await;
+    assert!(matches!(oven_is.stopped().await, StopHow::Kindly { attempt: Attempt(1), .. }));
+    reporter.post(Reported::Ended(EndedHow::Aborted.into())).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let order = &cancelled(&ended[0].outcome).order;
+    assert_eq!(order.reason.as_deref(), Some("enough"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_leaves_work_alone_that_is_meant_to_outlive_it() {
+    let store = Arc::new(MemoryStore::new());
+    let (puppet, mut oven_is) = Puppet::new();
+    let test = TestRuntime::on(store.clone(), |b| b.performer("oven", puppet)).await;
+    let no = test.session.spawn(oven("bread")).await.unwrap().no();
+    oven_is.started().await;
+    test.runtime.clone().shutdown().await.unwrap();
+    drop(test);
+    assert!(oven_is.is_quiet());
+    let (puppet, mut oven_is) = Puppet::finding(Reconciled::Adopted);
+    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    oven_is.reconciled().await.post(returned("1")).await;
+    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    assert_eq!(*ended[0].outcome, succeeded("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_performer_adoptable_work_is_lost_and_new_work_queues() {
+    let (store, no) = left_behind(false).await;
+    let test = TestRuntime::on(store, |b| b).await;
+    let (_, row) = test.session.get(no).await.unwrap();
+    let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
+    assert!(failed.failure.to_string().contains("no performer for oven"), "{}", failed.failure);
+    let task = test.session.spawn(oven("cake")).await.unwrap();
+    let row = until(&test.session, task.no(), "queued").await;
+    let State::Queued(queued) = &row.state else { panic!("{row:?}") };
+    let why = QueuedWhy::NoPerformer { reason: "no performer for oven is registered".into() };
+    assert_eq!(queued.why, why);
+    task.stop(None).await.unwrap();
+    assert_eq!(outcome(&task).await.word(), "cancelled");
+}

@@ -1,0 +1,204 @@
+//! A store that fails at any one commit: callers hear the truth, and the story ends the same.
+
+use std::sync::Arc;
+
+use brigade_model::event::Event;
+use brigade_model::ids::{Position, TaskNo};
+use brigade_model::limits::Limits;
+use brigade_model::outcome::Outcome;
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::work::Recovery;
+use brigade_runtime::{Builder, JobContext, JobError, NewTask, Runtime, Session};
+use brigade_store::{EventQuery, MemoryStore, Store};
+use brigade_testkit::{CrashStore, Cut, CutHow, PausedClock, TestRuntime};
+
+use crate::support::*;
+
+/// What a telling of the story came to.
+#[derive(Debug, PartialEq)]
+struct Told {
+    outcome: Outcome,
+    steps: usize,
+    notes: Vec<String>,
+    endings: Vec<(TaskNo, String)>,
+    tasks: Option<TaskNo>,
+    messages: u64,
+}
+
+/// A cook with two steps, a helper that it speaks to, a nap, and notes along the way.
+fn jobs(b: Builder, steps: &Tally) -> Builder {
+    let steps = steps.clone();
+    b.job("cook", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+        let steps = steps.clone();
+        async move {
+            let one = ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
+            let helper = ctx.spawn(NewTask::job("helper", ())).await?;
+            ctx.send(&helper, "chop").await?;
+            let heard = ctx.receive().await?.body.to_string();
+            ctx.wait_all([&helper]).await?;
+            let (slept, lost) = tokio::join!(ctx.sleep(SECOND), ctx.receive_within(2 * SECOND));
+            slept?;
+            assert!(lost?.is_none());
+            let two = ctx
+                .step("two", || async {
+                    ctx.progress("nearly").await?;
+                    Ok::<_, JobError>(steps.add())
+                })
+                .await?;
+            ctx.set_state("done").await?;
+            Ok::<_, JobError>((one, heard, two))
+        }
+    })
+    .job("helper", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+        let order = ctx.receive().await?;
+        ctx.send_parent(&order.body).await?;
+        Ok::<_, JobError>(())
+    })
+}
+
+/// Asks until the store could take it, checking that a refusal really changed nothing.
+async fn insist<T, F>(session: Option<&Session>, durable: bool, mut ask: F) -> T
+where
+    F: AsyncFnMut() -> Result<T, Refusal>,
+{
+    for _ in 0..3 {
+        let before = session.map(Session::row);
+        match eventually(ask()).await {
+            Ok(done) => return done,
+            Err(refusal) => {
+                assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}");
+                assert!(!durable, "it did happen, and the caller was told it had not");
+                let after = session.map(Session::row);
+                assert_eq!(
+                    before.map(|row| row.last_task),
+                    after.map(|row| row.last_task),
+                    "unavailable means that nothing was changed"
+                );
+            }
+        }
+    }
+    panic!("the store fails once only")
+}
+
+async fn tell(cut: Option<Cut>) -> (Told, u64) {
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store = CrashStore::new(inner.clone(), cut);
+    let steps = Tally::default();
+    let builder = Runtime::builder()
+        .shared_store(store.clone())
+        .clock(Arc::new(PausedClock::starting_at(TestRuntime::START)))
+        .batch(1);
+    let runtime = jobs(builder, &steps).start().await.unwrap();
+    let durable = cut.is_some_and(|cut| cut.durable);
+    let session = insist(None, durable, async || runtime.session("test").await).await;
+    let cook = insist(Some(&session), durable, async || {
+        session.spawn(NewTask::job("cook", ())).await
+    })
+    .await;
+    let ending = insist(Some(&session), durable, async || cook.wait().await).await;
+    assert!(!ending.collected_before, "taken once, by the wait that was answered");
+    let stopped = insist(Some(&session), durable, async || {
+        let forever = session.spawn(forever().key("beside")).await?;
+        session.stop(&forever, None).await?;
+        forever.wait().await
+    })
+    .await;
+    assert_eq!(stopped.outcome.word(), "cancelled");
+    let (tree, row) = (session.id(), session.row());
+    runtime.shutdown().await.unwrap();
+
+    let query = EventQuery { tree: Some(tree), after: Position(0), most: usize::MAX };
+    let items = inner.events(&query).await.unwrap().items;
+    let (mut notes, mut endings) = (Vec::new(), Vec::new());
+    for (at, item) in items.iter().enumerate() {
+        assert_eq!(item.record.seq.0, at as u64 + 1, "no event is missing or doubled");
+        match &item.record.event {
+            Event::Progressed { note, .. } => notes.push(note.to_string()),
+            Event::Ended { no, outcome, .. } => endings.push((*no, outcome.to_string())),
+            _ => {}
+        }
+    }
+    let told = Told {
+        outcome: (*ending.outcome).clone(),
+        steps: steps.get(),
+        notes,
+        endings,
+        tasks: row.last_task,
+        messages: row.last_message.0,
+    };
+    (told, store.commits())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_story_ends_the_same_whichever_commit_fails() {
+    let (expect, commits) = tell(None).await;
+    assert_eq!(expect.outcome, succeeded(r#"[0,"\"chop\"",1]"#));
+    assert_eq!(expect.notes, ["\"nearly\""]);
+    assert_eq!(expect.endings.len(), 3);
+    assert!(commits > 20, "{commits} commits to cut at");
+    for durable in [false, true] {
+        for commit in 0..commits {
+            let cut = Cut { commit, durable, how: CutHow::Fail };
+            let (told, _) = tell(Some(cut)).await;
+            assert_eq!(told, expect, "{cut:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_could_not_be_stored_is_not_there() {
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let cut = Cut { commit: 0, durable: false, how: CutHow::Fail };
+    let runtime = Runtime::builder()
+        .shared_store(CrashStore::new(inner, Some(cut)))
+        .start()
+        .await
+        .unwrap();
+    refused(runtime.session("test").await, UNAVAILABLE, "cut by the test");
+    assert!(runtime.sessions().await.unwrap().is_empty());
+    assert_eq!(runtime.position(), Position(0));
+    let limits = Limits { width: Some(1), ..Limits::default() };
+    let session = runtime.session_with("test", limits).await.unwrap();
+    assert_eq!(session.row().limits, limits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_stop_goes_on_after_a_slice_of_it_could_not_be_stored() {
+    let census = Census::default();
+    let run = async |cut: Option<Cut>| {
+        let counted = census.clone();
+        let wide = NewTask::closure("wide", move |ctx: JobContext| async move {
+            for _ in 0..1_200 {
+                let counted = counted.clone();
+                let child = NewTask::closure("child", move |_| async move {
+                    let _counted = counted.enter();
+                    std::future::pending::<()>().await;
+                    Ok::<_, JobError>(())
+                });
+                ctx.spawn(child.grace(3600 * SECOND)).await?;
+            }
+            std::future::pending::<()>().await;
+            Ok::<_, JobError>(())
+        });
+        let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
+        let test = TestRuntime::on(store.clone(), |b| b).await;
+        let wide = test.session.spawn(wide).await.unwrap();
+        settle().await;
+        assert_eq!(census.living(), 1_200);
+        let before = store.commits();
+        let told = tokio::time::Instant::now();
+        wide.stop(None).await.unwrap();
+        settle().await;
+        tokio::time::sleep(SECOND).await;
+        let operator = test.runtime.operate(test.session.id()).await.unwrap();
+        let rows = operator.list();
+        let told_to_stop = rows.iter().filter(|(_, row)| row.is_ending()).count();
+        assert_eq!(told_to_stop, 1_201, "{cut:?}: each was told within {:?}", told.elapsed());
+        crash(test).await;
+        before
+    };
+    let stop = run(None).await;
+    for slice in 1..=2 {
+        run(Some(Cut { commit: stop + slice, durable: false, how: CutHow::Fail })).await;
+    }
+}

@@ -1,0 +1,114 @@
+//! What is over and collected does not stay.
+
+use std::sync::Arc;
+
+use brigade_model::ids::{Millis, Position};
+use brigade_model::limits::Limits;
+use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+use brigade_store::{EventQuery, MemoryOptions, MemoryStore, Retention, Store};
+use brigade_testkit::TestRuntime;
+
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
+    let options = MemoryOptions { events: 1_000, finished: 100, settled: 100 };
+    let store = Arc::new(MemoryStore::with_options(options));
+    let runtime = Runtime::builder().shared_store(store.clone()).start().await.unwrap();
+    let session = runtime.session("test").await.unwrap();
+    let census = Census::default();
+    for _ in 0..10 {
+        let tasks = (0..1_000).map(|n| {
+            let counted = census.enter();
+            NewTask::closure("counted", move |_| async move {
+                let _counted = counted;
+                Ok::<_, JobError>(n)
+            })
+        });
+        let tasks = session.spawn_all(tasks).await.unwrap();
+        let refs = tasks.iter().map(|task| task.as_ref().unwrap().into());
+        let endings = soon(session.wait_all(refs)).await.unwrap();
+        assert_eq!(endings.len(), 1_000);
+        assert!(endings.iter().all(|e| e.outcome.is_success() && !e.collected_before));
+        // The last word of the loop on a batch comes after its acknowledgement.
+        session.set_limits(Limits::default()).await.unwrap();
+        session.set_limits(Limits::default()).await.unwrap();
+        assert!(session.list().is_empty(), "the view is empty");
+    }
+    assert_eq!(census.living(), 0, "no closure and nothing it held is left");
+    assert!(session.history(&Default::default()).await.unwrap().len() <= 100);
+    let query = EventQuery { tree: None, after: Position(0), most: usize::MAX };
+    assert!(store.events(&query).await.unwrap().items.len() <= 1_000);
+    assert_eq!(session.row().last_task, Some(number(10_000)));
+    let loaded = store.load(session.id()).await.unwrap().unwrap();
+    assert!(loaded.tasks.is_empty() && loaded.keys.is_empty(), "a restart loads nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_that_nobody_took_stay_until_they_are_taken() {
+    let options = MemoryOptions { events: 100, finished: 10, settled: 10 };
+    let test = TestRuntime::on(Arc::new(MemoryStore::with_options(options)), |b| b).await;
+    let tasks = test.session.spawn_all((0..200).map(returns)).await.unwrap();
+    for task in &tasks {
+        until(&test.session, task.as_ref().unwrap().no(), "succeeded").await;
+    }
+    assert_eq!(test.session.list().len(), 200);
+    let keep_nothing = Retention { ended: Millis(0), events: Millis(0) };
+    assert_eq!(test.runtime.prune(&keep_nothing).await.unwrap().tasks, 0);
+    let endings = eventually(test.session.wait_all([])).await.unwrap();
+    assert_eq!(endings.len(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_job_left_uncollected_leaves_with_it() {
+    let test = TestRuntime::new(|b| b).await;
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        for _ in 0..100 {
+            ctx.spawn(returns(())).await?;
+        }
+        ctx.sleep(SECOND).await?;
+        Ok::<_, JobError>(())
+    });
+    let parent = test.session.spawn(parent).await.unwrap();
+    ending(&parent).await;
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    test.session.set_limits(Limits::default()).await.unwrap();
+    settle().await;
+    assert!(listed(&operator).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_that_never_ran_lets_go_of_what_it_held() {
+    let test = TestRuntime::new(|b| b).await;
+    test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
+    test.session.spawn(forever()).await.unwrap();
+    let census = Census::default();
+    let counted = census.enter();
+    let queued = NewTask::closure("queued", move |_| async move {
+        let _counted = counted;
+        Ok::<_, JobError>(())
+    });
+    let queued = test.session.spawn(queued).await.unwrap();
+    assert_eq!(census.living(), 1);
+    queued.stop(None).await.unwrap();
+    ending(&queued).await;
+    settle().await;
+    assert_eq!(census.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keyed_spawn_that_found_its_task_lets_go_of_its_own_closure() {
+    let test = TestRuntime::new(|b| b).await;
+    let census = Census::default();
+    for _ in 0..3 {
+        let counted = census.enter();
+        let task = NewTask::closure("keyed", move |_| async move {
+            let _counted = counted;
+            std::future::pending::<()>().await;
+            Ok::<_, JobError>(())
+        });
+        test.session.spawn(task.key("one")).await.unwrap();
+    }
+    settle().await;
+    assert_eq!(census.living(), 1);
+}

@@ -1,0 +1,130 @@
+//! A store that takes its time, or forgets what only a process can hold.
+
+use std::sync::Arc;
+
+use brigade_model::call::WaitMode;
+use brigade_model::limits::Limits;
+use brigade_runtime::{JobContext, JobError, NewTask, WaitResult};
+use brigade_sqlite::SqliteStore;
+use brigade_store::{MemoryStore, Store};
+use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
+use tokio_util::sync::CancellationToken;
+
+use crate::slow_store::SlowStore;
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_is_being_handed_over_when_patience_ends_is_not_lost() {
+    let store = SlowStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let gate = CancellationToken::new();
+    let task = test.session.spawn(behind(&gate)).await.unwrap();
+    let session = test.session.clone();
+    let waits = session.wait_within(vec![(&task).into()], WaitMode::All, SECOND);
+    let (waited, ()) = tokio::join!(eventually(waits), async {
+        settle().await;
+        gate.cancel();
+        // The end is stored at once; that it was collected takes longer than the patience.
+        store.slow_after(1, 5 * SECOND);
+        tokio::time::sleep(10 * SECOND).await;
+    });
+    let rest = eventually(test.session.wait_all([])).await.unwrap();
+    match waited.unwrap() {
+        WaitResult::Ended(endings) => {
+            assert_eq!(endings.len(), 1);
+            assert!(rest.is_empty(), "delivered twice");
+        }
+        WaitResult::TimedOut(_) => assert_eq!(rest.len(), 1, "delivered to nobody"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_slow_store_is_not_acknowledged_before_it_is_stored() {
+    let store = SlowStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    store.slow_after(0, 5 * SECOND);
+    let ran = Tally::default();
+    let runs = ran.clone();
+    let task = NewTask::closure("runs", |_| async move {
+        runs.add();
+        Ok::<_, JobError>(())
+    });
+    let start = tokio::time::Instant::now();
+    let (spawned, ()) = tokio::join!(test.session.spawn(task), async {
+        tokio::time::sleep(4 * SECOND).await;
+        assert!(test.session.list().is_empty(), "not seen before it is stored");
+        assert_eq!(ran.get(), 0, "not performed before it is stored");
+    });
+    spawned.unwrap();
+    assert_eq!(start.elapsed(), 5 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_closure_survives_a_commit_that_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str| -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&folder.path().join(name), Default::default()).unwrap())
+    };
+    let story = async |store: Arc<CrashStore>| {
+        let test = TestRuntime::on(store.clone(), |b| b).await;
+        test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
+        let gate = CancellationToken::new();
+        let first = test.session.spawn(behind(&gate)).await.unwrap();
+        let queued = test.session.spawn(returns("my turn")).await.unwrap();
+        let before = store.commits();
+        let _ = first.send("in between").await;
+        gate.cancel();
+        assert_eq!(*outcome(&queued).await, succeeded("\"my turn\""));
+        before
+    };
+    let commit = story(CrashStore::new(open("whole"), None)).await;
+    let cut = Cut { commit, durable: false, how: CutHow::Fail };
+    story(CrashStore::new(open("cut"), Some(cut))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_beside_a_spawn_that_could_not_be_stored_does_not_hang() {
+    let story = async |store: Arc<CrashStore>| {
+        let test = TestRuntime::on(store.clone(), |b| b.batch(1024)).await;
+        let before = store.commits();
+        let tasks = [returns(1)];
+        let (spawned, waited) =
+            tokio::join!(test.session.spawn_all(tasks), eventually(test.session.wait_all([])));
+        (before, spawned.unwrap()[0].is_ok(), waited)
+    };
+    let (commit, spawned, waited) = story(CrashStore::new(Arc::new(MemoryStore::new()), None)).await;
+    assert!(spawned && waited.unwrap().len() == 1, "both came in one batch");
+    let cut = Cut { commit, durable: false, how: CutHow::Fail };
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), Some(cut));
+    let (_, spawned, waited) = story(store).await;
+    assert!(!spawned);
+    assert!(waited.is_err() || waited.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_is_not_lost_when_the_shutdown_comes_with_a_failing_commit() {
+    let story = async |cut: Option<Cut>| {
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let store = CrashStore::new(inner.clone(), cut);
+        let test = TestRuntime::on(store.clone(), |b| b.batch(1024)).await;
+        let gate = CancellationToken::new();
+        let open = gate.clone();
+        let task = NewTask::closure("returns", |_: JobContext| async move {
+            open.cancelled().await;
+            Ok::<_, JobError>("in time")
+        });
+        let task = test.session.spawn(task).await.unwrap();
+        settle().await;
+        let before = store.commits();
+        gate.cancel();
+        // The job reports before the request to leave is sent, so both come in one batch.
+        tokio::task::yield_now().await;
+        test.runtime.clone().shutdown().await.unwrap();
+        let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
+        (before, row.ended().map(|ended| ended.outcome.clone()))
+    };
+    let (commit, outcome) = story(None).await;
+    assert_eq!(*outcome.unwrap(), succeeded("\"in time\""));
+    let (_, outcome) = story(Some(Cut { commit, durable: false, how: CutHow::Fail })).await;
+    assert_eq!(*outcome.unwrap(), succeeded("\"in time\""));
+}

@@ -1,0 +1,186 @@
+//! A kind of work of the program's own: how its performer is spoken to.
+
+use brigade_model::call::{Answer, Asked};
+use brigade_model::command::{AfterPark, End, EndedHow, Given, Reported};
+use brigade_model::ids::{Attempt, CallIndex, Millis, RunNo, Time};
+use brigade_model::limits::Limits;
+use brigade_model::message::Receipt;
+use brigade_model::outcome::{Failure, Outcome, Verified};
+use brigade_model::work::Work;
+use brigade_runtime::{Delivery, StopHow};
+use brigade_testkit::TestRuntime;
+
+use crate::support::*;
+
+async fn kitchen() -> (TestRuntime, Strings) {
+    let (puppet, strings) = Puppet::new();
+    (TestRuntime::new(|b| b.performer("oven", puppet)).await, strings)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_performer_starts_the_work_with_its_payload_and_says_how_it_ended() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    assert_eq!(task.address(), "oven:1");
+    let (start, reporter) = oven_is.started().await;
+    assert_eq!((start.no, start.run, start.attempt), (task.no(), RunNo(1), Attempt(1)));
+    let Work::Custom(work) = &start.spec.work else { panic!("{start:?}") };
+    assert_eq!(work.payload, json("\"bread\""));
+    reporter.report(Reported::Progress(json("\"rising\""))).await.unwrap();
+    reporter.post(returned("\"brown\"")).await;
+    assert_eq!(*outcome(&task).await, succeeded("\"brown\""));
+    let late = reporter.report(returned("\"burnt\"")).await;
+    refused(late, ENDED, "it is succeeded");
+    assert_eq!(*outcome(&task).await, succeeded("\"brown\""), "one ending");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_as_it_was() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    let (_, reporter) = oven_is.started().await;
+    let how = EndedHow::Failed { failure: Failure::ExitCode(3), partial: Some(json("1")) };
+    reporter.post(Reported::Ended(how.into())).await;
+    let end = outcome(&task).await;
+    let Outcome::Failed(failed) = &*end else { panic!("{end:?}") };
+    assert_eq!(failed.failure, Failure::ExitCode(3));
+    assert_eq!(failed.partial, Some(json("1")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_are_handed_over_as_they_come_and_their_arrival_is_kept() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    let (_, reporter) = oven_is.started().await;
+    let mut receipts = Vec::new();
+    for (body, arrived) in [("hotter", true), ("colder", false)] {
+        let no = task.send(body).await.unwrap();
+        let Delivery::Message(message) = oven_is.delivered().await else { panic!("no message") };
+        assert_eq!((message.no, message.body.clone()), (no, json(&format!("{body:?}"))));
+        reporter.report(Reported::Pushed { message: no, arrived }).await.unwrap();
+        receipts.push(test.session.receipt(no).await.unwrap().unwrap().receipt);
+        let again = reporter.report(Reported::Pushed { message: no, arrived }).await;
+        refused(again, NOT_FOUND, "is not in the inbox");
+    }
+    let dead = Receipt::Dead("it does not take input".into());
+    assert_eq!(receipts, [Receipt::Delivered, dead]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_sent_while_it_queues_are_handed_over_at_its_start() {
+    let (test, mut oven_is) = kitchen().await;
+    test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
+    test.session.spawn(oven("bread")).await.unwrap();
+    let (_, first) = oven_is.started().await;
+    let second = test.session.spawn(oven("cake")).await.unwrap();
+    second.send("gently").await.unwrap();
+    settle().await;
+    assert!(oven_is.is_quiet());
+    first.post(returned("null")).await;
+    assert_eq!(oven_is.started().await.0.no, second.no());
+    assert!(matches!(oven_is.delivered().await, Delivery::Message(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_kind_then_firm_and_the_late_result_is_attached() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread").grace(3 * SECOND)).await.unwrap();
+    let (_, reporter) = oven_is.started().await;
+    task.stop(None).await.unwrap();
+    let deadline = Time(TestRuntime::START.0 + 3_000);
+    let attempt = Attempt(1);
+    assert_eq!(oven_is.stopped().await, StopHow::Kindly { attempt, deadline });
+    assert_eq!(oven_is.stopped().await, StopHow::Firmly { attempt });
+    let end = End {
+        how: EndedHow::Returned(json("\"half done\"")),
+        verified: Verified::Survivors(vec!["a smell".into()]),
+    };
+    reporter.post(Reported::Ended(end)).await;
+    let end = outcome(&task).await;
+    assert_eq!(late_result(&end), "\"half done\"");
+    assert_eq!(end.to_string(), "cancelled (left: a smell)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_never_says_it_ended_is_unconfirmed_and_keeps_its_slot() {
+    let (test, mut oven_is) = kitchen().await;
+    test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    let (_, reporter) = oven_is.started().await;
+    let next = test.session.spawn(returns("next")).await.unwrap();
+    task.stop(None).await.unwrap();
+    let end = ending(&task).await;
+    assert_eq!(end.outcome.to_string(), "cancelled (unconfirmed)");
+    assert_eq!(end.at, Time(TestRuntime::START.0 + 10_000), "grace, then the bound");
+    assert_eq!(state(&test.session, next.no()).await, "queued");
+    reporter.post(Reported::Ended(EndedHow::Aborted.into())).await;
+    assert!(outcome(&next).await.is_success());
+    assert_eq!(outcome(&task).await.to_string(), "cancelled (unconfirmed)", "one ending");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_call_is_answered_to_the_performer() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    let (_, reporter) = oven_is.started().await;
+    let question = Asked::Question { question: json("\"how brown?\"") };
+    let asked = vec![(CallIndex(0), question), (CallIndex(1), Asked::Sleep { span: Millis(500) })];
+    reporter.report(Reported::Park { calls: asked, then: AfterPark::GoOn }).await.unwrap();
+    let Delivery::Answer { index, answer } = oven_is.delivered().await else { panic!("none") };
+    assert_eq!((index, &*answer), (CallIndex(1), &Answer::Elapsed));
+    test.session.answer(&task, Given::Reply(json("\"very\""))).await.unwrap();
+    let Delivery::Answer { index, answer } = oven_is.delivered().await else { panic!("none") };
+    assert_eq!((index, &*answer), (CallIndex(0), &Answer::Reply(json("\"very\""))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_suspends_is_started_again_when_it_is_answered() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    let (_, first) = oven_is.started().await;
+    let calls = vec![(CallIndex(0), Asked::Sleep { span: Millis(60_000) })];
+    let then = AfterPark::Suspend { open: 1 };
+    first.report(Reported::Park { calls, then }).await.unwrap();
+    assert_eq!(state(&test.session, task.no()).await, "waiting");
+    assert!(matches!(oven_is.delivered().await, Delivery::Answer { .. }));
+    let (start, second) = oven_is.started().await;
+    assert_eq!((start.attempt, start.journal), (Attempt(2), 1));
+    refused(first.report(returned("1")).await, ENDED, "attempt 1 of oven:1 is over");
+    second.post(returned("2")).await;
+    assert_eq!(*outcome(&task).await, succeeded("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_ended_work_opens_its_next_run() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    oven_is.started().await.1.post(returned("1")).await;
+    until(&test.session, task.no(), "succeeded").await;
+    task.send("once more").await.unwrap();
+    let (start, reporter) = oven_is.started().await;
+    assert_eq!((start.run, start.attempt), (RunNo(2), Attempt(2)));
+    assert!(matches!(oven_is.delivered().await, Delivery::Message(_)));
+    reporter.post(returned("2")).await;
+    let endings = eventually(test.session.wait_all([(&task).into()])).await.unwrap();
+    let told: Vec<_> = endings.iter().map(|e| (e.run.0, e.outcome.clone())).collect();
+    assert_eq!(told, [(1, succeeded("1").into()), (2, succeeded("2").into())]);
+    let earlier = test.session.earlier_run(task.no(), RunNo(1)).await.unwrap();
+    assert_eq!(*earlier.unwrap().outcome, succeeded("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_task_is_resumed_by_the_operator_only() {
+    let (test, mut oven_is) = kitchen().await;
+    let task = test.session.spawn(oven("bread")).await.unwrap();
+    let (_, reporter) = oven_is.started().await;
+    refused(test.session.resume(&task, None).await, CONFLICT, "has not ended");
+    task.stop(None).await.unwrap();
+    reporter.post(Reported::Ended(EndedHow::Aborted.into())).await;
+    ending(&task).await;
+    refused(test.session.resume(&task, None).await, FORBIDDEN, "only the operator");
+    refused(task.send("please").await, FORBIDDEN, "only the operator");
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let resumed = operator.resume(&task, None).await.unwrap();
+    assert_eq!(resumed.run(), RunNo(2));
+    assert_eq!(state(&test.session, task.no()).await, "running");
+}
