@@ -85,11 +85,11 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
         Event::Suspended { no } => tree.edit(*no, |row| row.state = State::Waiting),
         Event::Progressed { no, note } => tree.edit(*no, |row| {
             row.extra_mut().progress = Some(note.clone());
-            progressed(row, at);
+            stirred(row, at);
         }),
         Event::StateSet { no, state } => tree.edit(*no, |row| {
             row.extra_mut().state = Some(state.clone());
-            progressed(row, at);
+            stirred(row, at);
         }),
         Event::Stalled { no } => tree.edit(*no, |row| row.extra_mut().stalled = true),
         Event::Reserved { no, amount } => tree.edit(*no, |row| {
@@ -307,9 +307,14 @@ fn stop_clock(row: &mut TaskRow, at: Time) {
     }
 }
 
+/// Something was recorded that the next attempt does not have to do again.
 fn progressed(row: &mut TaskRow, at: Time) {
-    row.moved = at;
     row.crashes = 0;
+    stirred(row, at);
+}
+
+fn stirred(row: &mut TaskRow, at: Time) {
+    row.moved = at;
     if let Some(extra) = &mut row.extra {
         extra.stalled = false;
     }

@@ -105,7 +105,7 @@ impl Reporter {
         let _ = self.inputs.send(Input::Report { tree: self.task.tree, command }).await;
     }
 
-    fn command(&self, what: Reported) -> Command {
+    pub(crate) fn command(&self, what: Reported) -> Command {
         Command::Report(Report { no: self.task.no, attempt: self.attempt, what })
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Supervisor {
     pub(crate) timers: Timers,
     /// Trees with stops that were too large for one turn.
     pub(crate) sweeping: Vec<TreeId>,
-    /// Trees that were given up and could not be loaded again yet, for what only they hold.
+    /// Trees that were given up and are not loaded again yet, for what only they hold.
     pub(crate) unloaded: HashMap<TreeId, Tree>,
     /// Reports whose commit failed.
     pub(crate) retry: Vec<Input>,
@@ -252,25 +252,24 @@ impl Supervisor {
         if self.trees.contains_key(&id) {
             return Ok(());
         }
-        if let Some(mut loaded) = self.store.load(id).await.map_err(|e| refusal(&e))? {
-            if let Some(given_up) = self.unloaded.remove(&id) {
-                keep_attachments(&given_up, &mut loaded);
-            }
-            self.take_in(loaded);
+        let loaded = self.store.load(id).await.map_err(|e| refusal(&e))?;
+        let given_up = self.unloaded.remove(&id);
+        if given_up.is_some() {
+            self.waiters.ask_again(id);
         }
-        Ok(())
-    }
-
-    fn take_in(&mut self, loaded: LoadedTree) {
+        let Some(mut loaded) = loaded else { return Ok(()) };
+        if let Some(given_up) = given_up {
+            keep_attachments(&given_up, &mut loaded);
+        }
         let tree = loaded.into_tree();
-        let id = tree.id();
         let view = self.view.open(tree.row());
-        view.update(tree.row(), tree.rows().map(|(no, row)| (no, row.clone())));
+        view.update(tree.row(), tree.shared_rows().map(|(no, row)| (no, row.clone())));
         self.timers.set(id, tree.next_due());
         if tree.has_sweep() {
             self.sweeping.push(id);
         }
         self.trees.insert(id, tree);
+        Ok(())
     }
 
     async fn open(
@@ -333,20 +332,10 @@ impl Supervisor {
     async fn load_again(&mut self, id: TreeId) {
         let given_up = self.trees.remove(&id);
         self.timers.set(id, None);
-        self.waiters.ask_again(id);
-        match self.store.load(id).await {
-            Ok(Some(mut loaded)) => {
-                if let Some(given_up) = &given_up {
-                    keep_attachments(given_up, &mut loaded);
-                }
-                self.take_in(loaded);
-            }
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(%error, "a tree could not be loaded again");
-                self.unloaded.extend(given_up.map(|tree| (id, tree)));
-                self.timers.set(id, Some(self.clock.now().after(LOOK_AGAIN)));
-            }
+        self.unloaded.extend(given_up.map(|tree| (id, tree)));
+        if let Err(refusal) = self.load(id).await {
+            tracing::warn!(%refusal, "a tree could not be loaded again");
+            self.timers.set(id, Some(self.clock.now().after(LOOK_AGAIN)));
         }
     }
 

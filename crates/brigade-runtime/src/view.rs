@@ -64,12 +64,12 @@ impl TreeView {
     pub(crate) fn update(
         &self,
         row: &TreeRow,
-        changed: impl IntoIterator<Item = (TaskNo, TaskRow)>,
+        changed: impl IntoIterator<Item = (TaskNo, Arc<TaskRow>)>,
     ) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.row.clone_from(row);
         for (no, row) in changed {
-            inner.tasks.insert(no, Arc::new(row));
+            inner.tasks.insert(no, row);
         }
     }
 

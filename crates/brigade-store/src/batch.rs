@@ -25,7 +25,7 @@ pub struct TreeBatch {
     pub base: Seq,
     /// Numbered from `base + 1` without a gap.
     pub events: Vec<Arc<EventRecord>>,
-    pub tasks: Vec<(TaskNo, TaskRow)>,
+    pub tasks: Vec<(TaskNo, Arc<TaskRow>)>,
     pub journal: Vec<(TaskNo, Entry)>,
     /// Later entries for the same message replace earlier ones.
     pub messages: Vec<MessageRow>,

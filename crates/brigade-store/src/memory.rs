@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::ready;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_model::call::Entry;
 use brigade_model::event::FeedItem;
@@ -60,7 +60,7 @@ struct Inner {
 #[derive(Debug)]
 struct MemoryTree {
     row: TreeRow,
-    tasks: BTreeMap<TaskNo, TaskRow>,
+    tasks: BTreeMap<TaskNo, Arc<TaskRow>>,
     children: BTreeSet<(Owner, TaskNo)>,
     journal: HashMap<TaskNo, Vec<Entry>>,
     runs: HashMap<TaskNo, Vec<RunRow>>,
@@ -127,7 +127,7 @@ impl Store for MemoryStore {
     }
 
     fn task(&self, id: TreeId, no: TaskNo) -> BoxFuture<'_, Result<Option<TaskRow>, StoreError>> {
-        self.read(|inner| inner.trees.get(&id)?.tasks.get(&no).cloned())
+        self.read(|inner| inner.trees.get(&id)?.row_of(no))
     }
 
     fn task_named<'a>(
@@ -142,7 +142,7 @@ impl Store for MemoryStore {
                 owner.is_none_or(|owner| row.owner == owner)
                     && row.name.as_ref().is_some_and(|other| other.same_as(name))
             });
-            found.map(|(no, row)| (*no, row.clone()))
+            found.map(|(no, row)| (*no, (**row).clone()))
         })
     }
 
@@ -153,13 +153,13 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'a, Result<Vec<(TaskNo, TaskRow)>, StoreError>> {
         self.read(|inner| {
             let Some(tree) = inner.trees.get(&id) else { return Vec::new() };
-            let wanted = |(no, row): &(&TaskNo, &TaskRow)| {
+            let wanted = |(no, row): &(&TaskNo, &Arc<TaskRow>)| {
                 query.after.is_none_or(|after| **no > after)
                     && query.owner.is_none_or(|owner| row.owner == owner)
                     && (!query.living || row.is_living())
             };
             let found = tree.tasks.iter().filter(wanted).take(query.most);
-            found.map(|(no, row)| (*no, row.clone())).collect()
+            found.map(|(no, row)| (*no, (**row).clone())).collect()
         })
     }
 
@@ -377,25 +377,29 @@ impl MemoryTree {
                 Standing::Over => false,
             };
             if open {
-                tasks.push((*no, row.clone()));
+                tasks.push((*no, (**row).clone()));
             }
         }
-        let Ok(()) = complete::<Infallible>(&mut tasks, |no| Ok(self.tasks.get(&no).cloned()));
+        let Ok(()) = complete::<Infallible>(&mut tasks, |no| Ok(self.row_of(no)));
         let unread = self.messages.values().filter(|row| row.receipt == Receipt::Accepted);
         let unread = unread.map(|row| row.message.clone()).collect();
         LoadedTree { row: self.row.clone(), tasks, unread, keys }
     }
 
+    fn row_of(&self, no: TaskNo) -> Option<TaskRow> {
+        self.tasks.get(&no).map(|row| (**row).clone())
+    }
+
     fn lives(&self, owner: Owner) -> bool {
         match owner {
             Owner::Session => true,
-            Owner::Task(no) => self.tasks.get(&no).is_some_and(TaskRow::is_living),
+            Owner::Task(no) => self.tasks.get(&no).is_some_and(|row| row.is_living()),
         }
     }
 
     /// Keeps the ending of a run before the next one takes its place in the row.
     fn keep_superseded_runs(&mut self, part: &TreeBatch) {
-        let stored = |no| Ok::<_, Infallible>(self.tasks.get(&no).cloned());
+        let stored = |no| Ok::<_, Infallible>(self.row_of(no));
         let Ok(superseded) = part.superseded_runs(stored);
         for (no, run) in superseded {
             self.runs.entry(no).or_default().push(run);
@@ -403,7 +407,7 @@ impl MemoryTree {
     }
 
     /// Returns how the task stood before.
-    fn put(&mut self, no: TaskNo, row: TaskRow) -> Option<Standing> {
+    fn put(&mut self, no: TaskNo, row: Arc<TaskRow>) -> Option<Standing> {
         self.children.insert((row.owner, no));
         let owner = row.owner;
         let before = self.tasks.insert(no, row)?;

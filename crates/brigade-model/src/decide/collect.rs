@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use std::sync::Arc;
+
 use super::scope::resolve;
 use super::{Decision, Reply};
 use crate::call::{Ending, WaitMode};
 use crate::command::{Caller, Collect};
 use crate::event::Event;
 use crate::ids::{RunNo, TaskNo};
+use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::task::{Delivery, TaskRow};
 use crate::tree::Tree;
@@ -58,33 +61,25 @@ pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusa
 }
 
 /// What there is to tell of a task: its ending, and those of earlier runs that nobody heard of.
-pub(crate) fn endings_of(no: TaskNo, row: &TaskRow) -> Vec<Ending> {
-    let earlier = row.extra.iter().flat_map(|extra| &extra.earlier);
-    let mut endings: Vec<Ending> = earlier
-        .map(|earlier| Ending {
-            no,
-            run: earlier.run,
-            kind: row.spec.work.kind(),
-            name: row.name.clone(),
-            outcome: earlier.outcome.clone(),
-            at: earlier.at,
-            collected_before: false,
-        })
-        .collect();
-    endings.extend(row.ended().map(|ended| Ending {
+pub(crate) fn endings_of(no: TaskNo, row: &TaskRow) -> impl Iterator<Item = Ending> {
+    let ending = move |run, outcome: &Arc<Outcome>, at, collected_before| Ending {
         no,
-        run: row.run,
+        run,
         kind: row.spec.work.kind(),
         name: row.name.clone(),
-        outcome: ended.outcome.clone(),
-        at: ended.at,
-        collected_before: ended.delivery == Delivery::Collected,
-    }));
-    endings
+        outcome: outcome.clone(),
+        at,
+        collected_before,
+    };
+    let earlier = row.extra.iter().flat_map(|extra| &extra.earlier);
+    let earlier = earlier.map(move |run| ending(run.run, &run.outcome, run.at, false));
+    earlier.chain(row.ended().map(move |ended| {
+        ending(row.run, &ended.outcome, ended.at, ended.delivery == Delivery::Collected)
+    }))
 }
 
 fn earlier_ending(no: TaskNo, row: &TaskRow, run: RunNo) -> Result<Ending, Refusal> {
-    endings_of(no, row).into_iter().find(|ending| ending.run == run).ok_or_else(|| {
+    endings_of(no, row).find(|ending| ending.run == run).ok_or_else(|| {
         Refusal::not_found(format!(
             "run {run} of {} was collected, and a later run began; read its result in the feed",
             row.address(no)

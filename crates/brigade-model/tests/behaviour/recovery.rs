@@ -111,9 +111,22 @@ fn the_first_attempt_after_a_crash_follows_at_once_and_later_ones_back_off() {
 }
 
 #[test]
-fn progress_resets_the_count_of_crashes() {
+fn talk_without_a_record_does_not_hide_a_crash_loop() {
+    for talk in [Reported::State(json("s")), Reported::Progress(json("soon"))] {
+        let mut env = Env::new();
+        let no = env.spawn(job_that(Recovery::resume(1)));
+        env.recover(no, Gone::Crash);
+        env.advance(0);
+        env.report(no, talk);
+        env.recover(no, Gone::Crash);
+        let Outcome::Failed(failed) = env.outcome(no) else { panic!("a crash loop") };
+        assert_eq!(failed.failure, Failure::CrashLoop { crashes: 2 });
+    }
+}
+
+#[test]
+fn recorded_progress_resets_the_count_of_crashes() {
     let steps = [
-        Reported::State(json("s")),
         Reported::Park {
             calls: vec![(brigade_model::ids::CallIndex(1), Asked::Sleep { span: Millis(9) })],
             then: brigade_model::command::AfterPark::GoOn,

@@ -127,7 +127,7 @@ impl World {
         self.store.row = self.tree.row().clone();
         for (no, row) in rows {
             round_trip(&row);
-            self.store.tasks.insert(no, row);
+            self.store.tasks.insert(no, std::sync::Arc::unwrap_or_clone(row));
         }
         for message in messages {
             round_trip(&message);

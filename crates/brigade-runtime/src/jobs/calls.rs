@@ -29,6 +29,8 @@ struct Inner {
     /// Calls that were parked before this attempt began.
     parked_before: HashMap<CallIndex, &'static str>,
     waiting: HashMap<CallIndex, Waiting>,
+    /// Answers that came while the job had yet to react to an earlier one.
+    arrived: VecDeque<(CallIndex, Result<Arc<Answer>, Refusal>)>,
     to_park: Vec<(CallIndex, Asked)>,
     abandoned: Vec<CallIndex>,
     /// Calls that the work itself carries out: while there are any, it does not rest.
@@ -134,7 +136,13 @@ impl Calls {
         let mut inner = self.lock();
         inner.answer_expected = false;
         inner.told += 1;
-        inner.tell(index, answer);
+        if !inner.has_told() {
+            return inner.tell(index, answer);
+        }
+        inner.arrived.push_back((index, answer));
+        if let Some(waker) = inner.waiting.get(&index).and_then(|waiting| waiting.waker.as_ref()) {
+            waker.wake_by_ref();
+        }
     }
 
     /// Whether the job is still going over what it did before.
@@ -171,7 +179,7 @@ impl Calls {
     /// What to do, given that the job itself waits.
     pub(crate) fn next(&self) -> Next {
         let mut inner = self.lock();
-        if inner.replay_on() {
+        if inner.replay_on() || inner.hand_on() {
             return Next::Poll;
         }
         if !inner.abandoned.is_empty() {
@@ -179,8 +187,7 @@ impl Calls {
         }
         let calls = std::mem::take(&mut inner.to_park);
         let open = inner.waiting.values().filter(|w| w.parked && w.answer.is_none()).count();
-        let told = inner.waiting.values().any(|w| w.answer.is_some());
-        let rests = inner.under_way == 0 && open > 0 && !told && !inner.answer_expected;
+        let rests = inner.under_way == 0 && open > 0 && !inner.has_told() && !inner.answer_expected;
         match (calls.is_empty(), rests) {
             (true, false) => Next::Wait,
             (_, rests) => Next::Park { calls, rest: rests.then_some(open) },
@@ -208,6 +215,21 @@ impl Inner {
             }
         }
         told
+    }
+
+    /// Hands out the next answer that came meanwhile: one at a time and in their order, as they
+    /// will be handed out when the job is entered again.
+    fn hand_on(&mut self) -> bool {
+        let next = self.arrived.pop_front();
+        next.is_some_and(|(index, answer)| {
+            self.tell(index, answer);
+            true
+        })
+    }
+
+    /// Whether the job has yet to react to an answer.
+    fn has_told(&self) -> bool {
+        self.waiting.values().any(|waiting| waiting.answer.is_some())
     }
 
     fn tell(&mut self, index: CallIndex, answer: Result<Arc<Answer>, Refusal>) {

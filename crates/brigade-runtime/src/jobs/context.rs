@@ -9,22 +9,25 @@ use brigade_model::address::TaskRef;
 use brigade_model::call::{Answer, Asked, Ending, Spawned, WaitMode};
 use brigade_model::command::{Caller, Command, Recipient, Reported, Send, Spawn, Stop, StopTarget};
 use brigade_model::decide::{Reply, Stopped};
-use brigade_model::ids::{Attempt, MessageNo, Millis, RunNo, TaskNo, TreeId};
+use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, TaskNo, TreeId};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::message::Message;
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::work::Kind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{Begun, Calls};
+use super::calls::{AnswerFuture, Begun, Calls};
 use super::registry::{Handlers, JobError};
 use crate::input::Input;
 use crate::new_task::NewTask;
 use crate::performer::{Reporter, TaskId, submit};
+
+/// How long to wait before saying again what the store could not take.
+pub(crate) const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 tokio::task_local! {
     /// The job whose future is being polled.
@@ -35,7 +38,8 @@ tokio::task_local! {
 ///
 /// Calls are recorded: when the job is entered again after a wait or a crash, each returns what it
 /// returned before. A job must therefore make the same calls in the same order; whatever depends
-/// on the outside (time, randomness, the network) belongs into a [`JobContext::step`].
+/// on the outside (time, randomness, the network) belongs into a [`JobContext::step`]. A call is
+/// made when its method is called, not when its future is first polled.
 ///
 /// `sleep`, `wait`, `receive` and `ask` let go of the job: its future is dropped and made again
 /// when the answer is there. Anything else that the future was doing outside of a step is dropped
@@ -102,160 +106,196 @@ impl JobContext {
 
     /// Does something once. Its result is recorded; when the job is entered again, that is
     /// returned instead. If the process dies before the record, the body runs again.
-    pub async fn step<T, E, Fut>(
+    pub fn step<T, E, Fut>(
         &self,
         name: &str,
         body: impl FnOnce() -> Fut,
-    ) -> Result<T, JobError>
+    ) -> impl Future<Output = Result<T, JobError>>
     where
         T: Serialize + DeserializeOwned,
         E: Into<JobError>,
         Fut: Future<Output = Result<T, E>>,
     {
         let label: Arc<str> = format!("step {name}").into();
-        let index = match self.inner.calls.begin(&label)? {
-            Begun::Known(index) => {
-                let answer = self.inner.calls.answer(index).await?;
-                return step_result(&answer);
-            }
-            Begun::New(index) => index,
-        };
-        let _under_way = self.inner.calls.under_way();
-        let (answer, result) = match body().await {
-            Ok(value) => (Answer::Value(Json::of(&value)?), Ok(value)),
-            Err(error) => {
-                let error: JobError = error.into();
-                (Answer::Error(error.message().clone()), Err(error))
-            }
-        };
-        self.report(Reported::Record { index, label, answer: Arc::new(answer) }).await?;
-        result
+        let call = self.begin(&label);
+        async move {
+            let index = match call? {
+                Call::Known(answer) => return step_result(&*answer.await?),
+                Call::New(index) => index,
+            };
+            let _under_way = self.inner.calls.under_way();
+            let (answer, result) = match body().await {
+                Ok(value) => (Answer::Value(Json::of(&value)?), Ok(value)),
+                Err(error) => {
+                    let error: JobError = error.into();
+                    (Answer::Error(error.message().clone()), Err(error))
+                }
+            };
+            self.report(Reported::Record { index, label, answer: Arc::new(answer) }).await?;
+            result
+        }
     }
 
     /// Rests for a while, across restarts.
-    pub async fn sleep(&self, span: Duration) -> Result<(), Refusal> {
-        self.parked("sleep", Asked::Sleep { span: span.into() }).await.map(|_| ())
+    pub fn sleep(&self, span: Duration) -> impl Future<Output = Result<(), Refusal>> {
+        let slept = self.parked("sleep", Asked::Sleep { span: span.into() });
+        async move { slept.await.map(|_| ()) }
     }
 
     /// The next message of the inbox.
-    pub async fn receive(&self) -> Result<Arc<Message>, Refusal> {
-        match &*self.parked("receive", Asked::Message { patience: None }).await? {
-            Answer::Message(message) => Ok(message.clone()),
-            other => Err(unexpected("receive", other)),
+    pub fn receive(&self) -> impl Future<Output = Result<Arc<Message>, Refusal>> {
+        let received = self.parked("receive", Asked::Message { patience: None });
+        async move {
+            match &*received.await? {
+                Answer::Message(message) => Ok(message.clone()),
+                other => Err(unexpected("receive", other)),
+            }
         }
     }
 
     /// The next message, or `None` when none comes in time.
-    pub async fn receive_within(
+    pub fn receive_within(
         &self,
         patience: Duration,
-    ) -> Result<Option<Arc<Message>>, Refusal> {
-        let asked = Asked::Message { patience: Some(patience.into()) };
-        match &*self.parked("receive", asked).await? {
-            Answer::Message(message) => Ok(Some(message.clone())),
-            Answer::Elapsed => Ok(None),
-            other => Err(unexpected("receive", other)),
+    ) -> impl Future<Output = Result<Option<Arc<Message>>, Refusal>> {
+        let received = self.parked("receive", Asked::Message { patience: Some(patience.into()) });
+        async move {
+            match &*received.await? {
+                Answer::Message(message) => Ok(Some(message.clone())),
+                Answer::Elapsed => Ok(None),
+                other => Err(unexpected("receive", other)),
+            }
         }
     }
 
     /// Asks the parent, or the operator, and rests until the answer is there.
-    pub async fn ask<T: DeserializeOwned>(&self, question: impl Serialize) -> Result<T, Refusal> {
-        let question = Json::of(&question)?;
-        match &*self.parked("ask", Asked::Question { question }).await? {
-            Answer::Reply(reply) => reply.decode(),
-            other => Err(unexpected("ask", other)),
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        question: impl Serialize,
+    ) -> impl Future<Output = Result<T, Refusal>> {
+        let question = Json::of(&question);
+        let asked = question.map(|question| self.parked("ask", Asked::Question { question }));
+        async move {
+            match &*asked?.await? {
+                Answer::Reply(reply) => reply.decode(),
+                other => Err(unexpected("ask", other)),
+            }
         }
     }
 
     /// Starts a child. Entered again, the job finds the child that it started before.
-    pub async fn spawn(&self, task: NewTask) -> Result<Child, Refusal> {
-        let index = match self.inner.calls.begin("spawn")? {
-            Begun::Known(index) => {
-                let answer = self.inner.calls.answer(index).await?;
-                return match &*answer {
-                    Answer::Spawned(spawned) => Ok(spawned.clone().into()),
-                    other => Err(unexpected("spawn", other)),
-                };
+    pub fn spawn(&self, task: NewTask) -> impl Future<Output = Result<Child, Refusal>> {
+        let call = self.begin("spawn");
+        async move {
+            let index = match call? {
+                Call::Known(answer) => {
+                    return match &*answer.await? {
+                        Answer::Spawned(spawned) => Ok(spawned.clone().into()),
+                        other => Err(unexpected("spawn", other)),
+                    };
+                }
+                Call::New(index) => index,
+            };
+            let _under_way = self.inner.calls.under_way();
+            let spec = task.into_spec(&self.inner.handlers, Some(&format!("call {index}")))?;
+            let spawn = Spawn { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
+            match self.submit(Command::Spawn(spawn)).await? {
+                Reply::Spawned(spawned) => Ok(spawned.into()),
+                _ => Err(Refusal::internal("a spawn was answered with something else")),
             }
-            Begun::New(index) => index,
-        };
-        let _under_way = self.inner.calls.under_way();
-        let spec = task.into_spec(&self.inner.handlers, Some(&format!("call {index}")))?;
-        let spawn = Spawn { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
-        match self.submit(Command::Spawn(spawn)).await? {
-            Reply::Spawned(spawned) => Ok(spawned.into()),
-            _ => Err(Refusal::internal("a spawn was answered with something else")),
         }
     }
 
     /// Waits for one of these children; their results are consumed.
-    pub async fn wait_any<'a>(
+    pub fn wait_any<'a>(
         &self,
         children: impl IntoIterator<Item = &'a Child>,
-    ) -> Result<Vec<Ending>, Refusal> {
-        self.wait(children, WaitMode::Any, None).await.and_then(ended)
+    ) -> impl Future<Output = Result<Vec<Ending>, Refusal>> {
+        let waited = self.wait(children, WaitMode::Any, None);
+        async move { waited.await.and_then(ended) }
     }
 
     /// Waits for all of these children; their results are consumed.
-    pub async fn wait_all<'a>(
+    pub fn wait_all<'a>(
         &self,
         children: impl IntoIterator<Item = &'a Child>,
-    ) -> Result<Vec<Ending>, Refusal> {
-        self.wait(children, WaitMode::All, None).await.and_then(ended)
+    ) -> impl Future<Output = Result<Vec<Ending>, Refusal>> {
+        let waited = self.wait(children, WaitMode::All, None);
+        async move { waited.await.and_then(ended) }
     }
 
     /// Waits for children. None named means all whose results nobody has taken.
-    pub async fn wait<'a>(
+    pub fn wait<'a>(
         &self,
         children: impl IntoIterator<Item = &'a Child>,
         mode: WaitMode,
         patience: Option<Duration>,
-    ) -> Result<Waited, Refusal> {
+    ) -> impl Future<Output = Result<Waited, Refusal>> {
         let tasks = children.into_iter().map(|child| child.no).collect();
         let patience: Option<Millis> = patience.map(Into::into);
         let asked = Asked::Tasks { tasks, mode, patience, interruptible: false };
-        match &*self.parked("wait", asked).await? {
-            Answer::Endings(endings) => Ok(Waited::Ended(endings.clone())),
-            Answer::Elapsed => Ok(Waited::TimedOut),
-            other => Err(unexpected("wait", other)),
+        let waited = self.parked("wait", asked);
+        async move {
+            match &*waited.await? {
+                Answer::Endings(endings) => Ok(Waited::Ended(endings.clone())),
+                Answer::Elapsed => Ok(Waited::TimedOut),
+                other => Err(unexpected("wait", other)),
+            }
         }
     }
 
     /// Sends a message to a child.
-    pub async fn send(&self, to: &Child, body: impl Serialize) -> Result<MessageNo, Refusal> {
+    pub fn send(
+        &self,
+        to: &Child,
+        body: impl Serialize,
+    ) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let to = Recipient::Task(TaskRef::from(to.no));
-        let sent = self.send_to(to, Json::of(&body)?).await?;
-        sent.first().copied().ok_or_else(|| Refusal::internal("a message has no number"))
+        let sent = Json::of(&body).map(|body| self.send_to(to, body));
+        async move { first_sent(&sent?.await?) }
     }
 
     /// Sends a message to whoever spawned this job.
-    pub async fn send_parent(&self, body: impl Serialize) -> Result<MessageNo, Refusal> {
-        let sent = self.send_to(Recipient::Parent, Json::of(&body)?).await?;
-        sent.first().copied().ok_or_else(|| Refusal::internal("a message has no number"))
+    pub fn send_parent(
+        &self,
+        body: impl Serialize,
+    ) -> impl Future<Output = Result<MessageNo, Refusal>> {
+        let sent = Json::of(&body).map(|body| self.send_to(Recipient::Parent, body));
+        async move { first_sent(&sent?.await?) }
     }
 
     /// Sends a message to every living child.
-    pub async fn send_children(&self, body: impl Serialize) -> Result<Vec<MessageNo>, Refusal> {
-        self.send_to(Recipient::Children, Json::of(&body)?).await
+    pub fn send_children(
+        &self,
+        body: impl Serialize,
+    ) -> impl Future<Output = Result<Vec<MessageNo>, Refusal>> {
+        let sent = Json::of(&body).map(|body| self.send_to(Recipient::Children, body));
+        async move { sent?.await }
     }
 
-    async fn send_to(&self, to: Recipient, body: Json) -> Result<Vec<MessageNo>, Refusal> {
-        let index = match self.inner.calls.begin("send")? {
-            Begun::Known(index) => {
-                return match &*self.inner.calls.answer(index).await? {
-                    Answer::Sent(numbers) => Ok(numbers.clone()),
-                    other => Err(unexpected("send", other)),
-                };
+    fn send_to(
+        &self,
+        to: Recipient,
+        body: Json,
+    ) -> impl Future<Output = Result<Vec<MessageNo>, Refusal>> {
+        let call = self.begin("send");
+        async move {
+            let index = match call? {
+                Call::Known(answer) => {
+                    return match &*answer.await? {
+                        Answer::Sent(numbers) => Ok(numbers.clone()),
+                        other => Err(unexpected("send", other)),
+                    };
+                }
+                Call::New(index) => index,
+            };
+            let _under_way = self.inner.calls.under_way();
+            let (caller, call) = (self.caller(), Some(index));
+            let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
+            match self.submit(Command::Send(send)).await? {
+                Reply::Sent(numbers) => Ok(numbers),
+                _ => Err(Refusal::internal("a send was answered with something else")),
             }
-            Begun::New(index) => index,
-        };
-        let _under_way = self.inner.calls.under_way();
-        let caller = self.caller();
-        let call = Some(index);
-        let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
-        match self.submit(Command::Send(send)).await? {
-            Reply::Sent(numbers) => Ok(numbers),
-            _ => Err(Refusal::internal("a send was answered with something else")),
         }
     }
 
@@ -330,15 +370,29 @@ impl JobContext {
         Ok(())
     }
 
-    async fn parked(&self, label: &str, asked: Asked) -> Result<Arc<Answer>, Refusal> {
-        let index = match self.inner.calls.begin(label)? {
-            Begun::Known(index) => index,
-            Begun::New(index) => {
+    /// Makes the next call. That happens when it is asked for and not when it is first polled, so
+    /// that the order of the calls is the order of the program also where a `select!` polls them
+    /// in any order.
+    fn begin(&self, label: &str) -> Result<Call, Refusal> {
+        Ok(match self.inner.calls.begin(label)? {
+            Begun::Known(index) => Call::Known(self.inner.calls.answer(index)),
+            Begun::New(index) => Call::New(index),
+        })
+    }
+
+    fn parked(
+        &self,
+        label: &str,
+        asked: Asked,
+    ) -> impl Future<Output = Result<Arc<Answer>, Refusal>> + use<> {
+        let answer = self.begin(label).map(|call| match call {
+            Call::Known(answer) => answer,
+            Call::New(index) => {
                 self.inner.calls.park(index, asked);
-                index
+                self.inner.calls.answer(index)
             }
-        };
-        self.inner.calls.answer(index).await
+        });
+        async move { answer?.await }
     }
 
     pub(crate) fn caller(&self) -> Caller {
@@ -347,12 +401,18 @@ impl JobContext {
 
     async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
         let _under_way = self.inner.calls.under_way();
-        self.inner.reporter().report(what).await
+        self.inner.report(what).await
     }
 
     async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
-        submit(&self.inner.inputs, self.inner.task.tree, command).await
+        self.inner.submit(command).await
     }
+}
+
+/// A call that was made: the journal knows it, or it is to be carried out.
+enum Call {
+    Known(AnswerFuture),
+    New(CallIndex),
 }
 
 impl ContextInner {
@@ -363,6 +423,22 @@ impl ContextInner {
     pub(crate) fn reporter(&self) -> Reporter {
         Reporter { task: self.task, attempt: self.attempt(), inputs: self.inputs.clone() }
     }
+
+    pub(crate) async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
+        self.submit(self.reporter().command(what)).await
+    }
+
+    /// Says something until it is heard: that the store was away for a moment is no news to a job.
+    async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
+        loop {
+            match submit(&self.inputs, self.task.tree, command.clone()).await {
+                Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                    tokio::time::sleep(SAY_AGAIN).await;
+                }
+                heard => return heard,
+            }
+        }
+    }
 }
 
 fn step_result<T: DeserializeOwned>(answer: &Answer) -> Result<T, JobError> {
@@ -371,6 +447,10 @@ fn step_result<T: DeserializeOwned>(answer: &Answer) -> Result<T, JobError> {
         Answer::Error(message) => Err(JobError::new(message)),
         other => Err(unexpected("step", other).into()),
     }
+}
+
+fn first_sent(sent: &[MessageNo]) -> Result<MessageNo, Refusal> {
+    sent.first().copied().ok_or_else(|| Refusal::internal("a message has no number"))
 }
 
 fn ended(waited: Waited) -> Result<Vec<Ending>, Refusal> {

@@ -16,7 +16,6 @@ use brigade_model::decide::Reply;
 use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
-use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{JobWork, Work};
 use brigade_store::{BoxFuture, Store};
@@ -25,14 +24,12 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::calls::{Calls, Next};
-use super::context::{CURRENT, ContextInner, JobContext, StopSignal};
+use super::context::{CURRENT, ContextInner, JobContext, SAY_AGAIN, StopSignal};
 use super::registry::{ClosureBody, Handlers, JobError, JobFuture};
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
 
 /// How long leaving waits for futures that do not yield.
 const HALT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait before saying again what the store could not take.
-const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct JobEngine {
     handlers: Arc<Handlers>,
@@ -279,7 +276,7 @@ impl Driver {
                 }
                 Polled::Next(Next::Poll | Next::Wait) => {}
                 Polled::Next(Next::Abandon(calls)) => {
-                    let _ = self.say(Reported::Abandon { calls }).await;
+                    let _ = self.context.report(Reported::Abandon { calls }).await;
                 }
                 Polled::Next(Next::Park { calls, rest }) => {
                     if self.park(calls, rest).await && !self.rest_with_future().await {
@@ -297,7 +294,7 @@ impl Driver {
         let mut refused = 0;
         for (index, asked) in calls {
             let what = Reported::Park { calls: vec![(index, asked)], then: AfterPark::GoOn };
-            if let Err(refusal) = self.say(what).await {
+            if let Err(refusal) = self.context.report(what).await {
                 self.context.calls.tell(index, Err(refusal));
                 refused += 1;
             }
@@ -309,7 +306,7 @@ impl Driver {
         };
         let index = last.as_ref().map(|(index, _)| *index);
         let what = Reported::Park { calls: last.into_iter().collect(), then };
-        match self.say(what).await {
+        match self.context.report(what).await {
             Ok(Reply::Parked { suspended }) => {
                 if !suspended && then != AfterPark::GoOn {
                     self.context.calls.expect_answer(told);
@@ -335,18 +332,6 @@ impl Driver {
                 true
             }
             None => false,
-        }
-    }
-
-    /// Says something until it is heard.
-    async fn say(&self, what: Reported) -> Result<Reply, Refusal> {
-        loop {
-            match self.context.reporter().report(what.clone()).await {
-                Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
-                    tokio::time::sleep(SAY_AGAIN).await;
-                }
-                heard => return heard,
-            }
         }
     }
 }

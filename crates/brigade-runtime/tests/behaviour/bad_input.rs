@@ -209,5 +209,7 @@ async fn spans_beyond_all_time_are_as_good_as_for_ever() {
     assert_eq!(state(&test.session, sleeper.no()).await, "waiting");
     assert_eq!(state(&test.session, stubborn.no()).await, "stopping");
     let store: Arc<str> = "still answers".into();
-    assert!(outcome(&test.session.spawn(returns(store.to_string())).await.unwrap()).await.is_success());
+    assert!(
+        outcome(&test.session.spawn(returns(store.to_string())).await.unwrap()).await.is_success()
+    );
 }

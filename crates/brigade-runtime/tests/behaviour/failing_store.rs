@@ -51,7 +51,7 @@ fn jobs(b: Builder, steps: &Tally) -> Builder {
     })
     .job("helper", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
         let order = ctx.receive().await?;
-        ctx.send_parent(&order.body).await?;
+        ctx.send_parent(order.body.decode::<String>()?).await?;
         Ok::<_, JobError>(())
     })
 }
@@ -91,19 +91,16 @@ async fn tell(cut: Option<Cut>) -> (Told, u64) {
     let runtime = jobs(builder, &steps).start().await.unwrap();
     let durable = cut.is_some_and(|cut| cut.durable);
     let session = insist(None, durable, async || runtime.session("test").await).await;
-    let cook = insist(Some(&session), durable, async || {
-        session.spawn(NewTask::job("cook", ())).await
-    })
-    .await;
+    let cook =
+        insist(Some(&session), durable, async || session.spawn(NewTask::job("cook", ())).await)
+            .await;
     let ending = insist(Some(&session), durable, async || cook.wait().await).await;
     assert!(!ending.collected_before, "taken once, by the wait that was answered");
-    let stopped = insist(Some(&session), durable, async || {
-        let forever = session.spawn(forever().key("beside")).await?;
-        session.stop(&forever, None).await?;
-        forever.wait().await
-    })
-    .await;
-    assert_eq!(stopped.outcome.word(), "cancelled");
+    let task = insist(Some(&session), durable, async || session.spawn(forever()).await).await;
+    let stopped = insist(Some(&session), durable, async || task.stop(None).await).await;
+    assert!(!stopped.already, "told once, by the stop that was answered");
+    let end = insist(Some(&session), durable, async || task.wait().await).await;
+    assert_eq!(end.outcome.word(), "cancelled");
     let (tree, row) = (session.id(), session.row());
     runtime.shutdown().await.unwrap();
 
@@ -149,11 +146,8 @@ async fn the_story_ends_the_same_whichever_commit_fails() {
 async fn a_session_that_could_not_be_stored_is_not_there() {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let cut = Cut { commit: 0, durable: false, how: CutHow::Fail };
-    let runtime = Runtime::builder()
-        .shared_store(CrashStore::new(inner, Some(cut)))
-        .start()
-        .await
-        .unwrap();
+    let runtime =
+        Runtime::builder().shared_store(CrashStore::new(inner, Some(cut))).start().await.unwrap();
     refused(runtime.session("test").await, UNAVAILABLE, "cut by the test");
     assert!(runtime.sessions().await.unwrap().is_empty());
     assert_eq!(runtime.position(), Position(0));

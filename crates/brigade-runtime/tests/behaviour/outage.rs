@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::call::WaitMode;
 use brigade_model::limits::Limits;
-use brigade_runtime::{JobContext, JobError, NewTask, WaitResult};
+use brigade_runtime::{JobError, NewTask, WaitResult};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
@@ -92,7 +92,8 @@ async fn a_wait_beside_a_spawn_that_could_not_be_stored_does_not_hang() {
             tokio::join!(test.session.spawn_all(tasks), eventually(test.session.wait_all([])));
         (before, spawned.unwrap()[0].is_ok(), waited)
     };
-    let (commit, spawned, waited) = story(CrashStore::new(Arc::new(MemoryStore::new()), None)).await;
+    let (commit, spawned, waited) =
+        story(CrashStore::new(Arc::new(MemoryStore::new()), None)).await;
     assert!(spawned && waited.unwrap().len() == 1, "both came in one batch");
     let cut = Cut { commit, durable: false, how: CutHow::Fail };
     let store = CrashStore::new(Arc::new(MemoryStore::new()), Some(cut));
@@ -105,26 +106,27 @@ async fn a_wait_beside_a_spawn_that_could_not_be_stored_does_not_hang() {
 async fn a_report_is_not_lost_when_the_shutdown_comes_with_a_failing_commit() {
     let story = async |cut: Option<Cut>| {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let store = CrashStore::new(inner.clone(), cut);
+        let crashing = CrashStore::new(inner.clone(), cut);
+        let store = SlowStore::new(crashing.clone());
         let test = TestRuntime::on(store.clone(), |b| b.batch(1024)).await;
         let gate = CancellationToken::new();
-        let open = gate.clone();
-        let task = NewTask::closure("returns", |_: JobContext| async move {
-            open.cancelled().await;
-            Ok::<_, JobError>("in time")
-        });
-        let task = test.session.spawn(task).await.unwrap();
+        let task = test.session.spawn(behind(&gate)).await.unwrap();
         settle().await;
-        let before = store.commits();
-        gate.cancel();
-        // The job reports before the request to leave is sent, so both come in one batch.
-        tokio::task::yield_now().await;
-        test.runtime.clone().shutdown().await.unwrap();
+        let next = crashing.commits() + 1;
+        // While the loop stores this, the report and the request to leave come together.
+        store.slow_after(0, 5 * SECOND);
+        let (sent, left) = tokio::join!(task.send("keeps the store busy"), async {
+            gate.cancel();
+            settle().await;
+            test.runtime.clone().shutdown().await
+        });
+        sent.unwrap();
+        left.unwrap();
         let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
-        (before, row.ended().map(|ended| ended.outcome.clone()))
+        (next, row.ended().map(|ended| ended.outcome.clone()))
     };
     let (commit, outcome) = story(None).await;
-    assert_eq!(*outcome.unwrap(), succeeded("\"in time\""));
+    assert_eq!(*outcome.unwrap(), succeeded("\"through\""));
     let (_, outcome) = story(Some(Cut { commit, durable: false, how: CutHow::Fail })).await;
-    assert_eq!(*outcome.unwrap(), succeeded("\"in time\""));
+    assert_eq!(*outcome.unwrap(), succeeded("\"through\""));
 }

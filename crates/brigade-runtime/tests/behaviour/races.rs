@@ -180,18 +180,19 @@ async fn children_that_end_while_their_parent_goes_to_rest_always_wake_it() {
     let rounds = (0..300).map(|n: u32| {
         let session = session.clone();
         async move {
-            let parent = NewTask::closure("parent", move |ctx: brigade_runtime::JobContext| async move {
-                let mut sum = 0;
-                for _ in 0..5 {
-                    let child = ctx.spawn(returns(n)).await?;
-                    let ended = ctx.wait_all([&child]).await?;
-                    assert!(!ended[0].collected_before);
-                    if let Outcome::Succeeded { result } = &*ended[0].outcome {
-                        sum += result.decode::<u32>()?;
+            let parent =
+                NewTask::closure("parent", move |ctx: brigade_runtime::JobContext| async move {
+                    let mut sum = 0;
+                    for _ in 0..5 {
+                        let child = ctx.spawn(returns(n)).await?;
+                        let ended = ctx.wait_all([&child]).await?;
+                        assert!(!ended[0].collected_before);
+                        if let Outcome::Succeeded { result } = &*ended[0].outcome {
+                            sum += result.decode::<u32>()?;
+                        }
                     }
-                }
-                Ok::<_, brigade_runtime::JobError>(sum)
-            });
+                    Ok::<_, brigade_runtime::JobError>(sum)
+                });
             let parent = session.spawn(parent).await.unwrap();
             let end = parent.wait().await.unwrap();
             assert_eq!(*end.outcome, succeeded(&(n * 5).to_string()));

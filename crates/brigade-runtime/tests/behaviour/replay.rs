@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use brigade_model::command::Given;
+use brigade_model::event::Event;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::work::Recovery;
 use brigade_runtime::{JobContext, JobError, NewTask};
@@ -150,25 +151,96 @@ async fn a_question_rests_until_it_is_answered() {
     let reply = || Given::Reply(json("21"));
     refused(test.session.answer(number(9), reply()).await, NOT_FOUND, "9");
     test.session.answer(&task, reply()).await.unwrap();
-    refused(test.session.answer(&task, reply()).await, NOT_FOUND, "no such question");
+    let again = test.session.answer(&task, reply()).await.unwrap_err();
+    assert!([NOT_FOUND, ENDED].contains(&again.kind), "answered once: {again}");
     assert_eq!(*outcome(&task).await, succeeded("42"));
     assert_eq!(test.session.inbox(10).await.unwrap(), [], "an answered question is read");
 }
 
 #[tokio::test(start_paused = true)]
 async fn typed_state_is_restored_when_the_job_goes_on() {
+    let entries: Arc<Mutex<Vec<Option<u32>>>> = Arc::default();
+    let seen = entries.clone();
     let test = TestRuntime::new(|b| {
-        b.job("counts", RESUME, |ctx: JobContext, (): ()| async move {
-            let entered: u32 = ctx.state()?.unwrap_or(0); eprintln!("DBG entered {entered} run {:?}", ctx.run());
-            ctx.set_state(entered + 1).await?;
-            ctx.sleep(SECOND).await?;
-            ctx.sleep(SECOND).await?;
-            Ok::<_, JobError>(ctx.state::<u32>()?)
+        b.job("counts", RESUME, move |ctx: JobContext, (): ()| {
+            let seen = seen.clone();
+            async move {
+                seen.lock().unwrap().push(ctx.state::<u32>()?);
+                ctx.set_state(1).await?;
+                ctx.sleep(SECOND).await?;
+                ctx.set_state(2).await?;
+                ctx.sleep(SECOND).await?;
+                Ok::<_, JobError>(ctx.state::<u32>()?)
+            }
         })
     })
     .await;
     let task = test.session.spawn(NewTask::job("counts", ())).await.unwrap();
-    assert_eq!(*outcome(&task).await, succeeded("3"), "entered three times");
+    assert_eq!(*outcome(&task).await, succeeded("2"));
+    assert_eq!(*entries.lock().unwrap(), [None, Some(1), Some(2)], "at each entry, the last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_said_once_however_often_the_job_is_entered() {
+    let test = TestRuntime::new(|b| {
+        b.job("notes", RESUME, |ctx: JobContext, (): ()| async move {
+            for n in 0..4 {
+                ctx.progress(n).await?;
+                ctx.sleep(SECOND).await?;
+            }
+            ctx.progress("done").await?;
+            Ok::<_, JobError>(())
+        })
+    })
+    .await;
+    let task = test.session.spawn(NewTask::job("notes", ())).await.unwrap();
+    assert!(outcome(&task).await.is_success());
+    let notes = events(&test).await.into_iter().filter_map(|event| match event {
+        Event::Progressed { note, .. } => Some(note.to_string()),
+        _ => None,
+    });
+    assert_eq!(notes.collect::<Vec<_>>(), ["0", "1", "2", "3", "\"done\""]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_come_together_are_heard_one_by_one_as_they_will_be_again() {
+    let ways: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let walked = ways.clone();
+    let test = TestRuntime::new(|b| {
+        b.job("busy", RESUME, move |ctx: JobContext, (): ()| {
+            let ways = walked.clone();
+            async move {
+                // A step beside the race keeps the job at work, so that it hears answers live.
+                let step = ctx.step("slow", || async {
+                    tokio::time::sleep(60 * SECOND).await;
+                    Ok::<_, JobError>(())
+                });
+                let race = async {
+                    tokio::select! {
+                        biased;
+                        slept = ctx.sleep(10 * SECOND) => slept.map(|()| "slept"),
+                        got = ctx.receive() => got.map(|_| "received"),
+                    }
+                };
+                let (stepped, way) = tokio::join!(step, race);
+                stepped?;
+                ways.lock().unwrap().push(way?);
+                ctx.sleep(SECOND).await?;
+                Ok::<_, JobError>(())
+            }
+        })
+    })
+    .await;
+    let task = test.session.spawn(NewTask::job("busy", ())).await.unwrap();
+    settle().await;
+    // The message is taken and the timer falls due before the job is polled again.
+    let sent = task.send("now").await;
+    tokio::time::advance(10 * SECOND).await;
+    sent.unwrap();
+    assert!(outcome(&task).await.is_success());
+    let ways = ways.lock().unwrap();
+    assert_eq!(ways.len(), 2, "entered again after the last sleep");
+    assert_eq!(ways[0], ways[1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,7 +287,7 @@ async fn children_and_messages_are_found_again_not_made_again() {
         })
         .job("echo", RESUME, |ctx: JobContext, (): ()| async move {
             let heard = ctx.receive().await?;
-            ctx.send_parent(&heard.body).await?;
+            ctx.send_parent(heard.body.decode::<String>()?).await?;
             Ok::<_, JobError>(())
         })
     })

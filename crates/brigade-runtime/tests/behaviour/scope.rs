@@ -80,7 +80,8 @@ async fn a_forbidden_call_changes_nothing() {
     refused(test.session.stop(number(2), None).await, FORBIDDEN, "job:2");
     refused(test.session.send(number(2), "psst").await, FORBIDDEN, "job:2");
     for (caller, target) in [(3, 1), (3, 2), (2, 1), (2, 3), (1, 3)] {
-        for command in [stop(as_task(caller), number(target)), send(as_task(caller), number(target))]
+        for command in
+            [stop(as_task(caller), number(target)), send(as_task(caller), number(target))]
         {
             let (reply, events) = test.submit(command).await;
             refused(reply, FORBIDDEN, &format!("job:{target}"));

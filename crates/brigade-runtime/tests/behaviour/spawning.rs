@@ -88,12 +88,16 @@ async fn addresses_are_sequential_per_tree_and_go_on_after_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn who_spawned_a_task_is_recorded_with_it() {
     let test = TestRuntime::new(|b| {
-        b.client("the test").job("parent", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
-            ctx.step("first", || async { Ok::<_, JobError>(()) }).await?;
-            ctx.spawn(forever()).await?;
-            std::future::pending::<()>().await;
-            Ok::<_, JobError>(())
-        })
+        b.client("the test").job(
+            "parent",
+            Recovery::resume(1),
+            |ctx: JobContext, (): ()| async move {
+                ctx.step("first", || async { Ok::<_, JobError>(()) }).await?;
+                ctx.spawn(forever()).await?;
+                std::future::pending::<()>().await;
+                Ok::<_, JobError>(())
+            },
+        )
     })
     .await;
     let parent = test.session.spawn(NewTask::job("parent", ())).await.unwrap();
@@ -132,7 +136,7 @@ async fn of_many_spawned_together_each_succeeds_or_is_refused_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_ordered_whole_and_live_and_collected_tasks_leave_it() {
     let test = TestRuntime::new(|b| b).await;
-    let tasks = test.session.spawn_all((0..150).map(|_| tidy())).await.unwrap();
+    let tasks = test.session.spawn_all((0..150).map(|_| forever())).await.unwrap();
     let tasks: Vec<_> = tasks.into_iter().map(Result::unwrap).collect();
     assert_eq!(listed(&test.session), (1..=150).collect::<Vec<_>>(), "none cut off");
     tasks[99].stop(None).await.unwrap();

@@ -134,10 +134,9 @@ async fn a_future_that_never_yields_ends_unconfirmed_and_keeps_its_slot_until_it
     // The deadline of the firm stop counts from when it began, so that must be seen first.
     soon(async {
         let mut news = session.subscribe(Default::default());
-        while !matches!(
-            next_event(&mut news).await,
-            brigade_model::event::Event::StopForced { .. }
-        ) {}
+        while !matches!(next_event(&mut news).await, brigade_model::event::Event::StopForced { .. })
+        {
+        }
     })
     .await;
     clock.advance(5 * SECOND);

@@ -1,0 +1,144 @@
+//! What comes into memory, what leaves it, and what is to be stored.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use crate::ids::{Owner, TaskNo};
+use crate::message::Message;
+use crate::slots::Slots;
+use crate::task::TaskRow;
+use crate::tree::derive::sweeps_children;
+use crate::tree::{KeyMark, MessageRow, Node, SessionState, Task, Touched, Tree, TreeRow};
+
+impl Tree {
+    /// A tree in memory from its stored row, without tasks.
+    pub fn from_row(row: TreeRow) -> Self {
+        Self {
+            row,
+            tasks: Slots::default(),
+            session: Node::default(),
+            names: HashTable::new(),
+            keys: HashTable::new(),
+            keys_full: super::index::KEYS_FULL,
+            timers: BTreeSet::new(),
+            sweep: VecDeque::new(),
+            evictable: Vec::new(),
+            orphans: BTreeSet::new(),
+            touched: Touched::default(),
+        }
+    }
+
+    /// Brings a stored task into memory.
+    ///
+    /// A tree is loaded with every task that lives or lingers, every uncollected result of a living
+    /// owner or a client, every task that a parked wait names, and all that is above one of these.
+    /// Parents come before their children.
+    pub fn insert_loaded(&mut self, no: TaskNo, row: TaskRow) {
+        if self.tasks.get(no).is_some() {
+            return;
+        }
+        let evictable = !row.is_living();
+        self.insert(no, row);
+        self.link_orphans();
+        if evictable {
+            self.evictable.push(no);
+        }
+    }
+
+    /// Brings an unread message into memory, in the order in which they were sent.
+    pub fn insert_unread(&mut self, message: Arc<Message>) {
+        let to = message.to;
+        if let Some(node) = self.node_mut(to) {
+            node.crowd.get_or_insert_default().inbox.push_back(message);
+        }
+    }
+
+    /// Completes loading: stops that were under way go on.
+    pub fn loaded_all(&mut self) {
+        let ending: Vec<TaskNo> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.row.is_living() && sweeps_children(&task.row))
+            .map(|(no, _)| no)
+            .collect();
+        for no in ending {
+            self.sweep_children(Owner::Task(no));
+        }
+        if self.row.state == SessionState::Closing {
+            self.sweep_children(Owner::Session);
+        }
+        let waiting: Vec<TaskNo> = self.tasks.iter().map(|(no, _)| no).collect();
+        for no in waiting {
+            self.recount_waits(no);
+        }
+        self.evictable.clear();
+        let ended = self.tasks.iter().filter(|(_, task)| !task.row.is_living());
+        self.evictable = ended.map(|(no, _)| no).collect();
+        // Children leave before their parents, so that few are ever left without one.
+        self.evictable.reverse();
+    }
+
+    pub(crate) fn insert(&mut self, no: TaskNo, row: TaskRow) {
+        let owner = row.owner;
+        if let Some(key) = &row.spec.key {
+            self.insert_key(KeyMark::new(owner, row.owner_run, key, no));
+        }
+        let row = Arc::new(row);
+        let task = Task { row, node: Node::default(), previous: None, next: None, touched: false };
+        self.tasks.insert(no, task);
+        self.link(no, owner);
+        self.derive(no, None);
+    }
+
+    /// Lets go of every task that nobody needs in memory. Returns their numbers.
+    pub fn evict(&mut self) -> Vec<TaskNo> {
+        let mut gone = Vec::new();
+        for no in std::mem::take(&mut self.evictable) {
+            if self.can_evict(no) {
+                self.unlink(no);
+                self.orphan_children(no);
+                self.tasks.remove(no);
+                gone.push(no);
+            } else if self.tasks.get(no).is_some_and(|task| task.touched) {
+                self.evictable.push(no);
+            }
+        }
+        gone
+    }
+
+    fn can_evict(&self, no: TaskNo) -> bool {
+        let Some(task) = self.tasks.get(no) else { return false };
+        let Some(ended) = task.row.ended() else { return false };
+        let wanted = !task.row.is_collected()
+            && match task.row.owner {
+                // The operator reads results by their address, and collects nothing.
+                Owner::Session => task.row.client.is_some(),
+                Owner::Task(owner) => self.lives(owner),
+            };
+        let waited = task.row.owner.task().is_some_and(|owner| {
+            self.tasks.get(owner).is_some_and(|owner| !owner.node.waits.is_empty())
+        });
+        // Slots are counted along the owners, so they stay while something below holds one.
+        let counting = task.node.below > 0 || task.node.running > 0;
+        !ended.lingering && !wanted && !waited && !task.touched && !counting
+    }
+
+    pub(crate) fn mark_evictable(&mut self, no: TaskNo) {
+        self.evictable.push(no);
+    }
+
+    /// Takes what the next commit has to write.
+    pub fn take_touched(&mut self) -> (Vec<(TaskNo, Arc<TaskRow>)>, Vec<MessageRow>) {
+        let touched = std::mem::take(&mut self.touched);
+        let mut rows = Vec::with_capacity(touched.tasks.len());
+        for no in touched.tasks {
+            if let Some(task) = self.tasks.get_mut(no) {
+                task.touched = false;
+                rows.push((no, task.row.clone()));
+            }
+        }
+        (rows, touched.messages)
+    }
+}
