@@ -83,11 +83,20 @@ impl Session {
         }
     }
 
-    /// Starts many tasks with one acknowledgement. Each succeeds or is refused by itself.
+    /// Starts many tasks with one acknowledgement. Each succeeds or is refused by itself. Called
+    /// from within a job of this session, they are that job's children, each recorded as it starts.
     pub async fn spawn_all(
         &self,
         tasks: impl IntoIterator<Item = NewTask>,
     ) -> Result<Vec<Result<TaskHandle, Refusal>>, Refusal> {
+        if JobContext::current().is_some_and(|job| job.tree() == self.tree) {
+            let tasks: Vec<NewTask> = tasks.into_iter().collect();
+            let mut spawned = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                spawned.push(self.spawn(task).await);
+            }
+            return Ok(spawned);
+        }
         let commands: Vec<_> = tasks.into_iter().map(|task| self.spawn_command(task)).collect();
         let replies = self.submit_all(commands).await?;
         Ok(replies
@@ -130,10 +139,16 @@ impl Session {
                 row.address(*no)
             )));
         }
-        if self.sees(&row) {
-            Ok((no, row))
-        } else {
-            Err(Refusal::forbidden(format!("{} is not yours", row.address(no))))
+        if !self.sees(&row) {
+            return Err(Refusal::forbidden(format!("{} is not yours", row.address(no))));
+        }
+        match task.run {
+            Some(run) if run == RunNo::NONE || run > row.run => Err(Refusal::not_found(format!(
+                "{} has no run {run}; its latest is {}",
+                row.address(no),
+                row.run
+            ))),
+            _ => Ok((no, row)),
         }
     }
 
@@ -306,9 +321,16 @@ impl Session {
         })
     }
 
-    /// How far a message has come.
+    /// How far a message has come, for those who see its recipient.
     pub async fn receipt(&self, no: MessageNo) -> Result<Option<MessageRow>, Refusal> {
-        self.runtime.inner.store.message(self.tree, no).await.map_err(|e| refusal(&e))
+        let stored = self.runtime.inner.store.message(self.tree, no).await;
+        let Some(row) = stored.map_err(|e| refusal(&e))? else { return Ok(None) };
+        let own = self.scope().is_none_or(|owner| row.message.to == owner);
+        match row.message.to {
+            Owner::Task(to) if !own => self.get(to).await.map(|_| Some(row)),
+            Owner::Session if !own => Err(Refusal::forbidden(format!("message {no} is not yours"))),
+            _ => Ok(Some(row)),
+        }
     }
 
     /// Takes the unread messages that tasks sent to the session.

@@ -83,7 +83,64 @@ impl Waiters {
     }
 
     #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.waits.is_empty() && self.by_task.is_empty() && self.ready.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_model::command::{Caller, Collect};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn tree() -> TreeId {
+        crate::ids::new_tree_id()
+    }
+
+    fn numbers(all: &[u32]) -> Vec<TaskNo> {
+        all.iter().filter_map(|no| TaskNo::new(*no)).collect()
+    }
+
+    fn keep(waiters: &mut Waiters, (id, tree): (u64, TreeId), mode: WaitMode, on: &[u32]) {
+        let collect = Collect { caller: Caller::Operator, tasks: Vec::new(), mode };
+        let (reply, _) = oneshot::channel();
+        waiters.keep(WaitInput { id, tree, collect, reply }, numbers(on));
+    }
+
+    fn ready(waiters: &mut Waiters) -> Vec<u64> {
+        waiters.take_ready().into_iter().map(|wait| wait.id).collect()
+    }
+
+    #[test]
+    fn a_wait_is_ready_when_any_or_all_have_ended_and_leaves_nothing_behind() {
+        let (mut waiters, tree) = (Waiters::default(), tree());
+        keep(&mut waiters, (1, tree), WaitMode::Any, &[1, 2]);
+        keep(&mut waiters, (2, tree), WaitMode::All, &[1, 2]);
+        let [one, two] = numbers(&[1, 2])[..] else { unreachable!("two were given") };
+        waiters.ended(tree, one);
+        assert_eq!(ready(&mut waiters), [1]);
+        waiters.ended(tree, two);
+        assert_eq!(ready(&mut waiters), [2]);
+        assert!(waiters.is_empty());
+    }
+
+    #[test]
+    fn a_wait_that_is_forgotten_leaves_nothing_behind() {
+        let (mut waiters, tree) = (Waiters::default(), tree());
+        keep(&mut waiters, (1, tree), WaitMode::Any, &[1, 2]);
+        waiters.forget(1);
+        assert!(waiters.is_empty());
+    }
+
+    #[test]
+    fn only_the_waits_of_a_tree_that_is_given_up_are_asked_again() {
+        let (mut waiters, given_up, other) = (Waiters::default(), tree(), tree());
+        keep(&mut waiters, (1, given_up), WaitMode::All, &[1]);
+        keep(&mut waiters, (2, other), WaitMode::All, &[1]);
+        waiters.ask_again(given_up);
+        assert_eq!(ready(&mut waiters), [1]);
+        assert!(!waiters.is_empty());
     }
 }

@@ -408,13 +408,19 @@ impl MemoryTree {
 
     /// Returns how the task stood before.
     fn put(&mut self, no: TaskNo, row: Arc<TaskRow>) -> Option<Standing> {
-        self.children.insert((row.owner, no));
         let owner = row.owner;
-        let before = self.tasks.insert(no, row)?;
-        if before.owner != owner {
-            self.children.remove(&(before.owner, no));
+        let before = self.tasks.insert(no, row);
+        match &before {
+            Some(before) if before.owner == owner => {}
+            Some(before) => {
+                self.children.remove(&(before.owner, no));
+                self.children.insert((owner, no));
+            }
+            None => {
+                self.children.insert((owner, no));
+            }
         }
-        Some(Standing::of(&before))
+        before.map(|before| Standing::of(&before))
     }
 
     fn prunable(&self, retention: &Retention, now: Time) -> Vec<TaskNo> {

@@ -138,13 +138,13 @@ impl JobContext {
 
     /// Rests for a while, across restarts.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = Result<(), Refusal>> {
-        let slept = self.parked("sleep", Asked::Sleep { span: span.into() });
+        let slept = self.parked(Asked::Sleep { span: span.into() });
         async move { slept.await.map(|_| ()) }
     }
 
     /// The next message of the inbox.
     pub fn receive(&self) -> impl Future<Output = Result<Arc<Message>, Refusal>> {
-        let received = self.parked("receive", Asked::Message { patience: None });
+        let received = self.parked(Asked::Message { patience: None });
         async move {
             match &*received.await? {
                 Answer::Message(message) => Ok(message.clone()),
@@ -158,7 +158,7 @@ impl JobContext {
         &self,
         patience: Duration,
     ) -> impl Future<Output = Result<Option<Arc<Message>>, Refusal>> {
-        let received = self.parked("receive", Asked::Message { patience: Some(patience.into()) });
+        let received = self.parked(Asked::Message { patience: Some(patience.into()) });
         async move {
             match &*received.await? {
                 Answer::Message(message) => Ok(Some(message.clone())),
@@ -174,7 +174,7 @@ impl JobContext {
         question: impl Serialize,
     ) -> impl Future<Output = Result<T, Refusal>> {
         let question = Json::of(&question);
-        let asked = question.map(|question| self.parked("ask", Asked::Question { question }));
+        let asked = question.map(|question| self.parked(Asked::Question { question }));
         async move {
             match &*asked?.await? {
                 Answer::Reply(reply) => reply.decode(),
@@ -189,7 +189,7 @@ impl JobContext {
         async move {
             let index = match call? {
                 Call::Known(answer) => {
-                    return match &*answer.await? {
+                    return match &*answered(answer.await?)? {
                         Answer::Spawned(spawned) => Ok(spawned.clone().into()),
                         other => Err(unexpected("spawn", other)),
                     };
@@ -199,7 +199,7 @@ impl JobContext {
             let _under_way = self.inner.calls.under_way();
             let spec = task.into_spec(&self.inner.handlers, Some(&format!("call {index}")))?;
             let spawn = Spawn { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
-            match self.submit(Command::Spawn(spawn)).await? {
+            match self.recorded(index, "spawn", Command::Spawn(spawn)).await? {
                 Reply::Spawned(spawned) => Ok(spawned.into()),
                 _ => Err(Refusal::internal("a spawn was answered with something else")),
             }
@@ -234,7 +234,7 @@ impl JobContext {
         let tasks = children.into_iter().map(|child| child.no).collect();
         let patience: Option<Millis> = patience.map(Into::into);
         let asked = Asked::Tasks { tasks, mode, patience, interruptible: false };
-        let waited = self.parked("wait", asked);
+        let waited = self.parked(asked);
         async move {
             match &*waited.await? {
                 Answer::Endings(endings) => Ok(Waited::Ended(endings.clone())),
@@ -282,7 +282,7 @@ impl JobContext {
         async move {
             let index = match call? {
                 Call::Known(answer) => {
-                    return match &*answer.await? {
+                    return match &*answered(answer.await?)? {
                         Answer::Sent(numbers) => Ok(numbers.clone()),
                         other => Err(unexpected("send", other)),
                     };
@@ -292,7 +292,7 @@ impl JobContext {
             let _under_way = self.inner.calls.under_way();
             let (caller, call) = (self.caller(), Some(index));
             let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
-            match self.submit(Command::Send(send)).await? {
+            match self.recorded(index, "send", Command::Send(send)).await? {
                 Reply::Sent(numbers) => Ok(numbers),
                 _ => Err(Refusal::internal("a send was answered with something else")),
             }
@@ -380,19 +380,15 @@ impl JobContext {
         })
     }
 
-    fn parked(
-        &self,
-        label: &str,
-        asked: Asked,
-    ) -> impl Future<Output = Result<Arc<Answer>, Refusal>> + use<> {
-        let answer = self.begin(label).map(|call| match call {
+    fn parked(&self, asked: Asked) -> impl Future<Output = Result<Arc<Answer>, Refusal>> + use<> {
+        let answer = self.begin(label(&asked)).map(|call| match call {
             Call::Known(answer) => answer,
             Call::New(index) => {
                 self.inner.calls.park(index, asked);
                 self.inner.calls.answer(index)
             }
         });
-        async move { answer?.await }
+        async move { answered(answer?.await?) }
     }
 
     pub(crate) fn caller(&self) -> Caller {
@@ -406,6 +402,20 @@ impl JobContext {
 
     async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
         self.inner.submit(command).await
+    }
+
+    /// Submits a command that records its answer; a refusal is recorded beside it.
+    async fn recorded(
+        &self,
+        index: CallIndex,
+        label: &'static str,
+        command: Command,
+    ) -> Result<Reply, Refusal> {
+        let reply = self.submit(command).await;
+        if let Err(refusal) = &reply {
+            self.inner.record_refusal(index, label, refusal).await;
+        }
+        reply
     }
 }
 
@@ -428,6 +438,20 @@ impl ContextInner {
         self.submit(self.reporter().command(what)).await
     }
 
+    /// Records that a call was refused, so that the job is told the same when it is entered again.
+    pub(crate) async fn record_refusal(
+        &self,
+        index: CallIndex,
+        label: &'static str,
+        refusal: &Refusal,
+    ) {
+        if let Ok(refusal) = Json::of(refusal) {
+            let answer = Arc::new(Answer::Value(refusal));
+            // An attempt that is over records nothing more, and will not be entered again with it.
+            let _ = self.report(Reported::Record { index, label: label.into(), answer }).await;
+        }
+    }
+
     /// Says something until it is heard: that the store was away for a moment is no news to a job.
     async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
         loop {
@@ -446,6 +470,26 @@ fn step_result<T: DeserializeOwned>(answer: &Answer) -> Result<T, JobError> {
         Answer::Value(value) => Ok(value.decode()?),
         Answer::Error(message) => Err(JobError::new(message)),
         other => Err(unexpected("step", other).into()),
+    }
+}
+
+/// The word under which a parked call is found again in the journal.
+pub(crate) fn label(asked: &Asked) -> &'static str {
+    match asked {
+        Asked::Tasks { .. } => "wait",
+        Asked::Message { .. } => "receive",
+        Asked::Sleep { .. } => "sleep",
+        Asked::Question { .. } => "ask",
+        Asked::Approval { .. } => "approve",
+        Asked::ClientTool { .. } => "client tool",
+    }
+}
+
+/// An answer from the journal, where the value of anything but a step is a refusal.
+fn answered(answer: Arc<Answer>) -> Result<Arc<Answer>, Refusal> {
+    match &*answer {
+        Answer::Value(refusal) => Err(refusal.decode()?),
+        _ => Ok(answer),
     }
 }
 

@@ -16,6 +16,7 @@ use brigade_model::decide::Reply;
 use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
+use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{JobWork, Work};
 use brigade_store::{BoxFuture, Store};
@@ -24,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::calls::{Calls, Next};
-use super::context::{CURRENT, ContextInner, JobContext, SAY_AGAIN, StopSignal};
+use super::context::{CURRENT, ContextInner, JobContext, SAY_AGAIN, StopSignal, label};
 use super::registry::{ClosureBody, Handlers, JobError, JobFuture};
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
 
@@ -293,9 +294,10 @@ impl Driver {
         let last = calls.pop();
         let mut refused = 0;
         for (index, asked) in calls {
+            let label = label(&asked);
             let what = Reported::Park { calls: vec![(index, asked)], then: AfterPark::GoOn };
             if let Err(refusal) = self.context.report(what).await {
-                self.context.calls.tell(index, Err(refusal));
+                self.refused(index, label, refusal).await;
                 refused += 1;
             }
         }
@@ -304,7 +306,7 @@ impl Driver {
             Some(open) if refused == 0 => AfterPark::Suspend { open },
             _ => AfterPark::GoOn,
         };
-        let index = last.as_ref().map(|(index, _)| *index);
+        let call = last.as_ref().map(|(index, asked)| (*index, label(asked)));
         let what = Reported::Park { calls: last.into_iter().collect(), then };
         match self.context.report(what).await {
             Ok(Reply::Parked { suspended }) => {
@@ -315,13 +317,18 @@ impl Driver {
             }
             Ok(_) => false,
             Err(refusal) => {
-                match index {
-                    Some(index) => self.context.calls.tell(index, Err(refusal)),
+                match call {
+                    Some((index, label)) => self.refused(index, label, refusal).await,
                     None => self.context.calls.expect_answer(told),
                 }
                 false
             }
         }
+    }
+
+    async fn refused(&self, index: CallIndex, label: &'static str, refusal: Refusal) {
+        self.context.record_refusal(index, label, &refusal).await;
+        self.context.calls.tell(index, Err(refusal));
     }
 
     /// A closure keeps its future while it rests. False for a named job, which does not.

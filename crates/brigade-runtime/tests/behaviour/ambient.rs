@@ -87,3 +87,20 @@ async fn outside_of_a_job_there_is_no_current_one() {
     assert_eq!(*outcome(&task).await, succeeded("true"));
     assert!(JobContext::current().is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn many_spawned_together_from_within_a_job_are_its_children() {
+    let test = TestRuntime::new(|b| b).await;
+    let session = test.session.clone();
+    let outer = NewTask::closure("outer", |ctx: JobContext| async move {
+        let spawned = session.spawn_all([returns(1), returns(2).name("self"), returns(3)]).await?;
+        assert!(spawned[1].is_err());
+        for task in spawned.into_iter().flatten() {
+            assert_eq!(task.get().await?.owner, Owner::Task(ctx.task()));
+            assert!(task.wait().await?.outcome.is_success());
+        }
+        Ok::<_, JobError>(())
+    });
+    let outer = test.session.spawn(outer).await.unwrap();
+    assert_eq!(*outcome(&outer).await, succeeded("null"));
+}

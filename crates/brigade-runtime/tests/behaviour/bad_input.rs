@@ -118,6 +118,7 @@ async fn malformed_addresses_are_refused_as_such() {
     let test = kitchen().await;
     test.session.spawn(forever()).await.unwrap();
     let run: TaskRef = "job:1#2".parse().unwrap();
+    refused(test.session.get(run.clone()).await, NOT_FOUND, "has no run 2; its latest is 1");
     refused(test.session.wait_any([run]).await, NOT_FOUND, "has no run 2; its latest is 1");
 }
 

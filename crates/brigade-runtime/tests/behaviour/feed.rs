@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use brigade_model::event::Event;
-use brigade_model::ids::{Millis, Position};
+use brigade_model::ids::{Millis, Position, Time};
 use brigade_runtime::{FeedMessage, JobContext, JobError, NewTask, Subscription};
 use brigade_store::{MemoryOptions, MemoryStore, Retention};
-use brigade_testkit::TestRuntime;
+use brigade_testkit::{ManualClock, TestRuntime};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
@@ -177,4 +178,21 @@ async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     let again = test.session.spawn(returns(1)).await.unwrap();
     assert_eq!(again.address(), "job:2", "a number is never used again");
     assert!(matches!(next_event(&mut news).await, Event::Spawned(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_in_a_tree_does_not_run_backwards_when_the_clock_does() {
+    let clock = ManualClock::at(TestRuntime::START);
+    let test = TestRuntime::new(|b| b.clock(Arc::new(clock.clone()))).await;
+    let gate = CancellationToken::new();
+    let task = test.session.spawn(behind(&gate)).await.unwrap();
+    clock.set(Time(TestRuntime::START.0 - 3_600_000));
+    gate.cancel();
+    let end = ending(&task).await;
+    assert_eq!(end.at, TestRuntime::START, "not before it was spawned");
+    let mut last = Time(0);
+    for record in test.events_after(Position(0)).await {
+        assert!(record.at >= last);
+        last = record.at;
+    }
 }

@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::work::Recovery;
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_testkit::TestRuntime;
 
-fn succeeded(result: &str) -> Outcome {
-    Outcome::Succeeded { result: Json::parse(result).unwrap() }
-}
+use crate::support::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_job_returns_its_result_to_whoever_waits() {
@@ -79,4 +76,53 @@ async fn a_panic_is_an_outcome() {
     assert_eq!(*ending.outcome, expect);
     let again = NewTask::closure("fine", |_| async { Ok::<_, JobError>(()) }).name("boom");
     assert!(test.session.spawn(again).await.is_ok(), "the name is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_anywhere_in_a_job_ends_it_and_frees_whoever_waits_for_it() {
+    let test = TestRuntime::new(|b| {
+        b.job("steps", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+            ctx.sleep(SECOND).await?;
+            ctx.step("boom", || async {
+                assert!(ctx.is_stopping(), "in a step");
+                Ok::<_, JobError>(())
+            })
+            .await?;
+            Ok::<_, JobError>(())
+        })
+        .job("at once", Recovery::resume(3), |_: JobContext, fine: bool| {
+            assert!(fine, "before its first await");
+            async { Ok::<_, JobError>(()) }
+        })
+    })
+    .await;
+    test.session
+        .set_limits(brigade_model::limits::Limits { running: Some(1), ..Default::default() })
+        .await
+        .unwrap();
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        let a = ctx.spawn(NewTask::job("steps", ()).name("Boom")).await?;
+        let b = ctx.spawn(NewTask::job("at once", false)).await?;
+        let ended = ctx.wait_all([&a, &b]).await?;
+        ctx.spawn(returns(()).name("Boom")).await?;
+        Ok::<_, JobError>(ended.iter().map(|e| e.outcome.to_string()).collect::<Vec<_>>())
+    });
+    let parent = test.session.spawn(parent).await.unwrap();
+    let expect = r#"["failed (panic: in a step)","failed (panic: before its first await)"]"#;
+    assert_eq!(*outcome(&parent).await, succeeded(expect));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_tells_the_whole_chain_of_causes() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("the soup is cold")]
+    struct Cold(#[source] std::num::ParseIntError);
+    let test = TestRuntime::new(|b| b).await;
+    let task = NewTask::closure("cook", |_| async {
+        let degrees: Result<u32, _> = "warm".parse::<u32>();
+        degrees.map_err(Cold)
+    });
+    let task = test.session.spawn(task).await.unwrap();
+    let expect = failed("the soup is cold: invalid digit found in string");
+    assert_eq!(*outcome(&task).await, expect);
 }

@@ -3,6 +3,8 @@
 //! Most stand on paused time, where an hour passes as soon as nobody has anything to do; those
 //! about races stand on several threads.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod slow_store;
 mod support;
 

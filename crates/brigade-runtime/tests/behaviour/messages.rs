@@ -109,7 +109,9 @@ async fn a_message_says_where_it_comes_from() {
     assert_eq!(inbox[0].purpose, Purpose::Note);
     let from: Vec<Sender> = inbox[0].body.decode().unwrap();
     assert_eq!(from, [Sender::Client, Sender::Child(number(2))]);
-    let sent = test.session.receipt(MessageNo(2)).await.unwrap().unwrap();
+    refused(test.session.receipt(MessageNo(2)).await, FORBIDDEN, "job:2");
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let sent = operator.receipt(MessageNo(2)).await.unwrap().unwrap();
     assert_eq!(sent.message.from, Sender::Parent(parent.no()));
     assert_eq!(test.session.inbox(10).await.unwrap(), [], "read once");
 }

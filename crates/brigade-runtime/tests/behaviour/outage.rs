@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use brigade_model::call::WaitMode;
 use brigade_model::limits::Limits;
-use brigade_runtime::{JobError, NewTask, WaitResult};
+use brigade_model::work::Recovery;
+use brigade_runtime::{JobContext, JobError, NewTask, WaitResult};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
@@ -63,7 +64,7 @@ async fn what_waits_for_a_slow_store_is_not_acknowledged_before_it_is_stored() {
 async fn a_queued_closure_survives_a_commit_that_failed() {
     let folder = tempfile::tempdir().unwrap();
     let open = |name: &str| -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open(&folder.path().join(name), Default::default()).unwrap())
+        Arc::new(SqliteStore::open(folder.path().join(name), Default::default()).unwrap())
     };
     let story = async |store: Arc<CrashStore>| {
         let test = TestRuntime::on(store.clone(), |b| b).await;
@@ -129,4 +130,61 @@ async fn a_report_is_not_lost_when_the_shutdown_comes_with_a_failing_commit() {
     assert_eq!(*outcome.unwrap(), succeeded("\"through\""));
     let (_, outcome) = story(Some(Cut { commit, durable: false, how: CutHow::Fail })).await;
     assert_eq!(*outcome.unwrap(), succeeded("\"through\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_sat_out_and_nobody_is_told_anything_untrue() {
+    let store = SlowStore::new(Arc::new(MemoryStore::new()));
+    let steps = Tally::default();
+    let counted = steps.clone();
+    let test = TestRuntime::on(store.clone(), |b| {
+        b.job("naps", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+            let steps = counted.clone();
+            async move {
+                ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
+                ctx.sleep(10 * SECOND).await?;
+                let two = ctx.step("two", || async { Ok::<_, JobError>(steps.add()) }).await?;
+                Ok::<_, JobError>(two)
+            }
+        })
+    })
+    .await;
+    let task = test.session.spawn(NewTask::job("naps", ())).await.unwrap();
+    let (ended, refusal) = tokio::join!(eventually(task.wait()), async {
+        tokio::time::sleep(5 * SECOND).await;
+        store.set_away(true);
+        let spawn = test.session.spawn(forever());
+        let (spawned, ()) = tokio::join!(eventually(spawn), async {
+            tokio::time::sleep(10 * SECOND).await;
+            assert_eq!(state(&test.session, task.no()).await, "waiting", "as it was stored");
+            store.set_away(false);
+        });
+        spawned
+    });
+    refused(refusal, UNAVAILABLE, "it is away");
+    assert_eq!(test.session.row().last_task, Some(number(1)), "what was refused did not happen");
+    let ended = ended.unwrap();
+    assert_eq!(*ended.outcome, succeeded("1"));
+    assert!(!ended.collected_before);
+    assert_eq!(steps.get(), 2, "each step once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaving_has_to_store_is_tried_again() {
+    let story = async |cut: Option<Cut>| {
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let store = CrashStore::new(inner.clone(), cut);
+        let test = TestRuntime::on(store.clone(), |b| b).await;
+        let task = test.session.spawn(forever()).await.unwrap();
+        settle().await;
+        let next = store.commits();
+        test.runtime.clone().shutdown().await.unwrap();
+        assert!(store.commits() > next, "leaving stores something");
+        let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
+        (next, row.state.word())
+    };
+    let (commit, word) = story(None).await;
+    assert_eq!(word, "failed", "a closure is lost with its process");
+    let (_, word) = story(Some(Cut { commit, durable: false, how: CutHow::Fail })).await;
+    assert_eq!(word, "failed", "nothing is left running that is not");
 }

@@ -69,7 +69,7 @@ async fn a_wait_that_races_with_the_end_always_returns() {
             let session = session.clone();
             async move {
                 let task = session.spawn(returns(n)).await.unwrap();
-                if n % 3 == 0 {
+                if n.is_multiple_of(3) {
                     tokio::task::yield_now().await;
                 }
                 let end = task.wait().await.unwrap();

@@ -1,5 +1,6 @@
-//! A store whose commits take a while.
+//! A store whose commits take a while, and which can be away.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,16 +21,31 @@ pub(crate) struct SlowStore {
     inner: Arc<dyn Store>,
     /// How many more commits are quick, and how long one takes after them.
     slow: Mutex<Option<(u32, Duration)>>,
+    away: AtomicBool,
 }
 
 impl SlowStore {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { inner, slow: Mutex::default() })
+        Arc::new(Self { inner, slow: Mutex::default(), away: AtomicBool::new(false) })
     }
 
     /// After so many quick commits each takes this long.
     pub(crate) fn slow_after(&self, quick: u32, pause: Duration) {
         *self.slow.lock().unwrap() = Some((quick, pause));
+    }
+
+    /// While it is away it answers nothing but that.
+    pub(crate) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
+    }
+
+    fn pass<'a, T: 'a>(&'a self, call: Answer<'a, T>) -> Answer<'a, T> {
+        Box::pin(async move {
+            if self.away.load(Ordering::SeqCst) {
+                return Err(StoreError::Unavailable("it is away".into()));
+            }
+            call.await
+        })
     }
 
     fn pause(&self) -> Option<Duration> {
@@ -46,28 +62,29 @@ impl Store for SlowStore {
             if let Some(pause) = self.pause() {
                 tokio::time::sleep(pause).await;
             }
-            self.inner.commit(batch).await
+            let committed = Box::pin(async move { self.inner.commit(batch).await });
+            self.pass(committed).await
         })
     }
 
     fn trees(&self) -> Answer<'_, Vec<TreeRow>> {
-        self.inner.trees()
+        self.pass(self.inner.trees())
     }
 
     fn tree(&self, id: TreeId) -> Answer<'_, Option<TreeRow>> {
-        self.inner.tree(id)
+        self.pass(self.inner.tree(id))
     }
 
     fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>> {
-        self.inner.tree_named(name)
+        self.pass(self.inner.tree_named(name))
     }
 
     fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>> {
-        self.inner.load(id)
+        self.pass(self.inner.load(id))
     }
 
     fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
-        self.inner.task(id, no)
+        self.pass(self.inner.task(id, no))
     }
 
     fn task_named<'a>(
@@ -76,34 +93,34 @@ impl Store for SlowStore {
         owner: Option<Owner>,
         name: &'a Name,
     ) -> Answer<'a, Option<(TaskNo, TaskRow)>> {
-        self.inner.task_named(id, owner, name)
+        self.pass(self.inner.task_named(id, owner, name))
     }
 
     fn tasks<'a>(&'a self, id: TreeId, query: &'a TaskQuery) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
-        self.inner.tasks(id, query)
+        self.pass(self.inner.tasks(id, query))
     }
 
     fn journal(&self, id: TreeId, no: TaskNo) -> Answer<'_, Vec<Entry>> {
-        self.inner.journal(id, no)
+        self.pass(self.inner.journal(id, no))
     }
 
     fn run(&self, id: TreeId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
-        self.inner.run(id, no, run)
+        self.pass(self.inner.run(id, no, run))
     }
 
     fn message(&self, id: TreeId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
-        self.inner.message(id, no)
+        self.pass(self.inner.message(id, no))
     }
 
     fn events<'a>(&'a self, query: &'a EventQuery) -> Answer<'a, EventPage> {
-        self.inner.events(query)
+        self.pass(self.inner.events(query))
     }
 
     fn last_position(&self) -> Answer<'_, Position> {
-        self.inner.last_position()
+        self.pass(self.inner.last_position())
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned> {
-        self.inner.prune(retention, now)
+        self.pass(self.inner.prune(retention, now))
     }
 }

@@ -109,25 +109,29 @@ impl Drop for Release {
     }
 }
 
-/// Blocks its thread until it is released.
-fn blocks() -> (NewTask, Release) {
+/// Blocks its thread until it is released, and says when it has begun to.
+fn blocks() -> (NewTask, CancellationToken, Release) {
     let release = Arc::new(AtomicBool::new(false));
     let released = release.clone();
+    let begun = CancellationToken::new();
+    let begins = begun.clone();
     let task = NewTask::closure("blocks", |_| async move {
+        begins.cancel();
         while !released.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
         Ok::<_, JobError>("returned after all")
     });
-    (task, Release(release))
+    (task, begun, Release(release))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_future_that_never_yields_ends_unconfirmed_and_keeps_its_slot_until_it_returns() {
     let limits = Limits { running: Some(1), ..Limits::default() };
     let (session, clock) = by_hand(limits).await;
-    let (task, release) = blocks();
+    let (task, begun, release) = blocks();
     let task = session.spawn(task.grace(SECOND)).await.unwrap();
+    soon(begun.cancelled()).await;
     let next = session.spawn(returns("my turn")).await.unwrap();
     task.stop(None).await.unwrap();
     clock.advance(SECOND);
@@ -157,8 +161,9 @@ async fn a_future_that_never_yields_ends_unconfirmed_and_keeps_its_slot_until_it
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_future_that_yields_between_deadline_and_bound_ends_confirmed() {
     let (session, clock) = by_hand(Limits::default()).await;
-    let (task, release) = blocks();
+    let (task, begun, release) = blocks();
     let task = session.spawn(task.grace(SECOND)).await.unwrap();
+    soon(begun.cancelled()).await;
     task.stop(None).await.unwrap();
     clock.advance(2 * SECOND);
     drop(release);
