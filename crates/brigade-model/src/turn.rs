@@ -51,16 +51,28 @@ pub fn open_session(
 
 /// Decides a command and applies it with all that follows. A refusal leaves the tree as it was.
 pub fn handle(tree: &mut Tree, command: &Command, at: Time) -> Result<Handled, Refusal> {
+    let mut outputs = Outputs::default();
+    let reply = handle_into(tree, command, at, &mut outputs)?;
+    Ok(Handled { reply, outputs })
+}
+
+/// The same, behind the outputs of what was handled before it.
+pub fn handle_into(
+    tree: &mut Tree,
+    command: &Command,
+    at: Time,
+    outputs: &mut Outputs,
+) -> Result<Reply, Refusal> {
     let now = at.max(tree.row().now);
     let decision = decide(tree, command, now)?;
-    let mut turn = Turn { now, outputs: Outputs::default(), freed: Vec::new() };
+    let mut turn = Turn { now, outputs, freed: Vec::new() };
     turn.run(tree, decision.drafts);
     turn.settle(tree);
     match command {
         Command::Tick => turn.more_timers(tree),
         _ => turn.sweep(tree),
     }
-    Ok(Handled { reply: decision.reply, outputs: turn.outputs })
+    Ok(decision.reply)
 }
 
 /// Whether a consequence of an earlier draft of the same command has answered this call.
@@ -73,13 +85,13 @@ fn already_answered(tree: &Tree, event: &Event) -> bool {
     }
 }
 
-struct Turn {
+struct Turn<'a> {
     now: Time,
-    outputs: Outputs,
+    outputs: &'a mut Outputs,
     freed: Vec<Owner>,
 }
 
-impl Turn {
+impl Turn<'_> {
     /// Applies drafts in order, each with its consequences before the next.
     fn run(&mut self, tree: &mut Tree, drafts: Vec<Draft>) {
         let mut queue: VecDeque<Draft> = drafts.into();

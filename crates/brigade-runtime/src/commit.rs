@@ -80,21 +80,18 @@ pub(crate) struct Acknowledged {
 }
 
 impl Decided {
-    pub(crate) fn add(&mut self, tree: TreeId, base: Seq, outputs: Outputs) {
-        if outputs.events.is_empty() {
-            return;
-        }
-        let all = self.part(tree, base);
-        all.events.extend(outputs.events);
-        all.journal.extend(outputs.journal);
-        all.actions.extend(outputs.actions);
-    }
-
     pub(crate) fn add_first(&mut self, tree: TreeId, record: Arc<EventRecord>) {
-        self.part(tree, Seq(0)).events.push(record);
+        self.outputs(tree, Seq(0)).events.push(record);
     }
 
-    fn part(&mut self, tree: TreeId, base: Seq) -> &mut Outputs {
+    /// What the turn has come to so far for a tree; `base` is its last event if that is nothing.
+    pub(crate) fn outputs(&mut self, tree: TreeId, base: Seq) -> &mut Outputs {
+        if let Some(last) = self.parts.last()
+            && last.tree == tree
+        {
+            let at = self.parts.len() - 1;
+            return &mut self.parts[at].outputs;
+        }
         let at = *self.index.entry(tree).or_insert_with(|| {
             self.parts.push(Part { tree, base, outputs: Outputs::default() });
             self.parts.len() - 1
@@ -113,6 +110,9 @@ impl Decided {
         let mut batch = Batch::default();
         for Part { tree: id, base, outputs } in self.parts {
             let Some(tree) = trees.get_mut(&id) else { continue };
+            if outputs.events.is_empty() {
+                continue;
+            }
             pending.actions.extend(outputs.actions.into_iter().map(|action| (id, action)));
             let (tasks, messages) = tree.take_touched();
             batch.trees.push(TreeBatch {

@@ -18,7 +18,7 @@ use brigade_model::name::SessionName;
 use brigade_model::needs::{Need, needs};
 use brigade_model::refusal::Refusal;
 use brigade_model::tree::{SessionState, Tree};
-use brigade_model::turn::{handle, open_session};
+use brigade_model::turn::{handle_into, open_session};
 use brigade_store::{LoadedTree, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -241,10 +241,7 @@ impl Supervisor {
         if !missing.is_empty() {
             load_missing(&*self.store, tree, missing).await.map_err(|e| refusal(&e))?;
         }
-        let base = tree.row().seq;
-        let handled = handle(tree, command, now)?;
-        decided.add(id, base, handled.outputs);
-        Ok(handled.reply)
+        handle_into(tree, command, now, decided.outputs(id, tree.row().seq))
     }
 
     /// Brings a tree into memory.

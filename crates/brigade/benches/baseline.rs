@@ -2,13 +2,14 @@
 //! feed. Named like their counterparts in `product`.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use tokio::runtime::Runtime as Tokio;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +26,11 @@ fn tokio() -> Tokio {
         .enable_time()
         .build()
         .expect("a tokio runtime")
+}
+
+/// Runs a task on a worker, as its counterpart does.
+fn inside<T: Send + 'static>(tokio: &Tokio, future: impl Future<Output = T> + Send + 'static) -> T {
+    tokio.block_on(async { tokio.spawn(future).await.expect("no panic") })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,13 +62,43 @@ async fn spawn_to_end(count: usize) {
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
     let tokio = tokio();
-    bencher.counter(ItemsCount::new(count)).bench_local(|| tokio.block_on(spawn_to_end(count)));
+    bencher.counter(ItemsCount::new(count)).bench_local(|| inside(&tokio, spawn_to_end(count)));
+}
+
+/// The same through an actor that answers each spawn: what a supervisor must at least do.
+async fn spawn_to_end_by_actor(count: usize) {
+    let (sender, mut requests) = mpsc::channel::<(u64, oneshot::Sender<u64>)>(1024);
+    let table = Table::default();
+    #[expect(clippy::disallowed_methods, reason = "this is the baseline, not the product")]
+    let actor = tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        while let Some((id, reply)) = requests.recv().await {
+            table.lock().expect("a table").insert(id, watch::channel(Status::Running).0);
+            let table = table.clone();
+            tasks.spawn(async move {
+                if let Some(status) = table.lock().expect("a table").get(&id) {
+                    status.send_replace(Status::Ended);
+                }
+            });
+            let _ = reply.send(id);
+        }
+        while tasks.join_next().await.is_some() {}
+    });
+    for id in 0..count as u64 {
+        let (reply, answer) = oneshot::channel();
+        sender.send((id, reply)).await.expect("the actor lives");
+        black_box(answer.await.expect("an answer"));
+    }
+    drop(sender);
+    actor.await.expect("no panic");
 }
 
 #[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
 fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
     let tokio = tokio();
-    bencher.counter(ItemsCount::new(count)).bench_local(|| tokio.block_on(spawn_to_end(count)));
+    bencher
+        .counter(ItemsCount::new(count))
+        .bench_local(|| inside(&tokio, spawn_to_end_by_actor(count)));
 }
 
 struct Crowd {
@@ -110,14 +146,16 @@ fn list_at_10k_living(bencher: Bencher) {
     });
 }
 
-#[divan::bench(sample_count = 50, sample_size = 100)]
-fn stop_one_at_10k_living(bencher: Bencher) {
+#[divan::bench(sample_count = 50, sample_size = 1)]
+fn stop_100_one_by_one_at_10k_living(bencher: Bencher) {
     let tokio = tokio();
     let crowd = crowd(&tokio);
     let mut next = 0;
-    bencher.bench_local(|| {
-        crowd.table[&next].1.cancel();
-        next += 1;
+    bencher.counter(ItemsCount::new(100_usize)).bench_local(|| {
+        for _ in 0..100 {
+            crowd.table[&next].1.cancel();
+            next += 1;
+        }
     });
     drop(crowd.tasks);
 }

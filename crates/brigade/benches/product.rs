@@ -1,6 +1,7 @@
 //! Brigade's own figures. `cargo xtask bench` runs them beside `baseline`, in a process each: in
 //! one process our heap would slow the baseline.
 
+use std::future::Future;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,6 +27,12 @@ fn tokio() -> Tokio {
         .enable_time()
         .build()
         .expect("a tokio runtime")
+}
+
+/// Runs a task on a worker, where a program's tasks run: awaiting the loop from outside the pool
+/// costs two thread switches a call.
+fn inside<T: Send + 'static>(tokio: &Tokio, future: impl Future<Output = T> + Send + 'static) -> T {
+    tokio.block_on(async { tokio.spawn(future).await.expect("no panic") })
 }
 
 async fn kitchen(session: &str) -> (Runtime, Session) {
@@ -54,7 +61,8 @@ fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
     let tokio = tokio();
     let (_runtime, session) = tokio.block_on(kitchen("bench"));
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
-        tokio.block_on(async {
+        let session = session.clone();
+        inside(&tokio, async move {
             let mut left = count;
             while left > 0 {
                 let batch = left.min(1_000);
@@ -72,7 +80,8 @@ fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
     let tokio = tokio();
     let (_runtime, session) = tokio.block_on(kitchen("bench"));
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
-        tokio.block_on(async {
+        let session = session.clone();
+        inside(&tokio, async move {
             for _ in 0..count {
                 black_box(session.spawn(nothing()).await.expect("spawned"));
             }
@@ -117,14 +126,19 @@ fn list_at_10k_living(bencher: Bencher) {
     bencher.bench_local(|| black_box(session.list()).len());
 }
 
-#[divan::bench(sample_count = 50, sample_size = 100)]
-fn stop_one_at_10k_living(bencher: Bencher) {
+#[divan::bench(sample_count = 50, sample_size = 1)]
+fn stop_100_one_by_one_at_10k_living(bencher: Bencher) {
     let tokio = tokio();
     let (_runtime, session) = crowd(&tokio);
     let next = AtomicU32::new(1);
-    bencher.bench_local(|| {
-        let no = number(next.fetch_add(1, Ordering::Relaxed));
-        tokio.block_on(session.stop(no, None)).expect("stopped")
+    bencher.counter(ItemsCount::new(100_usize)).bench_local(|| {
+        let session = session.clone();
+        let first = next.fetch_add(100, Ordering::Relaxed);
+        inside(&tokio, async move {
+            for no in first..first + 100 {
+                session.stop(number(no), None).await.expect("stopped");
+            }
+        });
     });
 }
 
@@ -176,7 +190,8 @@ fn messages_100k_in_batches(bencher: Bencher) {
     let (_runtime, session) = crowd(&tokio);
     let to = TaskRef::from(number(5_000));
     bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
-        tokio.block_on(async {
+        let (session, to) = (session.clone(), to.clone());
+        inside(&tokio, async move {
             for _ in 0..100 {
                 let batch = (0..1_000).map(|n| (to.clone(), n));
                 black_box(session.send_all(batch).await.expect("sent"));
@@ -191,7 +206,8 @@ fn messages_100k_each_awaited(bencher: Bencher) {
     let (_runtime, session) = crowd(&tokio);
     let to = TaskRef::from(number(5_000));
     bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
-        tokio.block_on(async {
+        let (session, to) = (session.clone(), to.clone());
+        inside(&tokio, async move {
             for n in 0..100_000 {
                 black_box(session.send(to.clone(), n).await.expect("sent"));
             }
@@ -210,10 +226,11 @@ fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
         (runtime.session("sqlite").await.expect("a session"), runtime)
     });
     bencher.counter(ItemsCount::new(10_000_usize)).bench_local(|| {
-        tokio.block_on(async {
+        let session = session.0.clone();
+        inside(&tokio, async move {
             let rounds = (0..64).map(|_| async {
                 for _ in 0..10_000 / 64 {
-                    let task = session.0.spawn(nothing()).await.expect("spawned");
+                    let task = session.spawn(nothing()).await.expect("spawned");
                     black_box(task.wait().await.expect("ended"));
                 }
             });

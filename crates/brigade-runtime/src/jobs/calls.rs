@@ -4,7 +4,7 @@
 //! which the answers came the first time, so that a job that waited for two things at once takes
 //! the same turn again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,10 +25,10 @@ struct Inner {
     next: u32,
     replay: VecDeque<Entry>,
     /// What the journal has for an index, until it is asked for.
-    recorded: HashMap<CallIndex, Arc<str>>,
+    recorded: BTreeMap<CallIndex, Arc<str>>,
     /// Calls that were parked before this attempt began.
-    parked_before: HashMap<CallIndex, &'static str>,
-    waiting: HashMap<CallIndex, Waiting>,
+    parked_before: BTreeMap<CallIndex, &'static str>,
+    waiting: BTreeMap<CallIndex, Waiting>,
     /// Answers that came while the job had yet to react to an earlier one.
     arrived: VecDeque<(CallIndex, Result<Arc<Answer>, Refusal>)>,
     to_park: Vec<(CallIndex, Asked)>,

@@ -39,11 +39,13 @@ pub(crate) struct JobEngine {
     tracker: TaskTracker,
 }
 
-/// Jobs with a future.
+/// Jobs with a future, in shards: the loop starts them while workers end them.
 #[derive(Debug, Default)]
 struct Live {
-    jobs: Mutex<HashMap<TaskId, LiveJob>>,
+    shards: [Mutex<Jobs>; 16],
 }
+
+type Jobs = HashMap<TaskId, LiveJob>;
 
 #[derive(Debug)]
 struct LiveJob {
@@ -54,16 +56,40 @@ struct LiveJob {
 }
 
 impl Live {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, LiveJob>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, task: TaskId) -> MutexGuard<'_, Jobs> {
+        let shard = &self.shards[task.no.get() as usize % self.shards.len()];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets a job, unless a later attempt has taken its place.
     fn remove(&self, task: TaskId, attempt: Attempt) {
-        let mut jobs = self.lock();
+        let mut jobs = self.lock(task);
         if jobs.get(&task).is_some_and(|job| job.context.attempt() == attempt) {
             jobs.remove(&task);
         }
+    }
+
+    fn take_all(&self) -> Vec<LiveJob> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut jobs = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(jobs.drain().map(|(_, job)| job));
+        }
+        all
+    }
+}
+
+impl LiveJob {
+    /// Whether this start is nothing new: the attempt is under way, or a closure rests and goes on
+    /// with it.
+    fn takes(&self, attempt: Attempt) -> bool {
+        if self.context.attempt() == attempt {
+            return true;
+        }
+        let Some(resumed) = &self.resumed else { return false };
+        self.context.attempt.store(attempt.0, Ordering::Release);
+        resumed.notify_one();
+        true
     }
 }
 
@@ -71,24 +97,14 @@ impl JobEngine {
     pub(crate) fn new(handlers: Arc<Handlers>, store: Arc<dyn Store>) -> Self {
         Self { handlers, store, live: Arc::default(), tracker: TaskTracker::new() }
     }
-
-    /// Wakes a closure that rests. False when there is none.
-    fn resume(&self, task: TaskId, attempt: Attempt) -> bool {
-        let jobs = self.live.lock();
-        let Some(job) = jobs.get(&task) else { return false };
-        let Some(resumed) = &job.resumed else { return false };
-        job.context.attempt.store(attempt.0, Ordering::Release);
-        resumed.notify_one();
-        true
-    }
 }
 
 impl Performer for JobEngine {
     fn start(&self, start: Start, reporter: Reporter) {
         let task = reporter.task;
-        if self.live.lock().get(&task).is_some_and(|job| job.context.attempt() == start.attempt)
-            || self.resume(task, start.attempt)
-        {
+        // The job is known before its driver runs, so that the driver can forget it when it ends.
+        let mut jobs = self.live.lock(task);
+        if jobs.get(&task).is_some_and(|job| job.takes(start.attempt)) {
             return;
         }
         let context = Arc::new(ContextInner {
@@ -112,21 +128,19 @@ impl Performer for JobEngine {
             live: self.live.clone(),
             resumed: closure.clone(),
         };
-        // The job is known before its driver runs, so that the driver can forget it when it ends.
-        let mut jobs = self.live.lock();
         let driver = self.tracker.spawn(driver.run(start));
         jobs.insert(task, LiveJob { context, resumed: closure, driver: Some(driver) });
     }
 
     fn deliver(&self, task: TaskId, _attempt: Attempt, delivery: Delivery) {
-        let jobs = self.live.lock();
+        let jobs = self.live.lock(task);
         if let (Some(job), Delivery::Answer { index, answer }) = (jobs.get(&task), delivery) {
             job.context.calls.tell(index, Ok(answer));
         }
     }
 
     fn stop(&self, task: TaskId, how: StopHow) {
-        let mut jobs = self.live.lock();
+        let mut jobs = self.live.lock(task);
         match how {
             StopHow::Kindly { .. } => {
                 if let Some(job) = jobs.get(&task) {
@@ -171,8 +185,7 @@ impl Performer for JobEngine {
     }
 
     fn halt(&self) -> BoxFuture<'_, ()> {
-        let jobs = std::mem::take(&mut *self.live.lock());
-        for job in jobs.into_values() {
+        for job in self.live.take_all() {
             job.context.calls.close();
             if let Some(driver) = job.driver {
                 driver.abort();
