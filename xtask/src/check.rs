@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use crate::tidy;
 
+type Stage = fn() -> Result<(), String>;
+
 pub(crate) fn test(only: Option<&str>) -> Result<(), String> {
     needs_a_c_compiler()?;
-    let stages: [(&str, fn() -> Result<(), String>); 4] =
+    let stages: [(&str, Stage); 4] =
         [("tidy", tidy::run), ("format", format), ("clippy", clippy), ("tests", tests)];
     if let Some(only) = only {
         return match stages.iter().find(|(name, _)| *name == only) {

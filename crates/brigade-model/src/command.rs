@@ -114,6 +114,8 @@ pub struct Stop {
     pub reason: Option<Arc<str>>,
     /// Instead of each task's own grace.
     pub grace: Option<Millis>,
+    /// The caller's call that asks, to be recorded with the answer.
+    pub call: Option<CallIndex>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +143,8 @@ pub struct GiveAnswer {
     /// Which of its calls; may be left out while there is only one to answer.
     pub call: Option<CallIndex>,
     pub answer: Given,
+    /// The caller's own call that answers, to be recorded.
+    pub record: Option<CallIndex>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -19,6 +19,8 @@ mod tick;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::call::{Answer, Ending, Spawned};
 use crate::command::Command;
 use crate::event::Event;
@@ -75,7 +77,7 @@ pub enum Reply {
 }
 
 /// What a stop reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
     /// Living tasks in what was stopped.
     pub tasks: u32,

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::refusal::Refusal;
 
@@ -12,9 +13,38 @@ use crate::refusal::Refusal;
 pub const PAYLOAD_MAX: usize = 1024 * 1024;
 
 /// One JSON value as compact text.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+///
+/// In JSON it is that value itself, so that a body that is passed on is not wrapped again; in the
+/// bytes of a store it is a text.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Arc<str>);
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return self.0.serialize(serializer);
+        }
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return Arc::deserialize(deserializer).map(Self);
+        }
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self(raw.get().into()))
+    }
+}
+
+/// Reads an optional value that is left out when there is none: a `null` that is there is a value.
+pub(crate) fn present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
 
 impl Json {
     pub fn null() -> Self {
@@ -33,7 +63,7 @@ impl Json {
         if text.len() > PAYLOAD_MAX {
             return Err(too_large(text.len()));
         }
-        let raw: &serde_json::value::RawValue = serde_json::from_str(text)
+        let raw: &RawValue = serde_json::from_str(text)
             .map_err(|e| Refusal::invalid(format!("malformed JSON: {e}")))?;
         Self::within_cap(raw.get().to_owned())
     }
@@ -71,6 +101,17 @@ impl fmt::Debug for Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_is_passed_on_stays_itself() {
+        let body = Json::of(&vec![1, 2]).unwrap();
+        assert_eq!(Json::of(&body).unwrap(), body);
+        let wrapped = Json::of(&(&body, "x")).unwrap();
+        assert_eq!(wrapped.as_str(), "[[1,2],\"x\"]");
+        assert_eq!(wrapped.decode::<(Json, String)>().unwrap().0, body);
+        let bytes = rmp_serde::to_vec_named(&body).unwrap();
+        assert_eq!(rmp_serde::from_slice::<Json>(&bytes).unwrap(), body);
+    }
 
     #[test]
     fn text_from_outside_is_checked() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Millis;
-use crate::json::Json;
+use crate::json::{Json, present};
 use crate::limits::LimitKind;
 
 /// The one ending of a run.
@@ -22,7 +22,7 @@ pub enum Outcome {
 pub struct Failed {
     pub failure: Failure,
     /// What there was of a result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub partial: Option<Json>,
     #[serde(default)]
     pub verified: Verified,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::OpenCall;
 use crate::ids::{Attempt, CallIndex, ClientName, Millis, Owner, RunNo, Seq, Time};
-use crate::json::Json;
+use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::name::Name;
 use crate::outcome::{Failure, Outcome, StopOrder};
@@ -58,8 +58,10 @@ pub struct Extra {
     /// Set aside for a model call of this task that is under way.
     pub reserved: Usage,
     /// What the task last said of itself.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub progress: Option<Json>,
     /// Typed state of the work, restored when it goes on.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub state: Option<Json>,
     /// Endings of earlier runs that nobody has collected yet.
     pub earlier: Vec<EarlierRun>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Millis;
-use crate::json::Json;
+use crate::json::{Json, present};
 use crate::refusal::Refusal;
 
 /// What a task does.
@@ -41,7 +41,7 @@ pub struct AgentWork {
     /// The definition by name, as asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Arc<str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub config: Option<Json>,
 }
 

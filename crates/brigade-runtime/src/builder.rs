@@ -132,6 +132,7 @@ impl Builder {
             abandoned: abandoned.clone(),
             batch: self.batch,
             trees: Default::default(),
+            views: Default::default(),
             waiters: Default::default(),
             timers: Default::default(),
             sweeping: Vec::new(),

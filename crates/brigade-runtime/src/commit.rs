@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::feed::Feed;
 use crate::input::{Input, Outcome};
-use crate::view::View;
+use crate::view::{TreeView, View};
 
 /// What one turn came to, before it is stored.
 #[derive(Debug, Default)]
@@ -28,7 +28,9 @@ pub(crate) struct Decided {
     pub(crate) reports: Vec<Input>,
     /// Reports that could not even be looked at.
     pub(crate) unheard: Vec<Input>,
-    pub(crate) opened: Vec<(SessionName, TreeId)>,
+    pub(crate) opened: Vec<(SessionName, Arc<TreeView>)>,
+    /// Trees into which rows were loaded, perhaps only to look at them.
+    pub(crate) looked_at: Vec<TreeId>,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,7 @@ struct Part {
 pub(crate) enum Ack {
     One(oneshot::Sender<Outcome<Reply>>, Outcome<Reply>),
     Many(oneshot::Sender<Vec<Outcome<Reply>>>, Vec<Outcome<Reply>>),
-    Open(oneshot::Sender<Outcome<TreeId>>, Outcome<TreeId>),
+    Open(oneshot::Sender<Outcome<Arc<TreeView>>>, Outcome<Arc<TreeView>>),
 }
 
 /// What waits for a batch to be stored.
@@ -53,6 +55,7 @@ pub(crate) struct Pending {
     actions: Vec<(TreeId, Action)>,
     reports: Vec<Input>,
     pub(crate) unheard: Vec<Input>,
+    looked_at: Vec<TreeId>,
 }
 
 /// Stored. Nothing else can be published.
@@ -62,6 +65,7 @@ pub(crate) struct Committed {
     batch: Batch,
     acks: Vec<Ack>,
     actions: Vec<(TreeId, Action)>,
+    looked_at: Vec<TreeId>,
 }
 
 /// Stored and visible: whoever is told of it now also finds it.
@@ -106,6 +110,7 @@ impl Decided {
             actions: Vec::new(),
             reports: self.reports,
             unheard: self.unheard,
+            looked_at: self.looked_at,
         };
         let mut batch = Batch::default();
         for Part { tree: id, base, outputs } in self.parts {
@@ -153,12 +158,13 @@ impl Pending {
 
 impl Committed {
     pub(crate) fn new(first: Position, batch: Batch, pending: Pending) -> Self {
-        Self { first, batch, acks: pending.acks, actions: pending.actions }
+        let Pending { acks, actions, looked_at, .. } = pending;
+        Self { first, batch, acks, actions, looked_at }
     }
 
     /// Nothing was changed, so there is nothing to store: only answers.
-    pub(crate) fn nothing_new(acks: Vec<Ack>) -> Self {
-        Self { first: Position(0), batch: Batch::default(), acks, actions: Vec::new() }
+    pub(crate) fn nothing_new(pending: Pending) -> Self {
+        Self::new(Position(0), Batch::default(), pending)
     }
 
     #[must_use]
@@ -169,7 +175,7 @@ impl Committed {
                 ended.push((record.tree, no));
             }
         }
-        let mut touched = Vec::with_capacity(self.batch.trees.len());
+        let mut touched = self.looked_at;
         for part in &mut self.batch.trees {
             touched.push(part.row.id);
             view.open(&part.row).update(&part.row, std::mem::take(&mut part.tasks));

@@ -1,5 +1,7 @@
 //! What reaches the loop.
 
+use std::sync::Arc;
+
 use brigade_model::command::{Collect, Command};
 use brigade_model::decide::Reply;
 use brigade_model::ids::TreeId;
@@ -7,6 +9,8 @@ use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use tokio::sync::oneshot;
+
+use crate::view::TreeView;
 
 pub(crate) type Outcome<T> = Result<T, Refusal>;
 
@@ -16,7 +20,7 @@ pub(crate) enum Input {
     Open {
         name: SessionName,
         limits: Limits,
-        reply: oneshot::Sender<Outcome<TreeId>>,
+        reply: oneshot::Sender<Outcome<Arc<TreeView>>>,
     },
     One {
         tree: TreeId,
@@ -42,7 +46,7 @@ pub(crate) enum Input {
     },
     /// Let go of everything in good order.
     Shutdown {
-        reply: oneshot::Sender<()>,
+        reply: oneshot::Sender<Outcome<()>>,
     },
 }
 

@@ -10,7 +10,7 @@ use brigade_model::limits::Limits;
 use brigade_model::name::{Key, Name};
 use brigade_model::refusal::Refusal;
 use brigade_model::spec::{Attachment, Spec};
-use brigade_model::work::{Conduct, CustomWork, JobWork, Recovery, Work, custom_kind};
+use brigade_model::work::{Conduct, CustomWork, JobWork, Work, custom_kind};
 use serde::Serialize;
 
 use crate::jobs::{ClosureBody, Handlers, JobContext, JobError};
@@ -106,7 +106,7 @@ impl NewTask {
     ) -> Result<Spec, Refusal> {
         let mut spec = match self.work? {
             Asked::Job { handler, args } => {
-                let recovery: Recovery = handlers.recovery(&handler)?;
+                let (handler, recovery) = handlers.find(&handler)?;
                 Spec::new(Work::Job(JobWork::Named { handler, args, recovery }))
             }
             Asked::Closure { label, body } => {

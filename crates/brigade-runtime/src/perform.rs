@@ -2,11 +2,15 @@
 
 use brigade_model::action::Action;
 use brigade_model::ids::{Attempt, TreeId};
+use brigade_model::tree::SessionState;
 
 use crate::commit::Acknowledged;
 use crate::jobs::ClosureBody;
 use crate::performer::{Reporter, TaskId};
 use crate::supervisor::Supervisor;
+
+/// How many sessions may be in memory without a task in it.
+const IDLE_TREES: usize = 1024;
 
 impl Supervisor {
     pub(crate) fn perform(&mut self, done: Acknowledged) {
@@ -17,15 +21,26 @@ impl Supervisor {
             self.perform_one(tree, action);
         }
         for id in done.touched {
-            let Some(tree) = self.trees.get_mut(&id) else { continue };
-            let gone = tree.evict();
-            if let Some(view) = self.view.tree(id) {
-                view.forget(&gone);
-            }
-            self.timers.set(id, tree.next_due());
-            if tree.has_sweep() {
-                self.sweeping.push(id);
-            }
+            self.tidy(id);
+        }
+    }
+
+    /// Lets go of what nobody needs in memory.
+    fn tidy(&mut self, id: TreeId) {
+        let Some(tree) = self.trees.get_mut(&id) else { return };
+        let gone = tree.evict();
+        if let Some(view) = self.views.get(&id) {
+            view.forget(&gone);
+        }
+        self.timers.set(id, tree.next_due());
+        if tree.has_sweep() {
+            self.sweeping.push(id);
+        }
+        let idle = tree.loaded() == 0;
+        let over = tree.row().state == SessionState::Closed;
+        if idle && (over || self.trees.len() > IDLE_TREES) && !self.waiters.waits_in(id) {
+            self.trees.remove(&id);
+            self.views.remove(&id);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::input::Input;
 use crate::jobs::Handlers;
 use crate::performer::submit;
 use crate::session::Session;
-use crate::view::View;
+use crate::view::{TreeView, View};
 
 /// A running Brigade. Cheap to clone; when the last clone is dropped without
 /// [`Runtime::shutdown`], everything that lives only in this process ends with it.
@@ -61,22 +61,19 @@ impl Runtime {
         let (reply, answer) = oneshot::channel();
         let input = Input::Open { name, limits, reply };
         self.inner.inputs.send(input).await.map_err(|_| gone())?;
-        let tree = answer.await.map_err(|_| in_doubt())??;
-        self.attach(tree, Caller::Client(self.inner.client.as_ref().into()))
+        let view = answer.await.map_err(|_| in_doubt())??;
+        Ok(self.attach(view, Caller::Client(self.inner.client.as_ref().into())))
     }
 
     /// A session as the operator sees it: all of it, consuming nothing.
     pub async fn operate(&self, tree: TreeId) -> Result<Session, Refusal> {
         let row = self.inner.store.tree(tree).await.map_err(|e| refusal(&e))?;
         let row = row.ok_or_else(|| Refusal::not_found("there is no such session"))?;
-        self.inner.view.open(&row);
-        self.attach(tree, Caller::Operator)
+        Ok(self.attach(self.inner.view.open(&row), Caller::Operator))
     }
 
-    fn attach(&self, tree: TreeId, caller: Caller) -> Result<Session, Refusal> {
-        let view = self.inner.view.tree(tree);
-        let view = view.ok_or_else(|| Refusal::internal("an open session has no view"))?;
-        Ok(Session { runtime: self.clone(), tree, caller, view })
+    fn attach(&self, view: Arc<TreeView>, caller: Caller) -> Session {
+        Session { runtime: self.clone(), tree: view.row().id, caller, view }
     }
 
     /// Puts one command through the loop: the door behind every other method.
@@ -106,11 +103,12 @@ impl Runtime {
     }
 
     /// Leaves in good order: futures are dropped, named jobs are queued to go on next time,
-    /// closures end as lost, and all of that is stored when this returns.
+    /// closures end as lost, and all of that is stored when this returns `Ok`. When the store
+    /// cannot take it, the next start finds what a crash would have left.
     pub async fn shutdown(self) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
         self.inner.inputs.send(Input::Shutdown { reply }).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())
+        answer.await.map_err(|_| gone())?
     }
 
     pub(crate) fn next_wait(&self) -> u64 {

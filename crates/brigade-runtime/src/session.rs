@@ -368,6 +368,7 @@ impl Session {
             target,
             reason: reason.map(Into::into),
             grace: grace.map(Into::into),
+            call: None,
         };
         match self.submit(Command::Stop(stop)).await? {
             Reply::Stopped(stopped) => Ok(stopped),
@@ -378,7 +379,7 @@ impl Session {
     /// Answers a question that a task asked, or an approval it waits for.
     pub async fn answer(&self, task: impl Into<TaskRef>, answer: Given) -> Result<(), Refusal> {
         let (caller, task) = (self.caller.clone(), task.into());
-        let given = GiveAnswer { caller, task, call: None, answer };
+        let given = GiveAnswer { caller, task, call: None, answer, record: None };
         self.submit(Command::Answer(given)).await.map(|_| ())
     }
 

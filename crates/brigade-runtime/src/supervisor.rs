@@ -30,7 +30,7 @@ use crate::feed::Feed;
 use crate::ids::new_tree_id;
 use crate::input::{Input, Outcome, WaitInput};
 use crate::performer::Performers;
-use crate::view::View;
+use crate::view::{TreeView, View};
 use crate::waiters::Waiters;
 
 /// How many inputs one turn takes.
@@ -52,6 +52,8 @@ pub(crate) struct Supervisor {
     /// The most inputs per commit; one, for tests that cut between any two.
     pub(crate) batch: usize,
     pub(crate) trees: HashMap<TreeId, Tree>,
+    /// What readers see of the trees in memory.
+    pub(crate) views: HashMap<TreeId, Arc<TreeView>>,
     pub(crate) waiters: Waiters,
     pub(crate) timers: Timers,
     /// Trees with stops that were too large for one turn.
@@ -60,7 +62,7 @@ pub(crate) struct Supervisor {
     pub(crate) unloaded: HashMap<TreeId, Tree>,
     /// Reports whose commit failed.
     pub(crate) retry: Vec<Input>,
-    pub(crate) shutdown: Option<tokio::sync::oneshot::Sender<()>>,
+    pub(crate) shutdown: Option<tokio::sync::oneshot::Sender<Outcome<()>>>,
 }
 
 /// When each tree next wants to hear of the clock.
@@ -239,6 +241,7 @@ impl Supervisor {
         };
         let missing = needs(tree, command);
         if !missing.is_empty() {
+            decided.looked_at.push(id);
             load_missing(&*self.store, tree, missing).await.map_err(|e| refusal(&e))?;
         }
         handle_into(tree, command, now, decided.outputs(id, tree.row().seq))
@@ -265,6 +268,7 @@ impl Supervisor {
         if tree.has_sweep() {
             self.sweeping.push(id);
         }
+        self.views.insert(id, view);
         self.trees.insert(id, tree);
         Ok(())
     }
@@ -275,25 +279,26 @@ impl Supervisor {
         limits: Limits,
         now: Time,
         decided: &mut Decided,
-    ) -> Outcome<TreeId> {
+    ) -> Outcome<Arc<TreeView>> {
         let opened_now = decided.opened.iter().find(|(other, _)| *other == name);
-        if let Some((_, id)) = opened_now {
-            return Ok(*id);
+        if let Some((_, view)) = opened_now {
+            return Ok(view.clone());
         }
         let stored = self.store.tree_named(&name).await.map_err(|e| refusal(&e))?;
         if let Some(row) = stored
             && row.state != SessionState::Closed
         {
             self.load(row.id).await?;
-            return Ok(row.id);
+            return Ok(self.view.open(&row));
         }
         let id = new_tree_id();
         let (tree, record) = open_session(id, name.clone(), limits, (now, Epoch(1)));
-        self.view.open(tree.row());
+        let view = self.view.open(tree.row());
+        self.views.insert(id, view.clone());
         self.trees.insert(id, tree);
-        decided.opened.push((name, id));
+        decided.opened.push((name, view.clone()));
         decided.add_first(id, record);
-        Ok(id)
+        Ok(view)
     }
 
     /// Stores what was decided. `None` when that failed: everybody has been told.
@@ -301,7 +306,7 @@ impl Supervisor {
         let (mut pending, batch) = decided.into_batch(&mut self.trees);
         if batch.is_empty() {
             self.retry = std::mem::take(&mut pending.unheard);
-            return Some(Committed::nothing_new(pending.acks));
+            return Some(Committed::nothing_new(pending));
         }
         let error = match self.store.commit(&batch).await {
             Ok(first) => {
@@ -378,18 +383,26 @@ impl Supervisor {
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
+        self.waiters.close();
+        let mut stored = last.received.is_empty();
         let ids: Vec<TreeId> = self.trees.keys().copied().collect();
         for id in ids {
-            for _ in 0..LAST_TRIES {
-                let decided = self.recover_tree(id, &Gone::Shutdown).await;
-                if self.commit_last(decided).await {
-                    break;
-                }
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
+            stored &= self.leave_tree(id).await;
         }
         self.feed.close();
-        let _ = reply.send(());
+        let not_stored = || Refusal::unavailable("what was left could not all be stored");
+        let _ = reply.send(if stored { Ok(()) } else { Err(not_stored()) });
+    }
+
+    async fn leave_tree(&mut self, id: TreeId) -> bool {
+        for _ in 0..LAST_TRIES {
+            let decided = self.recover_tree(id, &Gone::Shutdown).await;
+            if self.commit_last(decided).await {
+                return true;
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        false
     }
 
     /// Nothing is started any more: what was to start is queued again by what leaving decides.

@@ -1,7 +1,7 @@
 //! What readers see: the state after the last commit, without asking the loop.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use brigade_model::ids::{Owner, TaskNo, TreeId};
 use brigade_model::task::TaskRow;
@@ -11,7 +11,8 @@ use brigade_model::tree::TreeRow;
 /// from the store.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    trees: RwLock<HashMap<TreeId, Arc<TreeView>>>,
+    /// Kept alive by the loop while it has the tree in memory, and by sessions that look at it.
+    trees: RwLock<HashMap<TreeId, Weak<TreeView>>>,
 }
 
 #[derive(Debug)]
@@ -26,21 +27,23 @@ struct TreeRows {
 }
 
 impl View {
-    pub(crate) fn tree(&self, id: TreeId) -> Option<Arc<TreeView>> {
-        self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
-    }
-
-    /// The view of a tree, made if there is none yet.
+    /// The view of a tree, made if nobody has one.
     pub(crate) fn open(&self, row: &TreeRow) -> Arc<TreeView> {
-        if let Some(view) = self.tree(row.id) {
+        let found = self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
+        if let Some(view) = found.and_then(|view| view.upgrade()) {
             return view;
         }
         let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
-        let view = trees.entry(row.id).or_insert_with(|| {
-            let rows = TreeRows { row: row.clone(), tasks: BTreeMap::new() };
-            Arc::new(TreeView { inner: RwLock::new(rows) })
-        });
-        view.clone()
+        if let Some(view) = trees.get(&row.id).and_then(Weak::upgrade) {
+            return view;
+        }
+        if trees.len() == trees.capacity() {
+            trees.retain(|_, view| view.strong_count() > 0);
+        }
+        let rows = TreeRows { row: row.clone(), tasks: BTreeMap::new() };
+        let view = Arc::new(TreeView { inner: RwLock::new(rows) });
+        trees.insert(row.id, Arc::downgrade(&view));
+        view
     }
 }
 

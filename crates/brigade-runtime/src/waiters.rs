@@ -56,6 +56,19 @@ impl Waiters {
         }
     }
 
+    /// Nobody will be answered any more.
+    pub(crate) fn close(&mut self) {
+        let waits = std::mem::take(&mut self.waits).into_values().map(|waiting| waiting.input);
+        for wait in waits.chain(std::mem::take(&mut self.ready)) {
+            let _ = wait.reply.send(Err(crate::error::gone()));
+        }
+        self.by_task.clear();
+    }
+
+    pub(crate) fn waits_in(&self, tree: TreeId) -> bool {
+        self.waits.values().any(|waiting| waiting.input.tree == tree)
+    }
+
     pub(crate) fn forget(&mut self, id: u64) {
         self.take(id);
     }

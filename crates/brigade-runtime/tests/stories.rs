@@ -1,5 +1,7 @@
 //! Stories that end the same way wherever they are cut.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 #[path = "stories/harness.rs"]
 mod harness;
 
@@ -260,6 +262,49 @@ fn select_between_a_sleep_and_a_message() {
                 }
                 ctx.wait_all([&nudge]).await?;
                 Ok::<_, JobError>(turns)
+            })
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn a_question_and_its_answer() {
+    story(|builder, _log| {
+        builder
+            .job("asks", POLICY, |ctx: JobContext, (): ()| async move {
+                let salt: u32 = ctx.ask("how much salt?").await?;
+                Ok::<_, JobError>(salt)
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let cook = ctx.spawn(NewTask::job("asks", ()).name("Cook")).await?;
+                let question = ctx.receive().await?;
+                ctx.answer(&cook, 3).await?;
+                let endings = ctx.wait_all([&cook]).await?;
+                Ok::<_, JobError>((question.body.clone(), results(&endings)))
+            })
+    })
+    .cut_everywhere();
+}
+
+/// Entered again, a job does not stop the children that it spawned after it had stopped others.
+#[test]
+fn stop_all_then_spawn_more() {
+    story(|builder, log| {
+        worker(builder, &log)
+            .job("linger", POLICY, |ctx: JobContext, (): ()| async move {
+                ctx.sleep(Duration::from_secs(1_000_000)).await?;
+                Ok::<_, JobError>(())
+            })
+            .job("nap", POLICY, |ctx: JobContext, secs: u64| async move {
+                ctx.sleep(Duration::from_secs(secs)).await?;
+                Ok::<_, JobError>(secs)
+            })
+            .job("root", POLICY, |ctx: JobContext, (): ()| async move {
+                let old = ctx.spawn(NewTask::job("linger", ()).name("Old")).await?;
+                let stopped = ctx.stop_children(Some("spring cleaning")).await?;
+                let new = ctx.spawn(NewTask::job("nap", 30).name("New")).await?;
+                let endings = ctx.wait_all([&old, &new]).await?;
+                Ok::<_, JobError>((stopped.tasks, results(&endings)))
             })
     })
     .cut_everywhere();

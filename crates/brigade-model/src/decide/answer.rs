@@ -5,6 +5,7 @@ use super::{Decision, Draft, Reply};
 use crate::call::{Answer, Condition, OpenCall};
 use crate::command::{Caller, GiveAnswer, Given};
 use crate::event::Event;
+use crate::json::Json;
 use crate::message::{Purpose, Sender};
 use crate::refusal::Refusal;
 use crate::tree::Tree;
@@ -53,5 +54,7 @@ pub(super) fn answer(tree: &Tree, given: &GiveAnswer) -> Result<Decision, Refusa
         Given::Verdict(verdict) => Answer::Verdict(verdict.clone()),
     };
     drafts.push(Draft::answered(no, call.index, call.on.label(), answer));
-    Ok(Decision { drafts, reply: Reply::Done })
+    let decision = Decision { drafts, reply: Reply::Done };
+    let answered = Answer::Value(Json::null());
+    Ok(decision.recorded_for(given.caller.task(), given.record, "answer", answered))
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::scope::{fence, no_such_task, resolve};
 use super::{Decision, Draft, Reply, Stopped};
+use crate::call::Answer;
 use crate::command::{Caller, End, EndedHow, Stop, StopTarget};
 use crate::event::Event;
 use crate::ids::{Millis, Owner, TaskNo, Time};
+use crate::json::Json;
 use crate::outcome::{Cancelled, Failed, Failure, Late, Outcome, StopOrder, Stopper, Verified};
 use crate::refusal::Refusal;
 use crate::task::{State, StopCause, TaskRow};
@@ -55,7 +57,9 @@ pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refu
         reached.already &= event.is_none();
         drafts.extend(event.map(Draft::from));
     }
-    Ok(Decision { drafts, reply: Reply::Stopped(reached) })
+    let answer = Answer::Value(Json::of(&reached)?);
+    let decision = Decision { drafts, reply: Reply::Stopped(reached) };
+    Ok(decision.recorded_for(stop.caller.task(), stop.call, "stop", answer))
 }
 
 /// What an order does to one task; its children follow in slices. `None` when it has been told.

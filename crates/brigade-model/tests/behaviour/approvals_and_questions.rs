@@ -104,6 +104,7 @@ fn with_several_open_the_answer_says_which() {
         task: no.into(),
         call: Some(CallIndex(call)),
         answer: yes(),
+        record: None,
     };
     env.submit(&Command::Answer(given(2))).unwrap();
     assert_eq!((env.answer(no, 1), env.state(no)), (None, "waiting"), "an agent wants all");

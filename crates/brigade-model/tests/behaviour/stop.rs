@@ -122,7 +122,7 @@ fn an_order_can_shorten_the_grace() {
     let no = env.spawn(job().grace(60_000));
     let (caller, target) = (operator(), StopTarget::Task(no.into()));
     let grace = Some(Millis(10));
-    env.submit(&Command::Stop(Stop { caller, target, reason: None, grace })).unwrap();
+    env.submit(&Command::Stop(Stop { caller, target, reason: None, grace, call: None })).unwrap();
     env.advance(10);
     assert_eq!(env.acted(|action| matches!(action, Action::Kill { .. })), 1);
 }

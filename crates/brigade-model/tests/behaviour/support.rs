@@ -278,7 +278,7 @@ impl Env {
     }
 
     pub(crate) fn stop(&mut self, caller: Caller, target: StopTarget) -> Asking<Stopped> {
-        let stop = Stop { caller, target, reason: None, grace: None };
+        let stop = Stop { caller, target, reason: None, grace: None, call: None };
         match self.submit(&Command::Stop(stop))? {
             Reply::Stopped(stopped) => Ok(stopped),
             other => panic!("a stop was answered with {other:?}"),
@@ -326,7 +326,7 @@ impl Env {
 
     pub(crate) fn give(&mut self, caller: Caller, no: TaskNo, answer: Given) -> Asking<Reply> {
         let task = no.into();
-        self.submit(&Command::Answer(GiveAnswer { caller, task, call: None, answer }))
+        self.submit(&Command::Answer(GiveAnswer { caller, task, call: None, answer, record: None }))
     }
 
     pub(crate) fn resume(&mut self, caller: Caller, no: TaskNo) -> Asking<Reply> {

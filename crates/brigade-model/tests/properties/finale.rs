@@ -116,7 +116,7 @@ fn answer_all(world: &mut World, no: TaskNo) {
             _ => continue,
         };
         let (caller, task) = (Caller::Operator, no.into());
-        let given = GiveAnswer { caller, task, call: Some(call.index), answer };
+        let given = GiveAnswer { caller, task, call: Some(call.index), answer, record: None };
         let _ = world.submit(&Command::Answer(given));
     }
 }
@@ -139,6 +139,7 @@ fn write_to(world: &mut World, no: TaskNo) {
             target: brigade_model::command::StopTarget::Task(no.into()),
             reason: None,
             grace: None,
+            call: None,
         };
         world.submit(&Command::Stop(stop)).expect("the operator stops it");
     }

@@ -326,7 +326,7 @@ fn stop(world: &mut World, dice: &mut Dice) {
         _ => StopTarget::Task(task_ref(world, dice, &caller)),
     };
     let grace = dice.one_in(3).then_some(Millis(50));
-    submit(world, Command::Stop(Stop { caller, target, reason: None, grace }));
+    submit(world, Command::Stop(Stop { caller, target, reason: None, grace, call: None }));
 }
 
 fn collect(world: &mut World, dice: &mut Dice) {
@@ -357,7 +357,7 @@ fn answer(world: &mut World, dice: &mut Dice) {
     } else {
         Given::Reply(Json::null())
     };
-    submit(world, Command::Answer(GiveAnswer { caller, task, call: None, answer }));
+    submit(world, Command::Answer(GiveAnswer { caller, task, call: None, answer, record: None }));
 }
 
 fn resume(world: &mut World, dice: &mut Dice) {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use brigade_model::address::TaskRef;
 use brigade_model::call::{Answer, Asked, Ending, Spawned, WaitMode};
-use brigade_model::command::{Caller, Command, Recipient, Reported, Send, Spawn, Stop, StopTarget};
+use brigade_model::command::{
+    Caller, Command, GiveAnswer, Given, Recipient, Reported, Send, Spawn, Stop, StopTarget,
+};
 use brigade_model::decide::{Reply, Stopped};
 use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, TaskNo, TreeId};
 use brigade_model::json::Json;
@@ -299,32 +301,90 @@ impl JobContext {
         }
     }
 
+    /// Answers the question that a child is waiting with.
+    pub fn answer(
+        &self,
+        child: &Child,
+        reply: impl Serialize,
+    ) -> impl Future<Output = Result<(), Refusal>> {
+        let task = TaskRef::from(child.no);
+        let answered = Json::of(&reply).map(|reply| {
+            self.once("answer", move |caller, record| {
+                let (answer, record) = (Given::Reply(reply), Some(record));
+                Command::Answer(GiveAnswer { caller, task, call: None, answer, record })
+            })
+        });
+        async move { answered?.await.map(|_| ()) }
+    }
+
     /// Stops a child and all below it.
-    pub async fn stop(&self, child: &Child, reason: Option<&str>) -> Result<Stopped, Refusal> {
-        self.stop_target(StopTarget::Task(TaskRef::from(child.no)), reason).await
+    pub fn stop(
+        &self,
+        child: &Child,
+        reason: Option<&str>,
+    ) -> impl Future<Output = Result<Stopped, Refusal>> {
+        self.stop_target(StopTarget::Task(TaskRef::from(child.no)), reason)
     }
 
     /// Stops this job itself and all below it.
-    pub async fn stop_itself(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
-        self.stop_target(StopTarget::Itself, reason).await
+    pub fn stop_itself(
+        &self,
+        reason: Option<&str>,
+    ) -> impl Future<Output = Result<Stopped, Refusal>> {
+        self.stop_target(StopTarget::Itself, reason)
     }
 
     /// Stops every living child.
-    pub async fn stop_children(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
-        self.stop_target(StopTarget::Children, reason).await
+    pub fn stop_children(
+        &self,
+        reason: Option<&str>,
+    ) -> impl Future<Output = Result<Stopped, Refusal>> {
+        self.stop_target(StopTarget::Children, reason)
     }
 
-    async fn stop_target(
+    fn stop_target(
         &self,
         target: StopTarget,
         reason: Option<&str>,
-    ) -> Result<Stopped, Refusal> {
-        let _under_way = self.inner.calls.under_way();
+    ) -> impl Future<Output = Result<Stopped, Refusal>> {
         let reason = reason.map(Into::into);
-        let stop = Stop { caller: self.caller(), target, reason, grace: None };
-        match self.submit(Command::Stop(stop)).await? {
-            Reply::Stopped(stopped) => Ok(stopped),
-            _ => Err(Refusal::internal("a stop was answered with something else")),
+        let stopped = self.once("stop", move |caller, call| {
+            Command::Stop(Stop { caller, target, reason, grace: None, call: Some(call) })
+        });
+        async move {
+            match stopped.await? {
+                Told::Now(Reply::Stopped(stopped)) => Ok(stopped),
+                Told::Before(answer) => match &*answer {
+                    Answer::Value(stopped) => stopped.decode(),
+                    other => Err(unexpected("stop", other)),
+                },
+                Told::Now(_) => Err(Refusal::internal("a stop was answered with something else")),
+            }
+        }
+    }
+
+    /// A command that is recorded with its answer, so that a job that is entered again is told the
+    /// answer and does not give the command twice.
+    fn once(
+        &self,
+        label: &'static str,
+        command: impl FnOnce(Caller, CallIndex) -> Command,
+    ) -> impl Future<Output = Result<Told, Refusal>> {
+        let call = self.begin(label);
+        let context = self.clone();
+        let command = match &call {
+            Ok(Call::New(index)) => Some(command(self.caller(), *index)),
+            _ => None,
+        };
+        async move {
+            match (call?, command) {
+                (Call::New(index), Some(command)) => {
+                    let _under_way = context.inner.calls.under_way();
+                    context.recorded(index, label, command).await.map(Told::Now)
+                }
+                (Call::Known(answer), _) => answered(answer.await?).map(Told::Before),
+                (Call::New(_), None) => Err(Refusal::internal("a call has no command")),
+            }
         }
     }
 
@@ -417,6 +477,12 @@ impl JobContext {
         }
         reply
     }
+}
+
+/// What came of a command that is given once.
+enum Told {
+    Now(Reply),
+    Before(Arc<Answer>),
 }
 
 /// A call that was made: the journal knows it, or it is to be carried out.

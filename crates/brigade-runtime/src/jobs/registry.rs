@@ -79,8 +79,10 @@ impl Handlers {
         self.by_name.insert(name.into(), (recovery, Box::new(enter)));
     }
 
-    pub(crate) fn recovery(&self, name: &str) -> Result<Recovery, Refusal> {
-        self.by_name.get(name).map(|(recovery, _)| *recovery).ok_or_else(|| {
+    /// The handler's name, shared by all its tasks, and its policy.
+    pub(crate) fn find(&self, name: &str) -> Result<(Arc<str>, Recovery), Refusal> {
+        let found = self.by_name.get_key_value(name);
+        found.map(|(name, (recovery, _))| (name.clone(), *recovery)).ok_or_else(|| {
             let mut known: Vec<&str> = self.by_name.keys().map(|name| &**name).collect();
             known.sort_unstable();
             Refusal::not_found(format!(

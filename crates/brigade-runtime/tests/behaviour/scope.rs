@@ -31,7 +31,7 @@ fn as_task(no: u32) -> Caller {
 
 fn stop(caller: Caller, target: TaskNo) -> Command {
     let target = StopTarget::Task(target.into());
-    Command::Stop(Stop { caller, target, reason: None, grace: None })
+    Command::Stop(Stop { caller, target, reason: None, grace: None, call: None })
 }
 
 fn send(caller: Caller, to: TaskNo) -> Command {
@@ -161,6 +161,7 @@ async fn stopping_everything_is_per_owner() {
         target: StopTarget::Children,
         reason: None,
         grace: None,
+        call: None,
     });
     test.submit(command).await.0.unwrap();
     let operator = test.runtime.operate(test.session.id()).await.unwrap();

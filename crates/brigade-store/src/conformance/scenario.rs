@@ -286,7 +286,7 @@ impl From<TaskNo> for Number {
 }
 
 async fn answer(w: &mut Writer, caller: Caller, answer: Given) {
-    let given = GiveAnswer { caller, task: no(HELPER).into(), call: None, answer };
+    let given = GiveAnswer { caller, task: no(HELPER).into(), call: None, answer, record: None };
     w.submit(Command::Answer(given)).await;
 }
 

@@ -201,7 +201,13 @@ impl Writer {
 
     pub(super) async fn stop(&mut self, caller: Caller, no: TaskNo) {
         let target = StopTarget::Task(no.into());
-        let stop = Stop { caller, target, reason: Some("enough".into()), grace: Some(Millis(50)) };
+        let stop = Stop {
+            caller,
+            target,
+            reason: Some("enough".into()),
+            grace: Some(Millis(50)),
+            call: None,
+        };
         self.submit(Command::Stop(stop)).await;
     }
 
