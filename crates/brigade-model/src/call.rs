@@ -13,6 +13,7 @@ use crate::json::Json;
 use crate::message::Message;
 use crate::name::Name;
 use crate::outcome::Outcome;
+use crate::refusal::Refusal;
 use crate::work::Kind;
 
 /// A call that waits for its answer.
@@ -117,6 +118,8 @@ pub enum Answer {
     Elapsed,
     Reply(Json),
     Verdict(Verdict),
+    /// The call was not carried out.
+    Refused(Refusal),
     /// The caller dropped the call before it was answered.
     Abandoned,
 }

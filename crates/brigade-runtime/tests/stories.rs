@@ -289,7 +289,7 @@ fn a_question_and_its_answer() {
 /// Entered again, a job does not stop the children that it spawned after it had stopped others.
 #[test]
 fn stop_all_then_spawn_more() {
-    story(|builder, log| {
+    let cleaning = story(|builder, log| {
         worker(builder, &log)
             .job("linger", POLICY, |ctx: JobContext, (): ()| async move {
                 ctx.sleep(Duration::from_secs(1_000_000)).await?;
@@ -306,8 +306,8 @@ fn stop_all_then_spawn_more() {
                 let endings = ctx.wait_all([&old, &new]).await?;
                 Ok::<_, JobError>((stopped.tasks, results(&endings)))
             })
-    })
-    .cut_everywhere();
+    });
+    Story { same_way: false, ..cleaning }.cut_everywhere();
 }
 
 #[test]

@@ -511,11 +511,9 @@ impl ContextInner {
         label: &'static str,
         refusal: &Refusal,
     ) {
-        if let Ok(refusal) = Json::of(refusal) {
-            let answer = Arc::new(Answer::Value(refusal));
-            // An attempt that is over records nothing more, and will not be entered again with it.
-            let _ = self.report(Reported::Record { index, label: label.into(), answer }).await;
-        }
+        let answer = Arc::new(Answer::Refused(refusal.clone()));
+        // An attempt that is over records nothing more, and will not be entered again with it.
+        let _ = self.report(Reported::Record { index, label: label.into(), answer }).await;
     }
 
     /// Says something until it is heard: that the store was away for a moment is no news to a job.
@@ -554,7 +552,7 @@ pub(crate) fn label(asked: &Asked) -> &'static str {
 /// An answer from the journal, where the value of anything but a step is a refusal.
 fn answered(answer: Arc<Answer>) -> Result<Arc<Answer>, Refusal> {
     match &*answer {
-        Answer::Value(refusal) => Err(refusal.decode()?),
+        Answer::Refused(refusal) => Err(refusal.clone()),
         _ => Ok(answer),
     }
 }

@@ -29,8 +29,9 @@ pub(crate) struct Story {
     pub(crate) build: fn(Builder, Log) -> Builder,
     /// The client's part, told again after each crash.
     pub(crate) act: Act,
-    /// Whether what each task was told on its way is the same too. Not where a crash costs money:
-    /// what was set aside when the process died counts as spent, so a budget may end sooner.
+    /// Whether what each task was told on its way is the same too. Not where a crash costs money
+    /// (what was set aside when the process died counts as spent, so a budget may end sooner), nor
+    /// where a stop may come before or after a child has parked.
     pub(crate) same_way: bool,
 }
 
