@@ -69,6 +69,8 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
         }),
         Event::Parked { no, call } => {
             tree.edit(*no, |row| {
+                // Most tasks wait for one thing, and there may be a million of them.
+                row.calls.reserve_exact(1);
                 row.calls.push((**call).clone());
                 progressed(row, at);
             });

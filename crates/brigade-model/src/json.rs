@@ -1,7 +1,7 @@
 //! JSON as text that is known to be well formed: shared, not parsed again.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -47,8 +47,10 @@ pub(crate) fn present<'de, D: Deserializer<'de>>(
 }
 
 impl Json {
+    /// The most common value, shared by all who have it.
     pub fn null() -> Self {
-        Self("null".into())
+        static NULL: OnceLock<Json> = OnceLock::new();
+        NULL.get_or_init(|| Self("null".into())).clone()
     }
 
     /// Encodes a value.
@@ -69,7 +71,11 @@ impl Json {
     }
 
     fn within_cap(text: String) -> Result<Self, Refusal> {
-        if text.len() > PAYLOAD_MAX { Err(too_large(text.len())) } else { Ok(Self(text.into())) }
+        match text.len() {
+            bytes if bytes > PAYLOAD_MAX => Err(too_large(bytes)),
+            _ if text == "null" => Ok(Self::null()),
+            _ => Ok(Self(text.into())),
+        }
     }
 
     pub fn as_str(&self) -> &str {

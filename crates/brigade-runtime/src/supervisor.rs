@@ -390,6 +390,8 @@ impl Supervisor {
             stored &= self.leave_tree(id).await;
         }
         self.feed.close();
+        // Whoever is told that this is over may open the store again.
+        drop(self);
         let not_stored = || Refusal::unavailable("what was left could not all be stored");
         let _ = reply.send(if stored { Ok(()) } else { Err(not_stored()) });
     }

@@ -63,13 +63,17 @@ async fn rest(ctx: JobContext, (): ()) -> Result<(), JobError> {
     Ok(ctx.receive().await.map(|_| ())?)
 }
 
+/// Spawns batch by batch, each when the one before is at rest, so that what is measured is what
+/// waiting tasks need and not the futures of a burst.
 async fn spawn_waiting(session: &Session, count: usize) -> Measured {
     for _ in 0..count / 1_000 {
         let tasks = (0..1_000).map(|_| NewTask::job("rest", ()));
-        session.spawn_all(tasks).await?;
-    }
-    while session.list().iter().any(|(_, row)| row.state.word() != "waiting") {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        for task in session.spawn_all(tasks).await? {
+            let task = task?;
+            while task.get().await?.state.word() != "waiting" {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
     }
     Ok(())
 }

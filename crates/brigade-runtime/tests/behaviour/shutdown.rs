@@ -131,3 +131,20 @@ async fn a_subscription_ends_when_the_runtime_does() {
     crash(test).await;
     refused(eventually(news.next()).await, UNAVAILABLE, "shut down");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_can_be_opened_again_as_soon_as_the_runtime_is_shut_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("again.db");
+    for _ in 0..50 {
+        let store = brigade_sqlite::SqliteStore::open(&path, Default::default()).unwrap();
+        let runtime = brigade_runtime::Runtime::builder().store(store).start().await.unwrap();
+        let session = runtime.session("again").await.unwrap();
+        let task = brigade_runtime::NewTask::closure("rests", |ctx| async move {
+            ctx.receive().await.map(|_| ()).map_err(brigade_runtime::JobError::from)
+        });
+        session.spawn(task).await.unwrap();
+        drop(session);
+        runtime.shutdown().await.unwrap();
+    }
+}
