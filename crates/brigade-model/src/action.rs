@@ -11,11 +11,12 @@ use crate::spec::Spec;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Start(Start),
-    /// A parked call was answered.
+    /// A call was answered, as this entry of the journal.
     Tell {
         no: TaskNo,
         attempt: Attempt,
         index: CallIndex,
+        ordinal: u32,
         answer: Arc<Answer>,
     },
     /// A message for work that takes them as they come.

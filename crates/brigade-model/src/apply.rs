@@ -11,6 +11,7 @@ use crate::task::{
     Clock, Delivery, EarlierRun, Ended, Extra, Queued, State, StopStage, Stopping, TaskRow,
 };
 use crate::tree::{SessionState, Tree, TreeRow, sweeps_children};
+use crate::work::WakeOn;
 
 impl Tree {
     /// A tree from its first event.
@@ -78,12 +79,18 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
         }
         Event::Answered { no, index, .. } => {
             tree.edit(*no, |row| {
-                row.calls.retain(|call| call.index != *index);
-                row.journal += 1;
-                progressed(row, at);
+                if row.spec.work.conduct().wake == WakeOn::AnyAnswer {
+                    row.told = Some(row.journal);
+                }
+                settle_call(row, *index, at);
             });
             answered(tree, *no, *index);
         }
+        Event::Abandoned { no, index, .. } => {
+            tree.edit(*no, |row| settle_call(row, *index, at));
+            answered(tree, *no, *index);
+        }
+        Event::Heard { no } => tree.edit(*no, |row| row.told = None),
         Event::Suspended { no } => tree.edit(*no, |row| row.state = State::Waiting),
         Event::Progressed { no, note } => tree.edit(*no, |row| {
             row.extra_mut().progress = Some(note.clone());
@@ -236,6 +243,7 @@ fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) 
         spawned: at,
         moved: at,
         state,
+        told: None,
         calls: Vec::new(),
         limits,
         extra: None,
@@ -307,6 +315,12 @@ fn stop_clock(row: &mut TaskRow, at: Time) {
     {
         extra.clock = Clock::Stopped { left: until.since(at) };
     }
+}
+
+fn settle_call(row: &mut TaskRow, index: crate::ids::CallIndex, at: Time) {
+    row.calls.retain(|call| call.index != index);
+    row.journal += 1;
+    progressed(row, at);
 }
 
 /// Something was recorded that the next attempt does not have to do again.

@@ -177,9 +177,10 @@ pub enum Reported {
         label: Arc<str>,
         answer: Arc<Answer>,
     },
-    /// Calls that wait.
+    /// Calls that wait. The work has reacted to the first `heard` entries of its journal.
     Park {
         calls: Vec<(CallIndex, Asked)>,
+        heard: u32,
         then: AfterPark,
     },
     /// The work dropped these calls.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Answer, Ending, Spawned};
+use crate::call::{Answer, Ending, OpenCall, Spawned};
 use crate::command::Command;
 use crate::event::Event;
 use crate::ids::{CallIndex, MessageNo, TaskNo, Time};
@@ -97,6 +97,14 @@ impl Draft {
         let answer = Arc::new(answer);
         let event = Event::Answered { no, index, digest: digest(&answer) };
         Self { event, entry: Some(EntryDraft { index, label: label.into(), answer }) }
+    }
+
+    /// A parked call is dropped.
+    pub(crate) fn abandoned(no: TaskNo, call: &OpenCall) -> Self {
+        let answer = Arc::new(Answer::Abandoned);
+        let event = Event::Abandoned { no, index: call.index, digest: digest(&answer) };
+        let (index, label) = (call.index, call.on.label().into());
+        Self { event, entry: Some(EntryDraft { index, label, answer }) }
     }
 
     /// A call is answered in passing.

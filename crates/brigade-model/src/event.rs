@@ -79,6 +79,16 @@ pub enum Event {
         index: CallIndex,
         digest: u64,
     },
+    /// The work dropped a parked call before it was answered.
+    Abandoned {
+        no: TaskNo,
+        index: CallIndex,
+        digest: u64,
+    },
+    /// The work has reacted to the last answer: it can be told the next.
+    Heard {
+        no: TaskNo,
+    },
     /// Every open call is parked: the performer let go.
     Suspended {
         no: TaskNo,
@@ -204,6 +214,8 @@ impl Event {
             | Self::Recorded { no, .. }
             | Self::Parked { no, .. }
             | Self::Answered { no, .. }
+            | Self::Abandoned { no, .. }
+            | Self::Heard { no }
             | Self::Suspended { no }
             | Self::Progressed { no, .. }
             | Self::StateSet { no, .. }

@@ -4,7 +4,7 @@ use crate::action::{Action, Start};
 use crate::decide::stop::{order_below, stop_one};
 use crate::decide::{Draft, EntryDraft, answer_to, is_queued_at, satisfied, start_or_queue};
 use crate::event::Event;
-use crate::ids::{Owner, TaskNo, Time};
+use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::outcome::Outcome;
 use crate::task::{QueuedWhy, State, TaskRow};
 use crate::tree::{SessionState, Tree};
@@ -30,11 +30,13 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
         }
-        Event::Parked { no, .. } => reaction.drafts = next_answer(tree, *no, now),
+        Event::Parked { no, .. } | Event::Heard { no } => {
+            reaction.drafts = next_answer(tree, *no, now);
+        }
+        Event::Recorded { no, index, .. } => reaction.actions = tell(tree, *no, *index, entry),
         Event::Answered { no, index, .. } => {
-            if let (Some(row), Some(entry)) = (tree.get(*no), entry) {
-                let (attempt, answer) = (row.attempt, entry.answer.clone());
-                reaction.actions.push(Action::Tell { no: *no, attempt, index: *index, answer });
+            reaction.actions = tell(tree, *no, *index, entry);
+            if let Some(row) = tree.get(*no) {
                 reaction.drafts = next_answer(tree, *no, now);
                 if reaction.drafts.is_empty() {
                     reaction.drafts = wake(tree, *no, row);
@@ -119,11 +121,19 @@ fn start(tree: &Tree, no: TaskNo) -> Vec<Action> {
     actions
 }
 
-/// Answers the first open call whose condition holds. The others get their turn after it.
+/// What the work hears of an entry of its journal, which is the last one.
+fn tell(tree: &Tree, no: TaskNo, index: CallIndex, entry: Option<&EntryDraft>) -> Vec<Action> {
+    let (Some(row), Some(entry)) = (tree.get(no), entry) else { return Vec::new() };
+    let (attempt, ordinal, answer) = (row.attempt, row.journal - 1, entry.answer.clone());
+    vec![Action::Tell { no, attempt, index, ordinal, answer }]
+}
+
+/// Answers the first open call whose condition holds, unless the work has yet to react to an
+/// earlier answer. The others get their turn after it.
 fn next_answer(tree: &Tree, no: TaskNo, now: Time) -> Vec<Draft> {
-    let Some(row) = tree.get(no) else { return Vec::new() };
-    let call = row.calls.iter().find(|call| satisfied(tree, no, &call.on, now));
-    call.map_or_else(Vec::new, |call| answer_to(tree, no, call, now))
+    let Some(row) = tree.get(no).filter(|row| row.told.is_none()) else { return Vec::new() };
+    let call = row.calls.iter().find(|call| satisfied(tree, no, call, now));
+    call.map_or_else(Vec::new, |call| answer_to(tree, no, call))
 }
 
 fn wake(tree: &Tree, no: TaskNo, row: &TaskRow) -> Vec<Draft> {

@@ -41,6 +41,10 @@ pub struct TaskRow {
     /// When something last happened.
     pub moved: Time,
     pub state: State,
+    /// The journal's number of an answer that the work has not reacted to yet. Work that goes on
+    /// with any answer is told one at a time: the next could be for a call that it drops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<OpenCall>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ use crate::feed::Feed;
 use crate::jobs::{Handlers, JobContext, JobEngine, JobError};
 use crate::performer::{Performer, Performers};
 use crate::runtime::{Runtime, RuntimeInner};
-use crate::supervisor::{BATCH, Supervisor};
+use crate::supervisor::{BATCH, LAST_TRIES, Supervisor};
 use crate::view::View;
 
 /// Inputs that may wait for the loop. Beyond it, callers wait for room.
@@ -118,6 +118,7 @@ impl Builder {
         self.performers.register(Kind::Job, Arc::new(engine));
         let (sender, inputs) = mpsc::channel(INPUTS);
         let abandoned = CancellationToken::new();
+        let leaving = CancellationToken::new();
         let view = Arc::new(View::default());
         let last = self.store.last_position().await.map_err(|e| refusal(&e))?;
         let feed = Feed::new(self.store.clone(), last);
@@ -130,6 +131,8 @@ impl Builder {
             inputs,
             sender: sender.clone(),
             abandoned: abandoned.clone(),
+            leaving: leaving.clone(),
+            tries: Some(LAST_TRIES),
             batch: self.batch,
             trees: Default::default(),
             views: Default::default(),
@@ -138,6 +141,7 @@ impl Builder {
             sweeping: Vec::new(),
             unloaded: Default::default(),
             retry: Vec::new(),
+            failed: false,
             shutdown: None,
         };
         supervisor.recover().await?;
@@ -153,6 +157,7 @@ impl Builder {
                 handlers,
                 client: self.client,
                 next_wait: AtomicU64::new(1),
+                leaving,
                 _abandon: abandoned.drop_guard(),
             }),
         })

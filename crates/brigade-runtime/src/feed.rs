@@ -1,20 +1,24 @@
 //! Every change, in order, to whoever asks from wherever they left off.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brigade_model::event::{EventRecord, FeedItem};
-use brigade_model::ids::{Position, TreeId};
+use brigade_model::event::{Event, EventRecord, FeedItem};
+use brigade_model::ids::{Owner, Position, TaskNo, TreeId};
+use brigade_model::message::Sender;
 use brigade_model::refusal::Refusal;
 use brigade_store::{EventQuery, Store};
 use tokio::sync::watch;
 
 use crate::error::{gone, refusal};
+use crate::view::TreeView;
 
 /// How many recent events are handed out without asking the store.
 const RING: usize = 16 * 1024;
 /// How many events a subscription takes at a time.
 const PAGE: usize = 1024;
+/// Of how many tasks a subscription remembers whose they are.
+const REMEMBERED: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Feed {
@@ -36,8 +40,19 @@ pub struct Subscription {
     feed: Arc<Feed>,
     latest: watch::Receiver<Latest>,
     tree: Option<TreeId>,
+    /// Without one, everything is shown.
+    scope: Option<Scope>,
     after: Position,
     page: VecDeque<FeedItem>,
+}
+
+/// What an owner sees of a tree: the tree itself and its own tasks, not what is below them.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    owner: Owner,
+    view: Arc<TreeView>,
+    /// Whether a task is the owner's, as the events so far or its row say.
+    own: HashMap<TaskNo, bool>,
 }
 
 /// What a subscription hands out.
@@ -90,7 +105,8 @@ impl Feed {
         after: Position,
     ) -> Subscription {
         let latest = self.latest.subscribe();
-        Subscription { feed: self.clone(), latest, tree, after, page: VecDeque::new() }
+        let page = VecDeque::new();
+        Subscription { feed: self.clone(), latest, tree, scope: None, after, page }
     }
 
     /// Recent events after a position, if the ring goes back that far.
@@ -105,7 +121,66 @@ impl Feed {
     }
 }
 
+impl Scope {
+    pub(crate) fn new(owner: Owner, view: Arc<TreeView>) -> Self {
+        Self { owner, view, own: HashMap::new() }
+    }
+
+    async fn shows(&mut self, record: &EventRecord, store: &dyn Store) -> Result<bool, Refusal> {
+        match &record.event {
+            Event::Spawned(spawned) => self.learn(spawned.no, spawned.owner),
+            Event::RunOpened { no, owner, .. } => self.learn(*no, *owner),
+            Event::PassedToSession { no, .. } => self.learn(*no, Owner::Session),
+            Event::MessageSent(message) if message.to == self.owner => return Ok(true),
+            // What a task hears from its own children is between them.
+            Event::MessageSent(message) if matches!(message.from, Sender::Child(_)) => {
+                return Ok(false);
+            }
+            Event::Collected { runs } => {
+                for (no, _) in runs {
+                    if !self.owns(record.tree, *no, store).await? {
+                        return Ok(false);
+                    }
+                }
+            }
+            _ => {}
+        }
+        match record.event.task() {
+            Some(no) => self.owns(record.tree, no, store).await,
+            None => Ok(true),
+        }
+    }
+
+    fn learn(&mut self, no: TaskNo, owner: Owner) {
+        if self.own.len() >= REMEMBERED {
+            self.own.clear();
+        }
+        self.own.insert(no, owner == self.owner);
+    }
+
+    /// A task that is no longer kept is nobody's.
+    async fn owns(&mut self, tree: TreeId, no: TaskNo, store: &dyn Store) -> Result<bool, Refusal> {
+        if let Some(own) = self.own.get(&no) {
+            return Ok(*own);
+        }
+        let owner = match self.view.get(no) {
+            Some(row) => Some(row.owner),
+            None => store.task(tree, no).await.map_err(|e| refusal(&e))?.map(|row| row.owner),
+        };
+        if let Some(owner) = owner {
+            self.learn(no, owner);
+        }
+        Ok(owner == Some(self.owner))
+    }
+}
+
 impl Subscription {
+    /// Shows only what an owner sees.
+    #[must_use]
+    pub(crate) fn within(self, scope: Option<Scope>) -> Self {
+        Self { scope, ..self }
+    }
+
     /// The position after which [`Subscription::next`] goes on: what to resume from.
     pub fn cursor(&self) -> Position {
         self.after
@@ -114,9 +189,13 @@ impl Subscription {
     /// The next event. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<FeedMessage, Refusal> {
         loop {
-            while let Some(item) = self.page.pop_front() {
+            while let Some(item) = self.page.front() {
+                let mut shown = self.tree.is_none_or(|tree| item.record.tree == tree);
+                if let Some(scope) = self.scope.as_mut().filter(|_| shown) {
+                    shown = scope.shows(&item.record, &*self.feed.store).await?;
+                }
                 self.after = item.position;
-                if self.tree.is_none_or(|tree| item.record.tree == tree) {
+                if let Some(item) = self.page.pop_front().filter(|_| shown) {
                     return Ok(FeedMessage::Event(item));
                 }
             }

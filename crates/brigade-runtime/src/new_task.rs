@@ -15,6 +15,9 @@ use serde::Serialize;
 
 use crate::jobs::{ClosureBody, Handlers, JobContext, JobError};
 
+/// How the keys begin under which a job finds its children again.
+const CALL_KEY: &str = "call:";
+
 /// A task to be. Mistakes in names and arguments are kept and told when it is spawned.
 #[derive(Clone)]
 pub struct NewTask {
@@ -73,7 +76,11 @@ impl NewTask {
     /// Spawning twice with the same key gives the same task.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
-        self.key = Some(key.parse());
+        self.key = Some(if key.starts_with(CALL_KEY) {
+            Err(Refusal::invalid(format!("keys that begin with {CALL_KEY:?} are Brigade's own")))
+        } else {
+            key.parse()
+        });
         self
     }
 

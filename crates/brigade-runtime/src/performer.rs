@@ -58,8 +58,8 @@ pub trait Performer: Send + Sync + 'static {
 
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// A parked call was answered.
-    Answer { index: CallIndex, answer: Arc<Answer> },
+    /// A call was answered, as this entry of the task's journal. They come in their order.
+    Answer { index: CallIndex, ordinal: u32, answer: Arc<Answer> },
     /// A message, for kinds that take them as they come. Its arrival is to be reported.
     Message(Arc<Message>),
 }
@@ -152,8 +152,8 @@ impl Performers {
         };
         match action {
             Action::Start(start) => performer.start(start, reporter),
-            Action::Tell { attempt, index, answer, .. } => {
-                performer.deliver(task, attempt, Delivery::Answer { index, answer });
+            Action::Tell { attempt, index, ordinal, answer, .. } => {
+                performer.deliver(task, attempt, Delivery::Answer { index, ordinal, answer });
             }
             Action::Push { attempt, message, .. } => {
                 performer.deliver(task, attempt, Delivery::Message(message));

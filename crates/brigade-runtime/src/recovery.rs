@@ -7,6 +7,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task::{State, StopStage, TaskRow};
 use brigade_model::tree::{SessionState, Tree};
 use brigade_model::work::Recovery;
+use brigade_store::StoreError;
 
 use crate::commit::{Acknowledged, Decided};
 use crate::error::refusal;
@@ -19,7 +20,15 @@ impl Supervisor {
         let trees = self.store.trees().await.map_err(|e| refusal(&e))?;
         let mut to_do: Vec<Acknowledged> = Vec::new();
         for row in trees.into_iter().filter(|row| row.state != SessionState::Closed) {
-            self.load(row.id).await?;
+            match self.load_stored(row.id).await {
+                Ok(()) => {}
+                Err(error @ (StoreError::Newer { .. } | StoreError::Corrupt(_))) => {
+                    // The others go on; whoever asks for this one is told the same.
+                    tracing::error!(%error, session = %row.name, "a session cannot be read");
+                    continue;
+                }
+                Err(error) => return Err(refusal(&error)),
+            }
             if self.trees.get(&row.id).is_none_or(|tree| tree.loaded() == 0) {
                 // Nothing to go on with: it is loaded again when somebody asks.
                 self.trees.remove(&row.id);

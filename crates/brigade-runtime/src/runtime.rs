@@ -12,7 +12,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::tree::TreeRow;
 use brigade_store::{Pruned, Retention, Store};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::builder::Builder;
 use crate::clock::Clock;
@@ -41,6 +41,8 @@ pub(crate) struct RuntimeInner {
     pub(crate) handlers: Arc<Handlers>,
     pub(crate) client: Arc<str>,
     pub(crate) next_wait: AtomicU64,
+    /// Tells the loop that it is to leave while it waits for the store.
+    pub(crate) leaving: CancellationToken,
     /// Ends the loop when the last handle goes.
     pub(crate) _abandon: DropGuard,
 }
@@ -102,11 +104,12 @@ impl Runtime {
         self.inner.store.prune(retention, now).await.map_err(|e| refusal(&e))
     }
 
-    /// Leaves in good order: futures are dropped, named jobs are queued to go on next time,
-    /// closures end as lost, and all of that is stored when this returns `Ok`. When the store
+    /// Leaves in good order: futures are dropped, jobs that resume are queued to go on next time,
+    /// the others end as lost, and all of that is stored when this returns `Ok`. When the store
     /// cannot take it, the next start finds what a crash would have left.
     pub async fn shutdown(self) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
+        self.inner.leaving.cancel();
         self.inner.inputs.send(Input::Shutdown { reply }).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }

@@ -24,7 +24,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{gone, in_doubt, refusal};
-use crate::feed::Subscription;
+use crate::feed::{Scope, Subscription};
 use crate::input::{Input, Outcome, WaitInput};
 use crate::jobs::{Child, JobContext, Waited};
 use crate::new_task::NewTask;
@@ -407,9 +407,11 @@ impl Session {
         self.submit(Command::Close(close)).await.map(|_| ())
     }
 
-    /// Every change in this session, from after a position.
+    /// Every change in this session that its holder sees, from after a position: a client's of the
+    /// session and its top-level tasks, the operator's of everything.
     pub fn subscribe(&self, after: Position) -> Subscription {
-        self.runtime.inner.feed.subscribe(Some(self.tree), after)
+        let scope = self.scope().map(|owner| Scope::new(owner, self.view.clone()));
+        self.runtime.inner.feed.subscribe(Some(self.tree), after).within(scope)
     }
 
     async fn submit(&self, command: Command) -> Outcome<Reply> {

@@ -12,20 +12,20 @@ use std::sync::Arc;
 
 use brigade_model::command::{Command, Gone, Recover};
 use brigade_model::decide::Reply;
-use brigade_model::ids::{Epoch, Millis, Time, TreeId};
+use brigade_model::ids::{Epoch, Millis, Position, Time, TreeId};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::needs::{Need, needs};
 use brigade_model::refusal::Refusal;
 use brigade_model::tree::{SessionState, Tree};
 use brigade_model::turn::{handle_into, open_session};
-use brigade_store::{LoadedTree, Store, StoreError};
+use brigade_store::{Batch, LoadedTree, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::commit::{Ack, Committed, Decided};
-use crate::error::refusal;
+use crate::error::{in_doubt, refusal};
 use crate::feed::Feed;
 use crate::ids::new_tree_id;
 use crate::input::{Input, Outcome, WaitInput};
@@ -49,6 +49,10 @@ pub(crate) struct Supervisor {
     pub(crate) sender: mpsc::Sender<Input>,
     /// Cancelled when the last handle is dropped.
     pub(crate) abandoned: CancellationToken,
+    /// Cancelled when somebody wants to leave, before the loop gets to hear of it.
+    pub(crate) leaving: CancellationToken,
+    /// How often a store that fails is still waited for. Without a number, until it is back.
+    pub(crate) tries: Option<u32>,
     /// The most inputs per commit; one, for tests that cut between any two.
     pub(crate) batch: usize,
     pub(crate) trees: HashMap<TreeId, Tree>,
@@ -62,6 +66,8 @@ pub(crate) struct Supervisor {
     pub(crate) unloaded: HashMap<TreeId, Tree>,
     /// Reports whose commit failed.
     pub(crate) retry: Vec<Input>,
+    /// Whether the last commit failed.
+    pub(crate) failed: bool,
     pub(crate) shutdown: Option<tokio::sync::oneshot::Sender<Outcome<()>>>,
 }
 
@@ -106,6 +112,7 @@ pub(crate) struct Inputs {
 
 impl Supervisor {
     pub(crate) async fn run(mut self) {
+        self.tries = None;
         while let Some(inputs) = self.next_inputs().await {
             let decided = self.decide_all(inputs).await;
             let Some(committed) = self.commit(decided).await else { continue };
@@ -121,7 +128,7 @@ impl Supervisor {
             return None;
         }
         let mut inputs = Inputs { received: std::mem::take(&mut self.retry), ..Inputs::default() };
-        if !inputs.received.is_empty() {
+        if std::mem::take(&mut self.failed) || !inputs.received.is_empty() {
             // The store failed a moment ago: give it one before trying again.
             tokio::select! {
                 () = self.abandoned.cancelled() => return None,
@@ -249,10 +256,14 @@ impl Supervisor {
 
     /// Brings a tree into memory.
     pub(crate) async fn load(&mut self, id: TreeId) -> Outcome<()> {
+        self.load_stored(id).await.map_err(|e| refusal(&e))
+    }
+
+    pub(crate) async fn load_stored(&mut self, id: TreeId) -> Result<(), StoreError> {
         if self.trees.contains_key(&id) {
             return Ok(());
         }
-        let loaded = self.store.load(id).await.map_err(|e| refusal(&e))?;
+        let loaded = self.store.load(id).await?;
         let given_up = self.unloaded.remove(&id);
         if given_up.is_some() {
             self.waiters.ask_again(id);
@@ -316,16 +327,23 @@ impl Supervisor {
             Err(error) => error,
         };
         tracing::warn!(%error, "a commit failed");
-        if !matches!(error, StoreError::Fenced(_))
-            && let Some(first) = self.find_out(&batch).await
-        {
-            self.retry = std::mem::take(&mut pending.unheard);
-            return Some(Committed::new(first, batch, pending));
-        }
+        let found = match error {
+            StoreError::Fenced(_) => Ok(None),
+            _ => self.find_out(&batch).await,
+        };
+        let told = match found {
+            Ok(Some(first)) => {
+                self.retry = std::mem::take(&mut pending.unheard);
+                return Some(Committed::new(first, batch, pending));
+            }
+            Ok(None) => refusal(&error),
+            Err(in_doubt) => in_doubt,
+        };
+        self.failed = true;
         for part in &batch.trees {
             self.load_again(part.row.id).await;
         }
-        self.retry = pending.fail(&refusal(&error));
+        self.retry = pending.fail(&told);
         None
     }
 
@@ -342,9 +360,10 @@ impl Supervisor {
     }
 
     /// After a failed commit: whether the batch is there all the same. Being one transaction it is
-    /// there whole or not at all, so one tree's position tells.
-    async fn find_out(&self, batch: &brigade_store::Batch) -> Option<brigade_model::ids::Position> {
-        let part = batch.trees.first()?;
+    /// there whole or not at all, so one tree's position tells. Refused when the store does not
+    /// say, and there is no more time to wait for it.
+    async fn find_out(&mut self, batch: &Batch) -> Outcome<Option<Position>> {
+        let Some(part) = batch.trees.first() else { return Ok(None) };
         loop {
             let stored = self.store.tree(part.row.id).await;
             let last = self.store.last_position().await;
@@ -352,16 +371,30 @@ impl Supervisor {
                 (Ok(stored), Ok(last)) => {
                     let there = stored.is_some_and(|row| row.seq == part.row.seq);
                     let count = batch.events().count() as u64;
-                    return there.then(|| brigade_model::ids::Position(last.0 + 1 - count));
+                    return Ok(there.then(|| Position(last.0 + 1 - count)));
                 }
                 (Err(error), _) | (_, Err(error)) => {
                     tracing::warn!(%error, "the store does not say whether a commit is there");
                 }
             }
-            tokio::select! {
-                () = self.abandoned.cancelled() => return None,
-                () = tokio::time::sleep(RETRY_PAUSE) => {}
+            if !self.wait_for_store().await {
+                return Err(in_doubt());
             }
+        }
+    }
+
+    /// Gives a store that failed a moment. `false` when it has had its chances.
+    async fn wait_for_store(&mut self) -> bool {
+        if self.leaving.is_cancelled() {
+            self.tries.get_or_insert(LAST_TRIES);
+        }
+        if let Some(tries) = &mut self.tries {
+            let Some(fewer) = tries.checked_sub(1) else { return false };
+            *tries = fewer;
+        }
+        tokio::select! {
+            () = self.abandoned.cancelled() => false,
+            () = tokio::time::sleep(RETRY_PAUSE) => true,
         }
     }
 
@@ -374,20 +407,22 @@ impl Supervisor {
         while let Ok(input) = self.inputs.try_recv() {
             last.received.push(input);
         }
-        for _ in 0..LAST_TRIES {
+        loop {
             let decided = self.decide_all(std::mem::take(&mut last)).await;
             self.commit_last(decided).await;
             last.received = std::mem::take(&mut self.retry);
-            if last.received.is_empty() {
+            if last.received.is_empty() || !self.wait_for_store().await {
                 break;
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
         }
         self.waiters.close();
         let mut stored = last.received.is_empty();
-        let ids: Vec<TreeId> = self.trees.keys().copied().collect();
+        let ids: Vec<TreeId> = self.trees.keys().chain(self.unloaded.keys()).copied().collect();
         for id in ids {
             stored &= self.leave_tree(id).await;
+            if !stored && self.tries == Some(0) {
+                break;
+            }
         }
         self.feed.close();
         // Whoever is told that this is over may open the store again.
@@ -397,14 +432,21 @@ impl Supervisor {
     }
 
     async fn leave_tree(&mut self, id: TreeId) -> bool {
-        for _ in 0..LAST_TRIES {
-            let decided = self.recover_tree(id, &Gone::Shutdown).await;
-            if self.commit_last(decided).await {
-                return true;
+        loop {
+            match self.load(id).await {
+                Ok(()) => {
+                    let decided = self.recover_tree(id, &Gone::Shutdown).await;
+                    if self.commit_last(decided).await {
+                        return true;
+                    }
+                }
+                Err(refusal) if refusal.kind == UNAVAILABLE => {}
+                Err(_) => return false,
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            if !self.wait_for_store().await {
+                return false;
+            }
         }
-        false
     }
 
     /// Nothing is started any more: what was to start is queued again by what leaving decides.
@@ -430,8 +472,8 @@ impl Supervisor {
 }
 
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
-/// How often leaving tries to store what there is to store: a store that is gone must not hold it.
-const LAST_TRIES: u32 = 3;
+/// How often starting and leaving wait for a store that fails: one that is gone must not hold them.
+pub(crate) const LAST_TRIES: u32 = 10;
 const LOOK_AGAIN: Millis = Millis(1_000);
 const UNAVAILABLE: brigade_model::refusal::RefusalKind =
     brigade_model::refusal::RefusalKind::Unavailable;

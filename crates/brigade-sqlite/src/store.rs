@@ -1,5 +1,7 @@
 //! The store itself: how it is opened, and what it hands on.
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use brigade_store::{
 };
 use rusqlite::{Connection, OpenFlags};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use crate::error::{Result, unavailable};
 use crate::lock::OwnerLock;
@@ -156,8 +159,28 @@ impl SqliteStore {
 /// runtime is told, so that nothing else waits for it.
 fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        Ok(RuntimeFlavor::MultiThread) if !REFUSED.get() => in_place(work),
         _ => work(),
+    }
+}
+
+thread_local! {
+    /// Whether this thread runs a `LocalSet`, where a multi-threaded runtime must not be told.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a runtime can be told is not to be asked: it panics, before it begins the work.
+fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    let mut work = Some(work);
+    let told = AssertUnwindSafe(|| block_in_place(|| work.take().map(|work| work())));
+    match (catch_unwind(told), work) {
+        (Ok(Some(done)), _) => done,
+        (_, Some(work)) => {
+            REFUSED.set(true);
+            work()
+        }
+        (Err(panic), None) => resume_unwind(panic),
+        (Ok(None), None) => unreachable!("the work was there to take"),
     }
 }
 

@@ -23,7 +23,7 @@ async fn main() -> Result<(), JobError> {
 
     let began = Instant::now();
     let chef = session.spawn(NewTask::job("fan out", CHILDREN).name("Chef")).await?;
-    show_progress(&session, &chef).await?;
+    show_progress(&runtime.operate(session.id()).await?, &chef).await?;
     let ending = chef.wait().await?;
     match &*ending.outcome {
         Outcome::Succeeded { result } => {
@@ -60,7 +60,7 @@ async fn fan_out(ctx: JobContext, children: u64) -> Result<u64, JobError> {
     Ok(sum)
 }
 
-/// Follows the session's feed: every ending of a child moves the bar.
+/// Follows the feed as the operator sees it: every ending of a child moves the bar.
 async fn show_progress(
     session: &brigade::Session,
     chef: &brigade::TaskHandle,

@@ -18,22 +18,24 @@ pub(super) fn park(
     tree: &Tree,
     (no, row): (TaskNo, &TaskRow),
     calls: &[(CallIndex, Asked)],
-    then: AfterPark,
+    (heard, then): (u32, AfterPark),
     now: Time,
 ) -> Result<Decision, Refusal> {
     if !matches!(row.state, State::Running) {
         return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
     }
-    let mut drafts: Vec<Draft> = Vec::with_capacity(calls.len() + 1);
-    // The clock may have answered an open call already, though its tick is still to come.
-    let mut answered_now = row.calls.iter().any(|call| satisfied(tree, no, &call.on, now));
-    let mut added = 0;
+    let mut drafts: Vec<Draft> = Vec::with_capacity(calls.len() + 2);
+    let mut open = row.calls.clone();
+    if row.told.is_some_and(|told| heard > told) {
+        drafts.push(Event::Heard { no }.into());
+    }
+    // An answer that is on its way to the work counts as one that it has now.
+    let on_its_way = row.told.is_some_and(|told| heard <= told);
     for (index, asked) in calls {
         if row.open_call(*index).is_some() {
             continue;
         }
         let on = condition(tree, (no, row), asked, now)?;
-        answered_now |= satisfied(tree, no, &on, now);
         if let Condition::Answer { question } = &on {
             super::message::check_room(tree, row.owner)?;
             let number = tree.row().last_message.0 + 1 + questions(&drafts);
@@ -49,14 +51,17 @@ pub(super) fn park(
             };
             drafts.push(Event::MessageSent(message.into()).into());
         }
-        added += 1;
-        drafts.push(Event::Parked { no, call: Box::new(OpenCall { index: *index, on }) }.into());
+        let call = OpenCall { index: *index, on };
+        open.push(call.clone());
+        drafts.push(Event::Parked { no, call: Box::new(call) }.into());
     }
+    // The clock may have answered an open call already, though its tick is still to come.
+    let answered_now = on_its_way || open.iter().any(|call| satisfied(tree, no, call, now));
     let suspended = match then {
         AfterPark::GoOn => false,
         // Fewer open calls than the work believes: an answer is on its way to it. With none at
         // all there is nothing that would ever wake it.
-        AfterPark::Suspend { open } => !answered_now && open > 0 && open == row.calls.len() + added,
+        AfterPark::Suspend { open: known } => !answered_now && known > 0 && known == open.len(),
     };
     if suspended {
         drafts.push(Event::Suspended { no }.into());
@@ -143,8 +148,9 @@ fn check_wait(tree: &Tree, (no, row): (TaskNo, &TaskRow), task: TaskNo) -> Resul
     Err(Refusal::forbidden(format!("{address} is not a child of {me}")))
 }
 
-/// Whether a condition holds.
-pub(crate) fn satisfied(tree: &Tree, no: TaskNo, on: &Condition, now: Time) -> bool {
+/// Whether the condition of a call holds.
+pub(crate) fn satisfied(tree: &Tree, no: TaskNo, call: &OpenCall, now: Time) -> bool {
+    let on = &call.on;
     if on.until().is_some_and(|until| until <= now) {
         return true;
     }
@@ -153,11 +159,7 @@ pub(crate) fn satisfied(tree: &Tree, no: TaskNo, on: &Condition, now: Time) -> b
             if wait.interruptible && tree.inbox(Owner::Task(no)).next().is_some() {
                 return true;
             }
-            let left = left(tree, no, wait);
-            match wait.mode {
-                WaitMode::Any => wait.tasks.is_empty() || left < wait.tasks.len(),
-                WaitMode::All => left == 0,
-            }
+            all_or_any(tree, (no, call.index), wait)
         }
         Condition::Message { .. } => tree.inbox(Owner::Task(no)).next().is_some(),
         Condition::Timer { .. }
@@ -167,41 +169,34 @@ pub(crate) fn satisfied(tree: &Tree, no: TaskNo, on: &Condition, now: Time) -> b
     }
 }
 
-/// How many of the awaited tasks live: from the count that is kept, once it is parked.
-fn left(tree: &Tree, no: TaskNo, wait: &TasksCondition) -> usize {
-    let parked = tree.get(no).and_then(|row| {
-        row.calls.iter().find(|call| matches!(&call.on, Condition::Tasks(on) if on == wait))
-    });
-    let kept = parked.and_then(|call| {
-        let waits = &tree.node(Owner::Task(no))?.waits;
-        waits.iter().find(|counted| counted.index == call.index)
-    });
-    match kept {
+/// Whether the awaited tasks have ended: from the count that is kept, once the call is parked.
+fn all_or_any(tree: &Tree, (no, index): (TaskNo, CallIndex), wait: &TasksCondition) -> bool {
+    let waits = tree.node(Owner::Task(no)).map(|node| &node.waits);
+    let kept = waits.and_then(|waits| waits.iter().find(|counted| counted.index == index));
+    let lives = |no: &&TaskNo| tree.get(**no).is_some_and(TaskRow::is_living);
+    let left = match kept {
         Some(kept) => kept.left as usize,
-        None => {
-            wait.tasks.iter().filter(|no| tree.get(**no).is_some_and(TaskRow::is_living)).count()
-        }
+        None => wait.tasks.iter().filter(lives).count(),
+    };
+    match wait.mode {
+        WaitMode::Any => wait.tasks.is_empty() || left < wait.tasks.len(),
+        WaitMode::All => left == 0,
     }
 }
 
 /// The events that answer a satisfied call: results and messages leave with the answer.
-pub(crate) fn answer_to(tree: &Tree, no: TaskNo, call: &OpenCall, now: Time) -> Vec<Draft> {
+pub(crate) fn answer_to(tree: &Tree, no: TaskNo, call: &OpenCall) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
     let mine = Owner::Task(no);
     let answer = match &call.on {
         Condition::Tasks(wait) => {
-            let holds = Condition::Tasks(TasksCondition { until: None, ..wait.clone() });
-            let left = left(tree, no, wait);
-            let ended = match wait.mode {
-                WaitMode::Any => wait.tasks.is_empty() || left < wait.tasks.len(),
-                WaitMode::All => left == 0,
-            };
+            let ended = all_or_any(tree, (no, call.index), wait);
             if ended {
                 let rows = wait.tasks.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
                 let endings: Vec<_> = rows.flat_map(|(no, row)| endings_of(no, row)).collect();
                 drafts.extend(collected(&endings).map(Draft::from));
                 Answer::Endings(endings)
-            } else if satisfied(tree, no, &holds, now) {
+            } else if wait.interruptible && tree.unread(mine) > 0 {
                 Answer::News
             } else {
                 Answer::Elapsed

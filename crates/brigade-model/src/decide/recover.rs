@@ -23,10 +23,11 @@ pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decis
     if recover.why == Gone::Adopted {
         return Ok(Decision { drafts, reply: Reply::Done });
     }
-    if row.is_performed() {
+    let conduct = row.spec.work.conduct();
+    let gone = matches!(recover.why, Gone::NotFound { .. });
+    if row.is_performed() && (gone || conduct.recovery != Recovery::Adopt) {
         drafts.extend(unsettled(no, row));
     }
-    let conduct = row.spec.work.conduct();
     if row.is_performed() && conduct.inbox == InboxMode::Push {
         let unread = tree.inbox(Owner::Task(no));
         drafts.extend(unread.map(|message| {
@@ -87,8 +88,8 @@ fn failed(tree: &Tree, (no, row): (TaskNo, &TaskRow), failure: Failure) -> Vec<D
 
 fn lost(why: &Gone) -> Failure {
     let evidence: Arc<str> = match why {
-        Gone::Shutdown => "the runtime shut down, and a closure cannot be entered again".into(),
-        _ => "its process is gone, and a closure cannot be entered again".into(),
+        Gone::Shutdown => "the runtime shut down, and this work ends with its process".into(),
+        _ => "its process is gone, and this work ends with it".into(),
     };
     Failure::Lost { by: "recovery".into(), evidence }
 }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::stop::{finish, outcome_of};
 use super::{Decision, Draft, EntryDraft, Reply, budget, park};
-use crate::call::Answer;
 use crate::command::{EndedHow, Report, Reported};
 use crate::event::Event;
-use crate::ids::{CallIndex, Owner, Time};
+use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::refusal::Refusal;
 use crate::task::{QueuedWhy, State, TaskRow};
 use crate::tree::Tree;
@@ -28,16 +27,17 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
     }
     match &report.what {
         Reported::Record { index, label, answer } => {
-            record(row, *index)?;
+            record(no, row, *index)?;
             let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
             Ok(Decision { drafts: vec![Draft::recorded(no, entry)], reply: Reply::Done })
         }
-        Reported::Park { calls, then } => park::park(tree, (no, row), calls, *then, now),
+        Reported::Park { calls, heard, then } => {
+            park::park(tree, (no, row), calls, (*heard, *then), now)
+        }
         Reported::Abandon { calls } => {
             let open = calls.iter().filter_map(|index| row.open_call(*index));
-            let drafts = open
-                .map(|call| Draft::answered(no, call.index, call.on.label(), Answer::Abandoned));
-            Ok(Decision { drafts: drafts.collect(), reply: Reply::Done })
+            let drafts = open.map(|call| Draft::abandoned(no, call)).collect();
+            Ok(Decision { drafts, reply: Reply::Done })
         }
         Reported::Progress(note) => {
             Ok(Decision::event(Event::Progressed { no, note: note.clone() }, Reply::Done))
@@ -86,8 +86,12 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
     }
 }
 
-/// A call is recorded once.
-fn record(row: &TaskRow, index: CallIndex) -> Result<(), Refusal> {
+/// A call is recorded once, and not by a run that is being ended: what it did in its last moments
+/// must not stand in the way of the next run.
+fn record(no: TaskNo, row: &TaskRow, index: CallIndex) -> Result<(), Refusal> {
+    if !matches!(row.state, State::Running) {
+        return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
+    }
     match row.open_call(index) {
         Some(_) => Err(Refusal::conflict(format!("call {index} is parked, not under way"))),
         None => Ok(()),

@@ -26,7 +26,7 @@ pub(super) fn tick(tree: &Tree, now: Time) -> Decision {
 fn fire(tree: &Tree, (no, row): (TaskNo, &TaskRow), timer: Timer, now: Time) -> Vec<Draft> {
     match timer {
         Timer::Call(index) => match row.open_call(index) {
-            Some(call) => answer_to(tree, no, call, now),
+            Some(call) => answer_to(tree, no, call),
             None => Vec::new(),
         },
         Timer::Stop => {

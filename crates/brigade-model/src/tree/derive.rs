@@ -206,6 +206,7 @@ impl Facts {
                 let call = row
                     .calls
                     .iter()
+                    .filter(|_| row.told.is_none())
                     .filter_map(|call| Some((call.on.until()?, Timer::Call(call.index))))
                     .min();
                 let stall = row

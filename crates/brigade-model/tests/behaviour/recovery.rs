@@ -129,6 +129,7 @@ fn recorded_progress_resets_the_count_of_crashes() {
     let steps = [
         Reported::Park {
             calls: vec![(brigade_model::ids::CallIndex(1), Asked::Sleep { span: Millis(9) })],
+            heard: u32::MAX,
             then: brigade_model::command::AfterPark::GoOn,
         },
         Reported::Record {

@@ -255,7 +255,7 @@ impl Env {
         then: AfterPark,
     ) -> Asking<Reply> {
         let calls = calls.into_iter().map(|(index, asked)| (CallIndex(index), asked)).collect();
-        self.try_report(no, Reported::Park { calls, then })
+        self.try_report(no, Reported::Park { calls, heard: u32::MAX, then })
     }
 
     /// What a call of a task was told, if it was.

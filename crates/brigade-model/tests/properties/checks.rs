@@ -118,6 +118,11 @@ fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {
 fn has_no_answer_outstanding(world: &World, no: TaskNo, row: &TaskRow) {
     if matches!(row.state, State::Waiting) {
         assert!(!row.calls.is_empty(), "{no:?} waits for nothing");
+        assert_eq!(row.told, None, "{no:?} rests and has not reacted to an answer");
+    }
+    if row.told.is_some() {
+        // It is told one thing at a time, and has not reacted to the last.
+        return;
     }
     for call in &row.calls {
         assert!(!world.naive().holds(no, &call.on), "{no:?} was not told of {call:?}");

@@ -85,8 +85,17 @@ fn take_results(world: &mut World, no: TaskNo) {
         patience: Some(Millis(1)),
         interruptible: false,
     };
-    let what = Reported::Park { calls: vec![(world.next_call(), asked)], then: AfterPark::GoOn };
+    let what = Reported::Park {
+        calls: vec![(world.next_call(), asked)],
+        heard: u32::MAX,
+        then: AfterPark::GoOn,
+    };
     world.submit(&Command::Report(Report { no, attempt, what })).expect("it runs");
+    // It hears of one thing at a time, and older calls may come first.
+    while world.folded.get(no).is_some_and(|row| row.told.is_some()) {
+        let what = Reported::Park { calls: Vec::new(), heard: u32::MAX, then: AfterPark::GoOn };
+        world.submit(&Command::Report(Report { no, attempt, what })).expect("it runs");
+    }
     for child in tasks(world, |row| row.owner == Owner::Task(no) && !living(row)) {
         let row = world.folded.get(child).expect("the child was just there");
         let collected = world.ledger.collected.contains(&(child, row.run));

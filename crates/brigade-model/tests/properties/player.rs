@@ -258,7 +258,14 @@ fn park(world: &mut World, dice: &mut Dice) {
         1 => AfterPark::Suspend { open: open + dice.roll(2) },
         _ => AfterPark::Suspend { open },
     };
-    submit(world, Command::Report(Report { no, attempt, what: Reported::Park { calls, then } }));
+    submit(
+        world,
+        Command::Report(Report {
+            no,
+            attempt,
+            what: Reported::Park { calls, heard: u32::MAX, then },
+        }),
+    );
 }
 
 fn report(world: &mut World, dice: &mut Dice) {
@@ -281,7 +288,11 @@ fn report(world: &mut World, dice: &mut Dice) {
         5 | 6 => Reported::Reserve { most: usage(dice.roll(60)), least: usage(dice.roll(10)) },
         7 => Reported::Charge(usage(dice.roll(50))),
         8 => Reported::NoPerformer { reason: "nobody here".into() },
-        9 => Reported::Park { calls: Vec::new(), then: AfterPark::Suspend { open: open.len() } },
+        9 => Reported::Park {
+            calls: Vec::new(),
+            heard: u32::MAX,
+            then: AfterPark::Suspend { open: open.len() },
+        },
         _ => {
             let unread: Vec<_> =
                 world.folded.inbox(Owner::Task(no)).map(|message| message.no).collect();

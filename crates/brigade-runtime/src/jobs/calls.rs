@@ -1,11 +1,12 @@
 //! The calls of one attempt.
 //!
-//! Each call has the next index. One that the journal knows is answered from it, in the order in
-//! which the answers came the first time, so that a job that waited for two things at once takes
-//! the same turn again.
+//! Each call has the next index. Whatever answers one is an entry of the journal, and the job hears
+//! of the entries in their order, one at a time: it is polled after each before it hears of the
+//! next. Entered again it is told the same in the same order, so a job that waited for two things
+//! at once takes the same turn again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -24,13 +25,23 @@ pub(crate) struct Calls {
 struct Inner {
     next: u32,
     replay: VecDeque<Entry>,
+    /// How many entries of the journal the job has heard of.
+    heard: u32,
+    /// How many of these the model knows of.
+    acknowledged: u32,
     /// What the journal has for an index, until it is asked for.
     recorded: BTreeMap<CallIndex, Arc<str>>,
     /// Calls that were parked before this attempt began.
     parked_before: BTreeMap<CallIndex, &'static str>,
     waiting: BTreeMap<CallIndex, Waiting>,
-    /// Answers that came while the job had yet to react to an earlier one.
-    arrived: VecDeque<(CallIndex, Result<Arc<Answer>, Refusal>)>,
+    /// Entries that came since, in their order, and that the job has not heard of.
+    arrived: VecDeque<(u32, CallIndex, Arc<Answer>)>,
+    /// Answers to calls that were parked before and that the job has not made again yet.
+    early: BTreeMap<CallIndex, Arc<Answer>>,
+    driver: Option<Waker>,
+    /// New calls that wait until the job has gone over what it did before.
+    held_back: Vec<Waker>,
+    released: bool,
     to_park: Vec<(CallIndex, Asked)>,
     abandoned: Vec<CallIndex>,
     /// Calls that the work itself carries out: while there are any, it does not rest.
@@ -60,7 +71,7 @@ pub(crate) enum Next {
     /// Tell the model of calls that were dropped.
     Abandon(Vec<CallIndex>),
     /// Tell the model of calls that wait. With `rest`, nothing else is going on.
-    Park { calls: Vec<(CallIndex, Asked)>, rest: Option<usize> },
+    Park { calls: Vec<(CallIndex, Asked)>, heard: u32, rest: Option<usize> },
 }
 
 /// What becomes of a call when it is made.
@@ -75,6 +86,9 @@ impl Calls {
     pub(crate) fn load(&self, journal: Vec<Entry>, open: &[OpenCall]) {
         let mut inner = self.lock();
         inner.recorded = journal.iter().map(|e| (e.index, e.label.clone())).collect();
+        // What came while the journal was read may be in it already.
+        let known = u32::try_from(journal.len()).unwrap_or(u32::MAX);
+        inner.arrived.retain(|(ordinal, ..)| *ordinal >= known);
         inner.replay = journal.into();
         inner.parked_before = open.iter().map(|call| (call.index, call.on.label())).collect();
     }
@@ -102,8 +116,10 @@ impl Calls {
         if recorded.is_none() && parked.is_none() {
             return Ok(Begun::New(index));
         }
+        let early = inner.early.remove(&index).map(Ok);
         // Nothing will answer a parked call of a task that is being stopped.
-        let answer = (inner.stopped && recorded.is_none()).then(|| Err(stopped()));
+        let stopped = (inner.stopped && recorded.is_none()).then(|| Err(stopped()));
+        let answer = early.or(stopped);
         let waiting = Waiting { answer, parked: parked.is_some(), waker: None };
         inner.waiting.insert(index, waiting);
         inner.replay_on();
@@ -131,18 +147,39 @@ impl Calls {
         UnderWay(self.clone())
     }
 
-    /// A parked call was answered, or refused.
-    pub(crate) fn tell(&self, index: CallIndex, answer: Result<Arc<Answer>, Refusal>) {
+    /// Returns when the job has gone over what it did before, or cannot go on with that without
+    /// this. Until then a call without an answer may be one that the job dropped the last time.
+    pub(crate) fn replayed(&self) -> impl Future<Output = ()> {
+        poll_fn(|context| {
+            let mut inner = self.lock();
+            if inner.replay.is_empty() || inner.released {
+                return Poll::Ready(());
+            }
+            inner.held_back.push(context.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    /// Makes ready for the answer of a call that the work itself carries out.
+    pub(crate) fn expect(&self, index: CallIndex) {
+        let waiting = Waiting { answer: None, parked: false, waker: None };
+        self.lock().waiting.insert(index, waiting);
+    }
+
+    /// The journal has a new entry.
+    pub(crate) fn tell(&self, index: CallIndex, ordinal: u32, answer: Arc<Answer>) {
         let mut inner = self.lock();
         inner.answer_expected = false;
         inner.told += 1;
-        if !inner.has_told() {
-            return inner.tell(index, answer);
+        inner.arrived.push_back((ordinal, index, answer));
+        if let Some(driver) = inner.driver.take() {
+            driver.wake();
         }
-        inner.arrived.push_back((index, answer));
-        if let Some(waker) = inner.waiting.get(&index).and_then(|waiting| waiting.waker.as_ref()) {
-            waker.wake_by_ref();
-        }
+    }
+
+    /// A call was refused, and the journal will not say so.
+    pub(crate) fn refuse(&self, index: CallIndex, refusal: Refusal) {
+        self.lock().tell(index, Err(refusal));
     }
 
     /// Whether the job is still going over what it did before.
@@ -161,13 +198,14 @@ impl Calls {
         inner.answer_expected = inner.told == told;
     }
 
-    /// Every call that waits is told that the task is being stopped.
+    /// Every parked call is told that the task is being stopped.
     pub(crate) fn stop(&self) {
         let mut inner = self.lock();
         inner.stopped = true;
         inner.to_park.clear();
-        let waiting: Vec<CallIndex> = inner.waiting.keys().copied().collect();
-        for index in waiting {
+        let parked = inner.waiting.iter().filter(|(_, waiting)| waiting.parked);
+        let parked: Vec<CallIndex> = parked.map(|(index, _)| *index).collect();
+        for index in parked {
             inner.tell(index, Err(stopped()));
         }
     }
@@ -176,10 +214,10 @@ impl Calls {
         self.lock().closed = true;
     }
 
-    /// What to do, given that the job itself waits.
-    pub(crate) fn next(&self) -> Next {
+    /// What to do, given that the job itself waits and has reacted to all that it was told.
+    pub(crate) fn next(&self, driver: &Waker) -> Next {
         let mut inner = self.lock();
-        if inner.replay_on() || inner.hand_on() {
+        if inner.replay_on() || inner.replay.is_empty() && inner.hand_on() || inner.release() {
             return Next::Poll;
         }
         if !inner.abandoned.is_empty() {
@@ -187,11 +225,14 @@ impl Calls {
         }
         let calls = std::mem::take(&mut inner.to_park);
         let open = inner.waiting.values().filter(|w| w.parked && w.answer.is_none()).count();
-        let rests = inner.under_way == 0 && open > 0 && !inner.has_told() && !inner.answer_expected;
-        match (calls.is_empty(), rests) {
-            (true, false) => Next::Wait,
-            (_, rests) => Next::Park { calls, rest: rests.then_some(open) },
+        let rests = inner.under_way == 0 && open > 0 && !inner.answer_expected;
+        let news = open > 0 && inner.heard > inner.acknowledged;
+        if calls.is_empty() && !rests && !news {
+            inner.driver = Some(driver.clone());
+            return Next::Wait;
         }
+        inner.acknowledged = inner.heard;
+        Next::Park { calls, heard: inner.heard, rest: rests.then_some(open) }
     }
 }
 
@@ -207,6 +248,7 @@ impl Inner {
                 break;
             }
             let Some(entry) = self.replay.pop_front() else { break };
+            self.heard += 1;
             if asked && *entry.answer != Answer::Abandoned {
                 self.tell(index, Ok(entry.answer));
                 told = true;
@@ -217,19 +259,27 @@ impl Inner {
         told
     }
 
-    /// Hands out the next answer that came meanwhile: one at a time and in their order, as they
-    /// will be handed out when the job is entered again.
-    fn hand_on(&mut self) -> bool {
-        let next = self.arrived.pop_front();
-        next.is_some_and(|(index, answer)| {
-            self.tell(index, answer);
-            true
-        })
+    /// Lets new calls go on that were held back, since nothing else does.
+    fn release(&mut self) -> bool {
+        self.released |= !self.held_back.is_empty();
+        let released = !self.held_back.is_empty();
+        self.held_back.drain(..).for_each(Waker::wake);
+        released
     }
 
-    /// Whether the job has yet to react to an answer.
-    fn has_told(&self) -> bool {
-        self.waiting.values().any(|waiting| waiting.answer.is_some())
+    /// Hands out the next entry that came meanwhile.
+    fn hand_on(&mut self) -> bool {
+        while let Some((ordinal, index, answer)) = self.arrived.pop_front() {
+            self.heard = ordinal + 1;
+            if self.waiting.contains_key(&index) {
+                self.tell(index, Ok(answer));
+                return true;
+            }
+            if self.parked_before.contains_key(&index) {
+                self.early.insert(index, answer);
+            }
+        }
+        false
     }
 
     fn tell(&mut self, index: CallIndex, answer: Result<Arc<Answer>, Refusal>) {

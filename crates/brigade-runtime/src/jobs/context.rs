@@ -125,16 +125,16 @@ impl JobContext {
                 Call::Known(answer) => return step_result(&*answer.await?),
                 Call::New(index) => index,
             };
+            self.inner.calls.replayed().await;
             let _under_way = self.inner.calls.under_way();
-            let (answer, result) = match body().await {
-                Ok(value) => (Answer::Value(Json::of(&value)?), Ok(value)),
-                Err(error) => {
-                    let error: JobError = error.into();
-                    (Answer::Error(error.message().clone()), Err(error))
-                }
+            let result = body().await.map_err(Into::into);
+            let answer = match result.and_then(|value| Ok(Json::of(&value)?)) {
+                Ok(value) => Answer::Value(value),
+                Err(error) => Answer::Error(error.message().clone()),
             };
+            self.inner.calls.expect(index);
             self.report(Reported::Record { index, label, answer: Arc::new(answer) }).await?;
-            result
+            step_result(&*self.inner.calls.answer(index).await?)
         }
     }
 
@@ -199,11 +199,11 @@ impl JobContext {
                 Call::New(index) => index,
             };
             let _under_way = self.inner.calls.under_way();
-            let spec = task.into_spec(&self.inner.handlers, Some(&format!("call {index}")))?;
+            let spec = task.into_spec(&self.inner.handlers, Some(&format!("call:{index}")))?;
             let spawn = Spawn { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
-            match self.recorded(index, "spawn", Command::Spawn(spawn)).await? {
-                Reply::Spawned(spawned) => Ok(spawned.into()),
-                _ => Err(Refusal::internal("a spawn was answered with something else")),
+            match &*self.recorded(index, "spawn", Command::Spawn(spawn)).await? {
+                Answer::Spawned(spawned) => Ok(spawned.clone().into()),
+                other => Err(unexpected("spawn", other)),
             }
         }
     }
@@ -294,9 +294,9 @@ impl JobContext {
             let _under_way = self.inner.calls.under_way();
             let (caller, call) = (self.caller(), Some(index));
             let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
-            match self.recorded(index, "send", Command::Send(send)).await? {
-                Reply::Sent(numbers) => Ok(numbers),
-                _ => Err(Refusal::internal("a send was answered with something else")),
+            match &*self.recorded(index, "send", Command::Send(send)).await? {
+                Answer::Sent(numbers) => Ok(numbers.clone()),
+                other => Err(unexpected("send", other)),
             }
         }
     }
@@ -352,13 +352,9 @@ impl JobContext {
             Command::Stop(Stop { caller, target, reason, grace: None, call: Some(call) })
         });
         async move {
-            match stopped.await? {
-                Told::Now(Reply::Stopped(stopped)) => Ok(stopped),
-                Told::Before(answer) => match &*answer {
-                    Answer::Value(stopped) => stopped.decode(),
-                    other => Err(unexpected("stop", other)),
-                },
-                Told::Now(_) => Err(Refusal::internal("a stop was answered with something else")),
+            match &*stopped.await? {
+                Answer::Value(stopped) => stopped.decode(),
+                other => Err(unexpected("stop", other)),
             }
         }
     }
@@ -369,7 +365,7 @@ impl JobContext {
         &self,
         label: &'static str,
         command: impl FnOnce(Caller, CallIndex) -> Command,
-    ) -> impl Future<Output = Result<Told, Refusal>> {
+    ) -> impl Future<Output = Result<Arc<Answer>, Refusal>> {
         let call = self.begin(label);
         let context = self.clone();
         let command = match &call {
@@ -380,9 +376,9 @@ impl JobContext {
             match (call?, command) {
                 (Call::New(index), Some(command)) => {
                     let _under_way = context.inner.calls.under_way();
-                    context.recorded(index, label, command).await.map(Told::Now)
+                    context.recorded(index, label, command).await
                 }
-                (Call::Known(answer), _) => answered(answer.await?).map(Told::Before),
+                (Call::Known(answer), _) => answered(answer.await?),
                 (Call::New(_), None) => Err(Refusal::internal("a call has no command")),
             }
         }
@@ -464,25 +460,23 @@ impl JobContext {
         self.inner.submit(command).await
     }
 
-    /// Submits a command that records its answer; a refusal is recorded beside it.
+    /// Submits a command that records its answer, and hears of it in its turn; a refusal is recorded
+    /// beside it.
     async fn recorded(
         &self,
         index: CallIndex,
         label: &'static str,
         command: Command,
-    ) -> Result<Reply, Refusal> {
-        let reply = self.submit(command).await;
-        if let Err(refusal) = &reply {
-            self.inner.record_refusal(index, label, refusal).await;
+    ) -> Result<Arc<Answer>, Refusal> {
+        self.inner.calls.expect(index);
+        let answer = self.inner.calls.answer(index);
+        if let Err(refusal) = self.submit(command).await
+            && !self.inner.record_refusal(index, label, &refusal).await
+        {
+            return Err(refusal);
         }
-        reply
+        answered(answer.await?)
     }
-}
-
-/// What came of a command that is given once.
-enum Told {
-    Now(Reply),
-    Before(Arc<Answer>),
 }
 
 /// A call that was made: the journal knows it, or it is to be carried out.
@@ -510,10 +504,10 @@ impl ContextInner {
         index: CallIndex,
         label: &'static str,
         refusal: &Refusal,
-    ) {
+    ) -> bool {
         let answer = Arc::new(Answer::Refused(refusal.clone()));
         // An attempt that is over records nothing more, and will not be entered again with it.
-        let _ = self.report(Reported::Record { index, label: label.into(), answer }).await;
+        self.report(Reported::Record { index, label: label.into(), answer }).await.is_ok()
     }
 
     /// Says something until it is heard: that the store was away for a moment is no news to a job.

@@ -134,8 +134,10 @@ impl Performer for JobEngine {
 
     fn deliver(&self, task: TaskId, _attempt: Attempt, delivery: Delivery) {
         let jobs = self.live.lock(task);
-        if let (Some(job), Delivery::Answer { index, answer }) = (jobs.get(&task), delivery) {
-            job.context.calls.tell(index, Ok(answer));
+        if let (Some(job), Delivery::Answer { index, ordinal, answer }) =
+            (jobs.get(&task), delivery)
+        {
+            job.context.calls.tell(index, ordinal, answer);
         }
     }
 
@@ -248,8 +250,7 @@ impl Driver {
                     self.load_journal(start).await;
                 }
                 match self.handlers.enter(handler, context, args) {
-                    Some(Ok(future)) => Ok(future),
-                    Some(Err(error)) => Err(failed(error.message().clone())),
+                    Some(future) => Ok(future),
                     None => Err(Reported::NoPerformer {
                         reason: format!("no job is registered as {handler:?}").into(),
                     }),
@@ -292,8 +293,8 @@ impl Driver {
                 Polled::Next(Next::Abandon(calls)) => {
                     let _ = self.context.report(Reported::Abandon { calls }).await;
                 }
-                Polled::Next(Next::Park { calls, rest }) => {
-                    if self.park(calls, rest).await && !self.rest_with_future().await {
+                Polled::Next(Next::Park { calls, heard, rest }) => {
+                    if self.park(calls, heard, rest).await && !self.rest_with_future().await {
                         return None;
                     }
                 }
@@ -302,13 +303,19 @@ impl Driver {
     }
 
     /// Tells the model of calls that wait. True when the task now waits and the driver must rest.
-    async fn park(&self, mut calls: Vec<(CallIndex, Asked)>, rest: Option<usize>) -> bool {
+    async fn park(
+        &self,
+        mut calls: Vec<(CallIndex, Asked)>,
+        heard: u32,
+        rest: Option<usize>,
+    ) -> bool {
         // Each alone, so that a refusal reaches the call that it is about.
         let last = calls.pop();
         let mut refused = 0;
         for (index, asked) in calls {
             let label = label(&asked);
-            let what = Reported::Park { calls: vec![(index, asked)], then: AfterPark::GoOn };
+            let (calls, then) = (vec![(index, asked)], AfterPark::GoOn);
+            let what = Reported::Park { calls, heard, then };
             if let Err(refusal) = self.context.report(what).await {
                 self.refused(index, label, refusal).await;
                 refused += 1;
@@ -320,7 +327,7 @@ impl Driver {
             _ => AfterPark::GoOn,
         };
         let call = last.as_ref().map(|(index, asked)| (*index, label(asked)));
-        let what = Reported::Park { calls: last.into_iter().collect(), then };
+        let what = Reported::Park { calls: last.into_iter().collect(), heard, then };
         match self.context.report(what).await {
             Ok(Reply::Parked { suspended }) => {
                 if !suspended && then != AfterPark::GoOn {
@@ -340,8 +347,9 @@ impl Driver {
     }
 
     async fn refused(&self, index: CallIndex, label: &'static str, refusal: Refusal) {
-        self.context.record_refusal(index, label, &refusal).await;
-        self.context.calls.tell(index, Err(refusal));
+        if !self.context.record_refusal(index, label, &refusal).await {
+            self.context.calls.refuse(index, refusal);
+        }
     }
 
     /// A closure keeps its future while it rests. False for a named job, which does not.
@@ -366,7 +374,7 @@ async fn poll_job(
         match polled {
             Err(panic) => Poll::Ready(Polled::Panicked(panic_message(&*panic))),
             Ok(Poll::Ready(result)) => Poll::Ready(Polled::Returned(result)),
-            Ok(Poll::Pending) => match calls.next() {
+            Ok(Poll::Pending) => match calls.next(context.waker()) {
                 Next::Wait => Poll::Pending,
                 next => Poll::Ready(Polled::Next(next)),
             },

@@ -53,7 +53,7 @@ impl fmt::Display for JobError {
 }
 
 pub(crate) type JobFuture = Pin<Box<dyn Future<Output = Result<Json, JobError>> + Send>>;
-type Enter = dyn Fn(JobContext, &Json) -> Result<JobFuture, JobError> + Send + Sync;
+type Enter = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
 
 /// The named handlers of a program.
 #[derive(Default)]
@@ -72,9 +72,11 @@ impl Handlers {
     {
         let handler = Arc::new(handler);
         let enter = move |context: JobContext, args: &Json| {
-            let args: A = args.decode()?;
-            let handler = handler.clone();
-            Ok(erase(async move { handler(context, args).await }))
+            let (handler, args) = (handler.clone(), args.clone());
+            erase(async move {
+                let args: A = args.decode().map_err(JobError::from)?;
+                handler(context, args).await.map_err(Into::into)
+            })
         };
         self.by_name.insert(name.into(), (recovery, Box::new(enter)));
     }
@@ -93,12 +95,7 @@ impl Handlers {
     }
 
     /// Enters a handler, or `None` where there is none of this name.
-    pub(crate) fn enter(
-        &self,
-        name: &str,
-        context: JobContext,
-        args: &Json,
-    ) -> Option<Result<JobFuture, JobError>> {
+    pub(crate) fn enter(&self, name: &str, context: JobContext, args: &Json) -> Option<JobFuture> {
         self.by_name.get(name).map(|(_, enter)| enter(context, args))
     }
 }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod faulty_store;
 mod slow_store;
 mod support;
 
@@ -28,4 +29,5 @@ mod shutdown;
 mod spawning;
 mod stop_firmly;
 mod stopping;
+mod turns;
 mod waiting;

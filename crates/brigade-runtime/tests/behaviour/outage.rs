@@ -11,6 +11,7 @@ use brigade_store::{MemoryStore, Store};
 use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
 use tokio_util::sync::CancellationToken;
 
+use crate::faulty_store::FaultyStore;
 use crate::slow_store::SlowStore;
 use crate::support::*;
 
@@ -187,4 +188,24 @@ async fn what_leaving_has_to_store_is_tried_again() {
     assert_eq!(word, "failed", "a closure is lost with its process");
     let (_, word) = story(Some(Cut { commit, durable: false, how: CutHow::Fail })).await;
     assert_eq!(word, "failed", "nothing is left running that is not");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_is_due_does_not_hurry_a_store_that_is_full() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on(store.clone(), |b| {
+        b.job("naps", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+            ctx.sleep(10 * SECOND).await?;
+            Ok::<_, JobError>("rested")
+        })
+    })
+    .await;
+    let task = test.session.spawn(NewTask::job("naps", ())).await.unwrap();
+    settle().await;
+    store.set_full(true);
+    tokio::time::sleep(20 * SECOND).await;
+    let refused = store.refused();
+    assert!((10..=110).contains(&refused), "{refused} tries in ten seconds");
+    store.set_full(false);
+    assert_eq!(*outcome(&task).await, succeeded("\"rested\""));
 }

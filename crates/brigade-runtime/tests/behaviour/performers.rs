@@ -125,11 +125,14 @@ async fn a_parked_call_is_answered_to_the_performer() {
     let (_, reporter) = oven_is.started().await;
     let question = Asked::Question { question: json("\"how brown?\"") };
     let asked = vec![(CallIndex(0), question), (CallIndex(1), Asked::Sleep { span: Millis(500) })];
-    reporter.report(Reported::Park { calls: asked, then: AfterPark::GoOn }).await.unwrap();
-    let Delivery::Answer { index, answer } = oven_is.delivered().await else { panic!("none") };
+    reporter
+        .report(Reported::Park { calls: asked, heard: u32::MAX, then: AfterPark::GoOn })
+        .await
+        .unwrap();
+    let Delivery::Answer { index, answer, .. } = oven_is.delivered().await else { panic!("none") };
     assert_eq!((index, &*answer), (CallIndex(1), &Answer::Elapsed));
     test.session.answer(&task, Given::Reply(json("\"very\""))).await.unwrap();
-    let Delivery::Answer { index, answer } = oven_is.delivered().await else { panic!("none") };
+    let Delivery::Answer { index, answer, .. } = oven_is.delivered().await else { panic!("none") };
     assert_eq!((index, &*answer), (CallIndex(0), &Answer::Reply(json("\"very\""))));
 }
 
@@ -140,7 +143,7 @@ async fn work_that_suspends_is_started_again_when_it_is_answered() {
     let (_, first) = oven_is.started().await;
     let calls = vec![(CallIndex(0), Asked::Sleep { span: Millis(60_000) })];
     let then = AfterPark::Suspend { open: 1 };
-    first.report(Reported::Park { calls, then }).await.unwrap();
+    first.report(Reported::Park { calls, heard: u32::MAX, then }).await.unwrap();
     assert_eq!(state(&test.session, task.no()).await, "waiting");
     assert!(matches!(oven_is.delivered().await, Delivery::Answer { .. }));
     let (start, second) = oven_is.started().await;

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use brigade_model::ids::Millis;
 use brigade_model::outcome::{Failure, Outcome, Stopper};
+use brigade_model::refusal::RefusalKind;
 use brigade_model::task::{QueuedWhy, State};
 use brigade_model::work::Recovery;
-use brigade_runtime::{Builder, JobContext, JobError, NewTask};
+use brigade_runtime::{Builder, JobContext, JobError, NewTask, Runtime};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 
+use crate::faulty_store::FaultyStore;
+use crate::slow_store::SlowStore;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -208,4 +211,43 @@ async fn a_finished_child_wakes_a_parent_that_waited_across_a_restart() {
     assert_eq!(again.no(), no);
     assert_eq!(*outcome(&again).await, succeeded("\"succeeded\""));
     assert_eq!(test.session.row().last_task, Some(number(2)), "no second child");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_be_read_does_not_keep_the_others_from_going_on() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let damaged = test.runtime.session("damaged").await.unwrap();
+    damaged.spawn(forever()).await.unwrap();
+    let task = test.session.spawn(forever()).await.unwrap().no();
+    settle().await;
+    let tree = damaged.id();
+    drop(damaged);
+    crash(test).await;
+    store.damage(tree);
+    let test = TestRuntime::on(store, |b| b).await;
+    let ended = eventually(test.session.wait_all([task.into()])).await.unwrap();
+    assert_eq!(ended[0].outcome.word(), "failed", "lost with its process, and told so");
+    refused(test.runtime.session("damaged").await, RefusalKind::Internal, "damaged");
+    let operator = test.runtime.operate(tree).await.unwrap();
+    refused(operator.stop(number(1), None).await, RefusalKind::Internal, "damaged");
+    test.runtime.clone().shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_goes_away_during_the_start_does_not_hold_it() {
+    let inner = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on(inner.clone(), |b| b).await;
+    test.session.spawn(forever()).await.unwrap();
+    settle().await;
+    crash(test).await;
+    let store = SlowStore::new(inner);
+    // What recovery decides is on its way to the store when the store goes.
+    store.slow_after(0, 5 * SECOND);
+    let start = Runtime::builder().shared_store(store.clone()).start();
+    let (started, ()) = tokio::join!(tokio::time::timeout(60 * SECOND, start), async {
+        tokio::time::sleep(SECOND).await;
+        store.set_away(true);
+    });
+    refused(started.unwrap(), UNAVAILABLE, "recovery could not be stored");
 }

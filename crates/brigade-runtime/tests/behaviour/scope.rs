@@ -1,12 +1,17 @@
 //! Who sees and controls what.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use brigade_model::address::TaskRef;
 use brigade_model::call::WaitMode;
 use brigade_model::command::{Caller, Command, Recipient, Send, Stop, StopTarget};
-use brigade_model::ids::{Attempt, RunNo, TaskNo};
+use brigade_model::event::Event;
+use brigade_model::ids::{Attempt, Position, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::work::Kind;
-use brigade_runtime::{Child, JobContext, JobError, NewTask, Session};
+use brigade_runtime::{Child, FeedMessage, JobContext, JobError, NewTask, Session};
+use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 
 use crate::support::*;
@@ -180,4 +185,74 @@ async fn a_session_that_does_not_exist_cannot_be_operated() {
     refused(test.runtime.operate(other.session.id()).await, NOT_FOUND, "no such session");
     let reply = test.runtime.submit(other.session.id(), stop(Caller::Operator, number(1))).await;
     refused(reply, NOT_FOUND, "no such session");
+}
+
+/// What is shown of tasks, as their numbers, and of messages.
+async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String>) {
+    let mut news = session.subscribe(after);
+    let (mut tasks, mut messages) = (BTreeSet::new(), Vec::new());
+    while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
+        let FeedMessage::Event(item) = message.unwrap() else { panic!("a gap") };
+        tasks.extend(item.record.event.task().map(|no| no.get()));
+        match &item.record.event {
+            Event::MessageSent(message) => messages.push(message.body.to_string()),
+            Event::Collected { runs } => tasks.extend(runs.iter().map(|(no, _)| no.get())),
+            _ => {}
+        }
+    }
+    (tasks, messages)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clients_feed_shows_what_the_client_sees_and_the_operators_shows_all() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        ctx.receive().await?;
+        let child = NewTask::closure("child", |ctx: JobContext| async move {
+            ctx.receive().await?;
+            ctx.send_parent("from the child").await?;
+            Ok::<_, JobError>("secret")
+        });
+        let child = ctx.spawn(child).await?;
+        ctx.send(&child, "to the child").await?;
+        ctx.wait_all([&child]).await?;
+        ctx.send_parent("to the client").await?;
+        Ok::<_, JobError>(())
+    });
+    let task = test.session.spawn(parent).await.unwrap();
+    settle().await;
+    task.send("from the client").await.unwrap();
+    ending(&task).await;
+    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let (own, all) = (BTreeSet::from([1]), BTreeSet::from([1, 2]));
+    let to_client = ["\"from the client\"", "\"to the client\""].map(String::from);
+    let (tasks, messages) = shown(&test.session, Position(0)).await;
+    assert_eq!((tasks, messages.as_slice()), (own.clone(), &to_client[..]));
+    let (tasks, messages) = shown(&operator, Position(0)).await;
+    assert_eq!((tasks, messages.len()), (all, 4));
+    // Whoever comes in the middle has not seen whose the tasks are.
+    for after in 0..test.runtime.position().0 {
+        let (tasks, _) = shown(&test.session, Position(after)).await;
+        assert!(tasks.is_subset(&own), "{tasks:?} after {after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_passed_to_the_session_is_shown_from_then_on() {
+    let test = TestRuntime::new(|b| b).await;
+    let parent = NewTask::closure("parent", |ctx: JobContext| async move {
+        ctx.spawn(tidy().keep()).await?;
+        Ok::<_, JobError>(())
+    });
+    ending(&test.session.spawn(parent).await.unwrap()).await;
+    let mut news = test.session.subscribe(Position(0));
+    let mut of_child = Vec::new();
+    while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
+        let FeedMessage::Event(item) = message.unwrap() else { panic!("a gap") };
+        of_child.extend((item.record.event.task() == Some(number(2))).then_some(item));
+    }
+    assert!(matches!(of_child[0].record.event, Event::PassedToSession { .. }), "{of_child:?}");
+    test.session.stop(number(2), None).await.unwrap();
+    assert!(matches!(next_event(&mut news).await, Event::StopAsked { .. }));
 }

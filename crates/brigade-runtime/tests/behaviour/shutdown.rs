@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::refusal::RefusalKind;
 use brigade_model::task::{QueuedWhy, State};
 use brigade_model::work::Recovery;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::TestRuntime;
 
+use crate::slow_store::SlowStore;
 use crate::support::*;
 
 fn counted_forever(census: &Census) -> NewTask {
@@ -147,4 +149,54 @@ async fn a_store_can_be_opened_again_as_soon_as_the_runtime_is_shut_down() {
         drop(session);
         runtime.shutdown().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_does_not_hold_the_shutdown() {
+    let inner = Arc::new(MemoryStore::new());
+    let store = SlowStore::new(inner.clone());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    for name in ["one", "two", "three"] {
+        let session = test.runtime.session(name).await.unwrap();
+        session.spawn(forever()).await.unwrap();
+    }
+    settle().await;
+    store.set_away(true);
+    let left = tokio::time::timeout(10 * SECOND, test.runtime.clone().shutdown()).await;
+    refused(left.unwrap(), UNAVAILABLE, "could not all be stored");
+    drop(test);
+    let test = TestRuntime::on(inner, |b| b).await;
+    let session = test.runtime.session("two").await.unwrap();
+    let ended = eventually(session.wait_all([number(1).into()])).await.unwrap();
+    assert_eq!(ended[0].outcome.word(), "failed", "as after a crash");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_answered_before_the_shutdown_hears_that_it_is_unknown() {
+    let store = SlowStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    store.set_away(true);
+    let (spawned, left) = tokio::join!(eventually(test.session.spawn(forever())), async {
+        tokio::time::sleep(60 * SECOND).await;
+        tokio::time::timeout(10 * SECOND, test.runtime.clone().shutdown()).await
+    });
+    refused(spawned, RefusalKind::Unknown, "it may have happened");
+    refused(left.unwrap(), UNAVAILABLE, "could not all be stored");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_stores_what_there_is_when_the_store_is_back_in_time() {
+    let inner = Arc::new(MemoryStore::new());
+    let store = SlowStore::new(inner.clone());
+    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let task = test.session.spawn(forever()).await.unwrap();
+    settle().await;
+    store.set_away(true);
+    let (left, ()) = tokio::join!(test.runtime.clone().shutdown(), async {
+        tokio::time::sleep(SECOND / 2).await;
+        store.set_away(false);
+    });
+    left.unwrap();
+    let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
+    assert_eq!(row.state.word(), "failed", "a closure is lost with its process");
 }

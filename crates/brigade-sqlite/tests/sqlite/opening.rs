@@ -222,3 +222,18 @@ async fn a_reader_sees_what_the_owner_commits_and_writes_nothing() {
     assert_eq!(alone.tree(id(1)).await.unwrap().unwrap().seq.0, 4);
     open(&path).expect("a reader does not lock");
 }
+
+#[test]
+fn it_is_used_within_a_local_set_of_a_multi_threaded_runtime() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("local.db");
+    let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+    let used = async {
+        make(&path).await;
+        let store = open(&path).unwrap();
+        store.tasks(id(1), &TaskQuery::default()).await.unwrap().len()
+    };
+    assert_eq!(tokio::task::LocalSet::new().block_on(&runtime, used), 3);
+    let used = async { open(&path).unwrap().trees().await.unwrap().len() };
+    assert_eq!(runtime.block_on(used), 1, "and without one on the same thread");
+}

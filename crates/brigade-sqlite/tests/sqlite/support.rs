@@ -51,7 +51,7 @@ impl Session {
         self.all((first..first + count).flat_map(|no| {
             let asked = Asked::Sleep { span: Millis(1_000_000_000) };
             let then = AfterPark::Suspend { open: 1 };
-            let what = Reported::Park { calls: vec![(CallIndex(0), asked)], then };
+            let what = Reported::Park { calls: vec![(CallIndex(0), asked)], heard: u32::MAX, then };
             let no = TaskNo::new(no).unwrap();
             let spawn = Spawn { caller: Caller::Operator, spec: spec.clone(), call: None };
             [Command::Spawn(spawn), Command::Report(Report { no, attempt: Attempt(1), what })]

@@ -107,7 +107,7 @@ pub async fn journals_are_in_the_order_of_answers(harness: &dyn Harness) {
     let other = writer.spawn(client(), job()).await;
     let sleeps = [(0, 300), (1, 100), (2, 200)];
     let calls = sleeps.map(|(index, span)| (CallIndex(index), Asked::Sleep { span: Millis(span) }));
-    let park = Reported::Park { calls: calls.to_vec(), then: AfterPark::GoOn };
+    let park = Reported::Park { calls: calls.to_vec(), heard: u32::MAX, then: AfterPark::GoOn };
     writer.report(task, park).await;
     writer.record(other, 0).await;
     writer.record(task, 3).await;

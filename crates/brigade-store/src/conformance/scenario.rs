@@ -123,7 +123,7 @@ async fn questions(w: &mut Writer) {
         (CallIndex(2), Asked::Approval { request: json("may I?") }),
     ];
     let then = AfterPark::Suspend { open: 2 };
-    w.report(no(HELPER), Reported::Park { calls, then }).await;
+    w.report(no(HELPER), Reported::Park { calls, heard: u32::MAX, then }).await;
     let lead = w.acting(no(LEAD));
     answer(w, lead, Given::Reply(json("the red one"))).await;
     answer(w, Caller::Operator, Given::Verdict(brigade_model::call::Verdict::AllowOnce)).await;
@@ -267,7 +267,8 @@ async fn park(w: &mut Writer, number: impl Into<Number>, index: u32, asked: Aske
     let no = number.into().0;
     let open = w.tree.get(no).map_or(0, |row| row.calls.len()) + 1;
     let calls = vec![(CallIndex(index), asked)];
-    w.report(no, Reported::Park { calls, then: AfterPark::Suspend { open } }).await;
+    w.report(no, Reported::Park { calls, heard: u32::MAX, then: AfterPark::Suspend { open } })
+        .await;
 }
 
 /// A task's number as the story has it, or as a spawn gave it.

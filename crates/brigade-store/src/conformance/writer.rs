@@ -172,7 +172,7 @@ impl Writer {
         let mode = WaitMode::All;
         let asked = Asked::Tasks { tasks, mode, patience: None, interruptible: false };
         let calls = vec![(CallIndex(index), asked)];
-        self.report(no, Reported::Park { calls, then: AfterPark::GoOn }).await;
+        self.report(no, Reported::Park { calls, heard: u32::MAX, then: AfterPark::GoOn }).await;
     }
 
     pub(super) async fn finish(&mut self, no: TaskNo) {
