@@ -7,12 +7,13 @@
 //! - `registry`: the handlers, by name, with the recovery policy that each must state.
 //! - `context`: what a job can do: [`JobContext`].
 //! - `calls`: the calls of one attempt: replayed, under way, parked.
-//! - `engine`: the performer, and the driver that polls one job.
+//! - `engine`: the performer, and the driver that polls one job; `stop_signal`: how it is told to end.
 
 mod calls;
 mod context;
 mod engine;
 mod registry;
+mod stop_signal;
 
 pub use context::{Child, JobContext, Waited};
 pub use registry::JobError;

@@ -1,8 +1,8 @@
 //! What a job can do.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::address::TaskRef;
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::calls::{AnswerFuture, Begun, Calls};
 use super::registry::{Handlers, JobError};
+use super::stop_signal::StopSignal;
 use crate::input::Input;
 use crate::new_task::NewTask;
 use crate::performer::{Reporter, TaskId, submit};
@@ -569,51 +570,5 @@ fn unexpected(call: &str, answer: &Answer) -> Refusal {
 impl From<Spawned> for Child {
     fn from(spawned: Spawned) -> Self {
         Self { no: spawned.no, run: spawned.run, kind: spawned.kind }
-    }
-}
-
-/// Whether the task was told to stop. The token is made only for those who ask for it.
-#[derive(Debug, Default)]
-pub(crate) struct StopSignal {
-    set: AtomicBool,
-    token: OnceLock<CancellationToken>,
-}
-
-impl StopSignal {
-    pub(crate) fn set(&self) {
-        self.set.store(true, Ordering::SeqCst);
-        if let Some(token) = self.token.get() {
-            token.cancel();
-        }
-    }
-
-    fn is_set(&self) -> bool {
-        self.set.load(Ordering::SeqCst)
-    }
-
-    fn token(&self) -> CancellationToken {
-        let token = self.token.get_or_init(CancellationToken::new).clone();
-        // Whoever set the signal before the token was there could not cancel it.
-        if self.is_set() {
-            token.cancel();
-        }
-        token
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_asked_for_late_is_cancelled_all_the_same() {
-        let signal = StopSignal::default();
-        let early = signal.token();
-        assert!(!early.is_cancelled());
-        signal.set();
-        assert!(early.is_cancelled());
-        let fresh = StopSignal::default();
-        fresh.set();
-        assert!(fresh.token().is_cancelled());
     }
 }

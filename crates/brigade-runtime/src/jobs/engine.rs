@@ -25,8 +25,9 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::calls::{Calls, Next};
-use super::context::{CURRENT, ContextInner, JobContext, SAY_AGAIN, StopSignal, label};
+use super::context::{CURRENT, ContextInner, JobContext, SAY_AGAIN, label};
 use super::registry::{ClosureBody, Handlers, JobError, JobFuture};
+use super::stop_signal::StopSignal;
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
 
 /// How long leaving waits for futures that do not yield.
