@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use brigade_model::call::{Answer, Asked, Entry, OpenCall};
-use brigade_model::ids::CallIndex;
+use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::refusal::Refusal;
 
 /// Shared by the driver, the job's context and the performer.
@@ -24,7 +24,8 @@ pub(crate) struct Calls {
 #[derive(Debug, Default)]
 struct Inner {
     next: u32,
-    replay: VecDeque<Entry>,
+    /// Entries of the journal with their numbers.
+    replay: VecDeque<(u32, Entry)>,
     /// How many entries of the journal the job has heard of.
     heard: u32,
     /// How many of these the model knows of.
@@ -83,13 +84,24 @@ pub(crate) enum Begun {
 }
 
 impl Calls {
-    pub(crate) fn load(&self, journal: Vec<Entry>, open: &[OpenCall]) {
+    pub(crate) fn load(&self, journal: Vec<Entry>, open: &[OpenCall], run: RunNo) {
         let mut inner = self.lock();
-        inner.recorded = journal.iter().map(|e| (e.index, e.label.clone())).collect();
         // What came while the journal was read may be in it already.
         let known = u32::try_from(journal.len()).unwrap_or(u32::MAX);
         inner.arrived.retain(|(ordinal, ..)| *ordinal >= known);
-        inner.replay = journal.into();
+        let mut entries: VecDeque<(u32, Entry)> = (0..).zip(journal).collect();
+        // What an earlier run died of is tried anew, and what came of that takes its place.
+        if run > RunNo::FIRST {
+            while entries.back().is_some_and(|(_, entry)| failed(entry)) {
+                entries.pop_back();
+            }
+        }
+        let last: BTreeMap<CallIndex, u32> =
+            entries.iter().map(|(ordinal, entry)| (entry.index, *ordinal)).collect();
+        entries.retain(|(ordinal, entry)| last.get(&entry.index) == Some(ordinal));
+        let labels = entries.iter().map(|(_, entry)| (entry.index, entry.label.clone()));
+        inner.recorded = labels.collect();
+        inner.replay = entries;
         inner.parked_before = open.iter().map(|call| (call.index, call.on.label())).collect();
     }
 
@@ -240,15 +252,15 @@ impl Inner {
     /// Hands out recorded answers in their order, as far as they have been asked for.
     fn replay_on(&mut self) -> bool {
         let mut told = false;
-        while let Some(front) = self.replay.front() {
+        while let Some((_, front)) = self.replay.front() {
             let index = front.index;
             let asked = self.waiting.contains_key(&index);
             let dropped = !asked && index.0 < self.next && !self.recorded.contains_key(&index);
             if !asked && !dropped {
                 break;
             }
-            let Some(entry) = self.replay.pop_front() else { break };
-            self.heard += 1;
+            let Some((ordinal, entry)) = self.replay.pop_front() else { break };
+            self.heard = ordinal + 1;
             if asked && *entry.answer != Answer::Abandoned {
                 self.tell(index, Ok(entry.answer));
                 told = true;
@@ -292,6 +304,10 @@ impl Inner {
             }
         }
     }
+}
+
+fn failed(entry: &Entry) -> bool {
+    matches!(*entry.answer, Answer::Refused(_) | Answer::Error(_))
 }
 
 pub(crate) fn stopped() -> Refusal {

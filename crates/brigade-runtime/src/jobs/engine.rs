@@ -264,7 +264,7 @@ impl Driver {
         let task = self.context.task;
         loop {
             match self.store.journal(task.tree, task.no).await {
-                Ok(journal) => return self.context.calls.load(journal, &start.open),
+                Ok(journal) => return self.context.calls.load(journal, &start.open, start.run),
                 Err(error) => {
                     tracing::warn!(%error, "a journal cannot be read; trying again");
                     tokio::time::sleep(SAY_AGAIN).await;

@@ -200,6 +200,41 @@ async fn a_run_that_ended_by_its_budget_goes_on_with_more() {
     assert_eq!(*ending(&task).await.outcome, succeeded("\"done\""));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_run_that_died_of_a_refusal_tries_it_again_when_it_is_resumed() {
+    let runs = Tally::default();
+    let counted = runs.clone();
+    let test = TestRuntime::new(|b| {
+        b.job("child", RESUME, |_: JobContext, (): ()| async move { Ok::<_, JobError>(1) }).job(
+            "parent",
+            RESUME,
+            move |ctx: JobContext, (): ()| {
+                let counted = counted.clone();
+                async move {
+                    let one = ctx.spawn(NewTask::job("child", ())).await?;
+                    let two = ctx.spawn(NewTask::job("child", ())).await?;
+                    ctx.step("both are there", || async {
+                        counted.add();
+                        Ok::<_, JobError>(())
+                    })
+                    .await?;
+                    ctx.wait_all([&one, &two]).await?;
+                    ctx.sleep(SECOND).await?;
+                    Ok::<_, JobError>("done")
+                }
+            },
+        )
+    })
+    .await;
+    let one = Limits { total: Some(1), ..Limits::default() };
+    let task = test.session.spawn(NewTask::job("parent", ()).limits(one)).await.unwrap();
+    assert_eq!(ending(&task).await.outcome.word(), "failed");
+    let more = Limits { total: Some(10), ..Limits::default() };
+    let task = test.session.resume(&task, Some(more)).await.unwrap();
+    assert_eq!(*ending(&task).await.outcome, succeeded("\"done\""));
+    assert_eq!(runs.get(), 1);
+}
+
 /// Arguments whose reading panics.
 #[derive(Debug)]
 struct Trap;
