@@ -41,7 +41,8 @@ pub trait Performer: Send + Sync + 'static {
     fn stop(&self, task: TaskId, how: StopHow);
 
     /// After a crash: what became of work that may have outlived the process. Asked of kinds whose
-    /// recovery is `Adopt`, before any request is answered.
+    /// recovery is `Adopt`, before any request is answered and before the loop runs: it must not
+    /// wait for an answer of the reporter, which is for what comes later.
     fn reconcile<'a>(
         &'a self,
         task: TaskId,

@@ -16,7 +16,7 @@ use brigade_model::ids::{Epoch, Millis, Position, Time, TreeId};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::needs::{Need, needs};
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::tree::{SessionState, Tree};
 use brigade_model::turn::{handle_into, open_session};
 use brigade_store::{Batch, LoadedTree, Store, StoreError};
@@ -211,7 +211,7 @@ impl Supervisor {
             Input::Report { tree, command } => {
                 match self.decide(tree, &command, now, decided).await {
                     Ok(_) => decided.reports.push(Input::Report { tree, command }),
-                    Err(refusal) if refusal.kind == UNAVAILABLE => {
+                    Err(refusal) if matches!(refusal.kind, UNAVAILABLE | INTERNAL) => {
                         decided.unheard.push(Input::Report { tree, command });
                     }
                     Err(refusal) => tracing::debug!(%refusal, "a late report was passed over"),
@@ -475,8 +475,8 @@ const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// How often starting and leaving wait for a store that fails: one that is gone must not hold them.
 pub(crate) const LAST_TRIES: u32 = 10;
 const LOOK_AGAIN: Millis = Millis(1_000);
-const UNAVAILABLE: brigade_model::refusal::RefusalKind =
-    brigade_model::refusal::RefusalKind::Unavailable;
+const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;
+const INTERNAL: RefusalKind = RefusalKind::Internal;
 
 /// What only this process holds of a task is not in the store.
 fn keep_attachments(given_up: &Tree, loaded: &mut LoadedTree) {

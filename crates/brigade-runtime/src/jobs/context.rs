@@ -14,9 +14,11 @@ use brigade_model::decide::{Reply, Stopped};
 use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, TaskNo, TreeId};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
-use brigade_model::message::Message;
+use brigade_model::message::{Message, Receipt, Sender};
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::tree::MessageRow;
 use brigade_model::work::Kind;
+use brigade_store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -25,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::calls::{AnswerFuture, Begun, Calls};
 use super::registry::{Handlers, JobError};
 use super::stop_signal::StopSignal;
+use crate::error::refusal;
 use crate::input::Input;
 use crate::new_task::NewTask;
 use crate::performer::{Reporter, TaskId, submit};
@@ -60,6 +63,7 @@ pub(crate) struct ContextInner {
     pub(crate) calls: Arc<Calls>,
     pub(crate) handlers: Arc<Handlers>,
     pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) state: Mutex<Option<Json>>,
     pub(crate) stop: StopSignal,
 }
@@ -302,6 +306,21 @@ impl JobContext {
         }
     }
 
+    /// How far a message that this job sent has come. Read from outside, so it belongs into a step.
+    pub async fn receipt(&self, no: MessageNo) -> Result<Option<Receipt>, Refusal> {
+        let found = self.inner.store.message(self.tree(), no).await;
+        let found = found.map_err(|error| refusal(&error))?;
+        let me = self.task();
+        let mine =
+            |row: &MessageRow| [Sender::Parent(me), Sender::Child(me)].contains(&row.message.from);
+        match found {
+            Some(row) if !mine(&row) => {
+                Err(Refusal::forbidden(format!("message {no} was sent by somebody else")))
+            }
+            found => Ok(found.map(|row| row.receipt)),
+        }
+    }
+
     /// Answers the question that a child is waiting with.
     pub fn answer(
         &self,
@@ -515,7 +534,9 @@ impl ContextInner {
     async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
         loop {
             match submit(&self.inputs, self.task.tree, command.clone()).await {
-                Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                Err(refusal)
+                    if refusal.kind == RefusalKind::Unavailable && !self.inputs.is_closed() =>
+                {
                     tokio::time::sleep(SAY_AGAIN).await;
                 }
                 heard => return heard,

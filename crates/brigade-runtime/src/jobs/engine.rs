@@ -115,6 +115,7 @@ impl Performer for JobEngine {
             calls: Arc::default(),
             handlers: self.handlers.clone(),
             inputs: reporter.inputs.clone(),
+            store: self.store.clone(),
             state: Mutex::new(start.state.clone()),
             stop: StopSignal::default(),
         });

@@ -187,3 +187,26 @@ async fn an_inbox_is_read_in_parts_from_the_oldest() {
     }
     assert_eq!(read, ["1 2", "3 4", "5"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_sees_how_far_its_messages_have_come() {
+    let test = TestRuntime::new(|b| {
+        b.job("listens", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+            ctx.receive().await?;
+            Ok::<_, JobError>(())
+        })
+        .job("tells", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+            let child = ctx.spawn(NewTask::job("listens", ())).await?;
+            let first = ctx.send(&child, "one").await?;
+            ctx.wait_all([&child]).await?;
+            let read = ctx.receipt(first).await?;
+            let foreign = ctx.receipt(brigade_model::ids::MessageNo(1)).await.is_err();
+            Ok::<_, JobError>((format!("{read:?}"), foreign))
+        })
+    })
+    .await;
+    let other = test.session.spawn(NewTask::job("listens", ())).await.unwrap();
+    other.send("not yours").await.unwrap();
+    let task = test.session.spawn(NewTask::job("tells", ())).await.unwrap();
+    assert_eq!(*ending(&task).await.outcome, succeeded("[\"Some(Read)\",true]"));
+}

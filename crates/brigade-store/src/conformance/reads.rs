@@ -113,6 +113,10 @@ pub async fn journals_are_in_the_order_of_answers(harness: &dyn Harness) {
     writer.record(task, 3).await;
     for _ in 0..3 {
         writer.tick_after(110).await;
+        // Told one thing at a time, it says that it has reacted.
+        let calls = Vec::new();
+        let heard = Reported::Park { calls, heard: u32::MAX, then: AfterPark::GoOn };
+        writer.report(task, heard).await;
     }
     let id = writer.id();
     drop(writer);
