@@ -37,12 +37,14 @@ fn a_killed_program_goes_on_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("survive.db");
     let mut walked: Vec<String> = Vec::new();
+    let mut cut: Vec<String> = Vec::new();
     for steps in [2, 4, 1] {
         let mut child = start(&store);
         let seen = walk(&mut child, steps);
         child.kill().expect("killed");
         child.wait().expect("gone");
         walked.extend(seen.into_iter().filter(|line| line.starts_with("step ")));
+        cut.extend(walked.last().cloned());
     }
     let mut child = start(&store);
     let seen = walk(&mut child, usize::MAX);
@@ -53,8 +55,8 @@ fn a_killed_program_goes_on_where_it_was() {
     for step in 1..=20 {
         let line = format!("step {step} of 20");
         let times = walked.iter().filter(|other| **other == line).count();
-        // The step whose record the kill came before is walked again; no other is.
-        assert!((1..=2).contains(&times), "{line}: {times} times");
+        // The step whose record a kill came before is walked again; no other is.
+        let kills = cut.iter().filter(|other| **other == line).count();
+        assert!((1..=1 + kills).contains(&times), "{line}: {times} times, {kills} kills in it");
     }
-    assert!(walked.len() <= 20 + 3, "{walked:?}");
 }
