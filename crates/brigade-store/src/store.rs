@@ -38,7 +38,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// order of [`Batch::events`].
     fn commit<'a>(&'a self, batch: &'a Batch) -> Answer<'a, Position>;
 
-    /// Every tree, in the order in which they were opened.
+    /// Every tree that can be read, in the order in which they were opened. One that cannot, because
+    /// a newer version wrote it or it is damaged, says so when it is asked for by itself.
     fn trees(&self) -> Answer<'_, Vec<TreeRow>>;
 
     fn tree(&self, id: TreeId) -> Answer<'_, Option<TreeRow>>;

@@ -48,6 +48,28 @@ async fn an_unknown_state_refuses_its_tree_only() {
 }
 
 #[tokio::test]
+async fn a_session_that_cannot_be_read_does_not_hide_the_others() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    make(&path).await;
+    let store = open(&path).unwrap();
+    store.commit(&batch(Session::open(2).1)).await.unwrap();
+    drop(store);
+    let conn = Connection::open(&path).unwrap();
+    let body: Vec<u8> =
+        conn.query_row("SELECT body FROM trees WHERE key = 1", [], |row| row.get(0)).unwrap();
+    let at = body.windows(11).position(|part| part == b"\xa5state\xa4open").unwrap();
+    let body = [&body[..at], b"\xa5state\xa4nova", &body[at + 11..]].concat();
+    conn.execute("UPDATE trees SET body = ?1 WHERE key = 1", [body]).unwrap();
+    drop(conn);
+    let store = open(&path).unwrap();
+    let readable: Vec<_> = store.trees().await.unwrap().into_iter().map(|row| row.id).collect();
+    assert_eq!(readable, [id(2)]);
+    let error = store.tree(id(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn an_unknown_field_is_passed_over() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");
