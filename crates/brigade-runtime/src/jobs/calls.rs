@@ -71,7 +71,8 @@ pub(crate) enum Next {
     Wait,
     /// Tell the model of calls that were dropped.
     Abandon(Vec<CallIndex>),
-    /// Tell the model of calls that wait. With `rest`, nothing else is going on.
+    /// Tell the model of calls that wait, and of how much the job has heard. With `rest`, nothing
+    /// else is going on.
     Park { calls: Vec<(CallIndex, Asked)>, heard: u32, rest: Option<usize> },
 }
 
@@ -273,10 +274,10 @@ impl Inner {
 
     /// Lets new calls go on that were held back, since nothing else does.
     fn release(&mut self) -> bool {
-        self.released |= !self.held_back.is_empty();
-        let released = !self.held_back.is_empty();
+        let any = !self.held_back.is_empty();
+        self.released |= any;
         self.held_back.drain(..).for_each(Waker::wake);
-        released
+        any
     }
 
     /// Hands out the next entry that came meanwhile.
