@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Who may depend on whom. No other arrow exists.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("brigade-model", &[]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
-    ("brigade-runtime", &["brigade-model", "brigade-store"]),
+    ("brigade-process", &[]),
+    ("brigade-runtime", &["brigade-model", "brigade-process", "brigade-store"]),
     ("brigade-testkit", &["brigade-model", "brigade-runtime", "brigade-store"]),
     ("brigade", &["brigade-model", "brigade-runtime", "brigade-sqlite", "brigade-store"]),
     ("xtask", &[]),

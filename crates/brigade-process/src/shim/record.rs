@@ -1,0 +1,342 @@
+//! The record a shim keeps of its command, in the claim file of its directory.
+//!
+//! It is written whole before it gets its name, so whoever finds it finds all of it; after that it
+//! is overwritten in place, which a full disk cannot prevent. Both sides know this file: the shim
+//! writes, the runtime reads, and a runtime that finds no claim puts one there itself so that a shim
+//! that comes late does nothing.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Bytes of a record. One page holds it, so that a write is never found half done after a kill.
+pub const RECORD_BYTES: usize = 1024;
+/// Survivors that are named; further ones are counted.
+pub const SURVIVORS_MAX: usize = 16;
+
+const MAGIC: [u8; 8] = *b"brigade\x01";
+const NAME_BYTES: usize = 16;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub claimer: Claimer,
+    pub phase: Phase,
+    /// The kernel's boot id: pids and start times of another boot mean nothing.
+    pub boot: [u8; 16],
+    pub shim: ProcessId,
+    /// None until the command was started.
+    pub command: Option<ProcessId>,
+    pub ending: Option<Ending>,
+    pub stage: StopStage,
+    /// Bytes that each stream has produced, kept or not.
+    pub produced: [u64; 2],
+    /// Bytes that could not be written to the disk.
+    pub unwritten: [u64; 2],
+    /// Entries of the order file ever made.
+    pub switches: u64,
+    /// The most bytes kept of each stream.
+    pub cap: u64,
+    /// Milliseconds since the epoch.
+    pub started_at: u64,
+    pub ended_at: u64,
+    pub survivors: Vec<Survivor>,
+    /// Survivors in all; more than are named when there are many.
+    pub survivors_total: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimer {
+    /// The shim won and may execute.
+    Shim,
+    /// A runtime won: the command was never executed and never will be by this shim.
+    Runtime,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Nothing was executed yet.
+    Claimed,
+    /// The command is being started: from here on it may have run.
+    Launching,
+    Running,
+    /// The command has ended; what it left behind is being ended.
+    Exited,
+    /// Nothing is left, or the survivors are named.
+    Done,
+}
+
+/// A process, told apart from later ones with the same pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessId {
+    pub pid: u32,
+    /// Clock ticks since boot; zero where the system does not tell.
+    pub start: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Code(i32),
+    Signal(i32),
+    /// The system refused to start it; the error is an errno.
+    NotStarted {
+        step: Step,
+        errno: i32,
+    },
+}
+
+/// What failed before the command could run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    WorkingDirectory,
+    Input,
+    Execute,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopStage {
+    None,
+    Asked,
+    Forced,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survivor {
+    pub id: ProcessId,
+    pub name: String,
+}
+
+impl Record {
+    pub fn new(claimer: Claimer, boot: [u8; 16], shim: ProcessId, cap: u64) -> Self {
+        Self {
+            claimer,
+            phase: Phase::Claimed,
+            boot,
+            shim,
+            command: None,
+            ending: None,
+            stage: StopStage::None,
+            produced: [0; 2],
+            unwritten: [0; 2],
+            switches: 0,
+            cap,
+            started_at: 0,
+            ended_at: 0,
+            survivors: Vec::new(),
+            survivors_total: 0,
+        }
+    }
+
+    /// Overwrites the record in place.
+    pub fn write_to(&self, file: &File) -> io::Result<()> {
+        file.write_all_at(&self.encode(), 0)
+    }
+
+    /// Reads it while it may be being overwritten: a torn read is tried again.
+    pub fn read_from(file: &File) -> io::Result<Self> {
+        let mut bytes = [0; RECORD_BYTES];
+        for _ in 0..10 {
+            file.read_exact_at(&mut bytes, 0)?;
+            if let Some(record) = Self::decode(&bytes) {
+                return Ok(record);
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the record is damaged or half written"))
+    }
+
+    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut out = Writer { bytes: [0; RECORD_BYTES], at: 0 };
+        out.put(&MAGIC);
+        out.put(&[0; 8]);
+        out.put(&[self.claimer as u8, self.phase as u8, self.stage as u8, 0]);
+        let (kind, step, value) = match self.ending {
+            None => (0, 0, 0),
+            Some(Ending::Code(code)) => (1, 0, code),
+            Some(Ending::Signal(signal)) => (2, 0, signal),
+            Some(Ending::NotStarted { step, errno }) => (3, step as u8, errno),
+        };
+        out.put(&[kind, step, u8::from(self.command.is_some()), 0]);
+        out.put(&value.to_le_bytes());
+        out.put(&self.survivors_total.to_le_bytes());
+        out.put(&self.boot);
+        out.process(self.shim);
+        out.process(self.command.unwrap_or(ProcessId { pid: 0, start: 0 }));
+        for number in self.numbers() {
+            out.put(&number.to_le_bytes());
+        }
+        let named = &self.survivors[..self.survivors.len().min(SURVIVORS_MAX)];
+        out.put(&(named.len() as u64).to_le_bytes());
+        for survivor in named {
+            out.process(survivor.id);
+            let name = survivor.name.as_bytes();
+            let mut fixed = [0; NAME_BYTES];
+            let length = name.len().min(NAME_BYTES);
+            fixed[..length].copy_from_slice(&name[..length]);
+            out.put(&fixed);
+        }
+        let sum = checksum(&out.bytes);
+        out.bytes[8..16].copy_from_slice(&sum.to_le_bytes());
+        out.bytes
+    }
+
+    fn numbers(&self) -> [u64; 8] {
+        let ([out, err], [out_lost, err_lost]) = (self.produced, self.unwritten);
+        let (started, ended) = (self.started_at, self.ended_at);
+        [out, err, out_lost, err_lost, self.switches, self.cap, started, ended]
+    }
+
+    /// None when the bytes are not a whole record.
+    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
+        let mut input = Reader { bytes, at: 0 };
+        if input.take::<8>() != MAGIC || u64::from_le_bytes(input.take()) != checksum(bytes) {
+            return None;
+        }
+        let [claimer, phase, stage, _] = input.take();
+        let [kind, step, has_command, _] = input.take();
+        let value = i32::from_le_bytes(input.take());
+        let survivors_total = u32::from_le_bytes(input.take());
+        let boot = input.take();
+        let shim = input.process();
+        let command = input.process();
+        let numbers: [u64; 8] = std::array::from_fn(|_| input.number());
+        let [out, err, out_lost, err_lost, switches, cap, started_at, ended_at] = numbers;
+        let named = (input.number() as usize).min(SURVIVORS_MAX);
+        let survivors = (0..named).map(|_| input.survivor()).collect();
+        Some(Self {
+            claimer: [Claimer::Shim, Claimer::Runtime].get(usize::from(claimer)).copied()?,
+            phase: PHASES.get(usize::from(phase)).copied()?,
+            boot,
+            shim,
+            command: (has_command != 0).then_some(command),
+            ending: match kind {
+                0 => None,
+                1 => Some(Ending::Code(value)),
+                2 => Some(Ending::Signal(value)),
+                3 => {
+                    let step = STEPS.get(usize::from(step)).copied()?;
+                    Some(Ending::NotStarted { step, errno: value })
+                }
+                _ => return None,
+            },
+            stage: STAGES.get(usize::from(stage)).copied()?,
+            produced: [out, err],
+            unwritten: [out_lost, err_lost],
+            switches,
+            cap,
+            started_at,
+            ended_at,
+            survivors,
+            survivors_total,
+        })
+    }
+}
+
+const PHASES: [Phase; 5] =
+    [Phase::Claimed, Phase::Launching, Phase::Running, Phase::Exited, Phase::Done];
+const STEPS: [Step; 3] = [Step::WorkingDirectory, Step::Input, Step::Execute];
+const STAGES: [StopStage; 3] = [StopStage::None, StopStage::Asked, StopStage::Forced];
+
+/// FNV-1a over everything but the place of the sum itself.
+fn checksum(bytes: &[u8; RECORD_BYTES]) -> u64 {
+    let covered = bytes[..8].iter().chain(&bytes[16..]);
+    covered.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+struct Writer {
+    bytes: [u8; RECORD_BYTES],
+    at: usize,
+}
+
+impl Writer {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+
+    fn process(&mut self, id: ProcessId) {
+        self.put(&u64::from(id.pid).to_le_bytes());
+        self.put(&id.start.to_le_bytes());
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8; RECORD_BYTES],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut taken = [0; N];
+        taken.copy_from_slice(&self.bytes[self.at..self.at + N]);
+        self.at += N;
+        taken
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn process(&mut self) -> ProcessId {
+        ProcessId { pid: self.number() as u32, start: self.number() }
+    }
+
+    fn survivor(&mut self) -> Survivor {
+        let id = self.process();
+        let name: [u8; NAME_BYTES] = self.take();
+        let length = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
+        Survivor { id, name: String::from_utf8_lossy(&name[..length]).into_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Record {
+        let id = |pid| ProcessId { pid, start: 77 };
+        let mut record = Record::new(Claimer::Shim, [9; 16], id(41), 8 << 20);
+        record.phase = Phase::Done;
+        record.command = Some(id(42));
+        record.ending = Some(Ending::NotStarted { step: Step::Execute, errno: 2 });
+        record.stage = StopStage::Forced;
+        record.produced = [u64::MAX, 2];
+        record.unwritten = [3, 4];
+        record.switches = 5;
+        (record.started_at, record.ended_at) = (6, 7);
+        record.survivors_total = 40;
+        record.survivors = (0..SURVIVORS_MAX as u32)
+            .map(|n| Survivor { id: id(n), name: format!("n{n}") })
+            .collect();
+        record
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let record = full();
+        assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
+        for ending in [None, Some(Ending::Code(-7)), Some(Ending::Signal(15))] {
+            let record = Record { ending, command: None, ..record.clone() };
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+    }
+
+    #[test]
+    fn a_record_with_any_byte_changed_is_refused() {
+        let bytes = full().encode();
+        for at in 0..RECORD_BYTES {
+            let mut damaged = bytes;
+            damaged[at] ^= 0x40;
+            assert_eq!(Record::decode(&damaged), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_record_cut_short_is_an_error() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&full().encode()[..RECORD_BYTES / 2], 0).unwrap();
+        assert!(Record::read_from(&file).is_err());
+    }
+}
