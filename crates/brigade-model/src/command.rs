@@ -89,6 +89,8 @@ pub struct Send {
     pub body: Json,
     pub interrupt: bool,
     pub reply_to: Option<MessageNo>,
+    /// Nothing is to follow: closes the input of work that is handed its messages.
+    pub last: bool,
     pub call: Option<CallIndex>,
 }
 
@@ -199,7 +201,7 @@ pub enum Reported {
     /// What became of a message that was pushed.
     Pushed {
         message: MessageNo,
-        arrived: bool,
+        arrival: Arrival,
     },
     /// This attempt cannot be performed here.
     NoPerformer {
@@ -207,6 +209,12 @@ pub enum Reported {
     },
     /// The work itself is over.
     Ended(End),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    Arrived,
+    Refused { reason: Arc<str> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,6 +263,8 @@ pub enum Gone {
     Shutdown,
     /// The performer looked for work that may have outlived the process, and found it.
     Adopted,
+    /// The performer made sure that the attempt was never carried out and never will be.
+    NeverBegan,
     /// The performer looked and found nothing.
     NotFound { by: Arc<str>, evidence: Arc<str> },
 }

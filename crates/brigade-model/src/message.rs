@@ -20,6 +20,9 @@ pub struct Message {
     pub interrupt: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageNo>,
+    /// Nothing follows it: the recipient's input ends here.
+    #[serde(default)]
+    pub last: bool,
 }
 
 /// Where a message comes from. It travels with the message, so that a child's words are never

@@ -23,14 +23,117 @@ pub enum Work {
     Custom(CustomWork),
 }
 
-/// A shell command.
+/// A command of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessWork {
-    pub command: Arc<str>,
+    pub command: CommandLine,
+    /// An absolute path; where the runtime is, when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Arc<str>>,
+    /// Beside what every command is given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub env: Vec<(Arc<str>, Arc<str>)>,
+    pub env: Vec<(Arc<str>, EnvValue)>,
+    #[serde(default)]
+    pub stdin: Stdin,
+    /// The most that is kept of each output stream, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_cap: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandLine {
+    /// Text for the shell.
+    Shell(Arc<str>),
+    /// A program and its arguments, as they are.
+    Program(Vec<Arc<str>>),
+}
+
+/// The value of an environment variable, or where it is to be had when the command starts. What a
+/// reference stands for is never stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnvValue {
+    Text(Arc<str>),
+    /// The value of this variable of the runtime's own environment.
+    FromEnv(Arc<str>),
+    /// The content of this file, without the line's end.
+    FromFile(Arc<str>),
+}
+
+/// What a command reads from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// Nothing: the end of the file at once.
+    #[default]
+    Null,
+    /// The messages that are sent to the task, a line each.
+    Messages,
+}
+
+impl ProcessWork {
+    /// The longest command, as the kernel takes it in one piece.
+    pub const COMMAND_MAX: usize = 128 * 1024 - 1;
+
+    pub fn new(command: CommandLine) -> Self {
+        Self { command, cwd: None, env: Vec::new(), stdin: Stdin::Null, output_cap: None }
+    }
+
+    pub fn check(&self) -> Result<(), Refusal> {
+        match &self.command {
+            CommandLine::Shell(text) => {
+                if text.trim().is_empty() {
+                    return Err(Refusal::invalid("the command is blank"));
+                }
+                plain("the command", text)?;
+            }
+            CommandLine::Program(words) => {
+                if words.first().is_none_or(|program| program.is_empty()) {
+                    return Err(Refusal::invalid("the command has no program to execute"));
+                }
+                words.iter().try_for_each(|word| plain("an argument", word))?;
+            }
+        }
+        if let Some(cwd) = &self.cwd {
+            plain("the working directory", cwd)?;
+            if !cwd.starts_with('/') {
+                let clipped = crate::name::clip(cwd, 200);
+                return Err(Refusal::invalid(format!(
+                    "the working directory {clipped:?} is not an absolute path"
+                )));
+            }
+        }
+        self.env.iter().try_for_each(|(name, value)| check_variable(name, value))
+    }
+}
+
+fn check_variable(name: &str, value: &EnvValue) -> Result<(), Refusal> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        let clipped = crate::name::clip(name, 200);
+        return Err(Refusal::invalid(format!("{clipped:?} cannot be an environment variable")));
+    }
+    if name.starts_with(RESERVED_ENV) {
+        return Err(Refusal::invalid(format!(
+            "variables named {RESERVED_ENV}.. are Brigade's own"
+        )));
+    }
+    let (EnvValue::Text(text) | EnvValue::FromEnv(text) | EnvValue::FromFile(text)) = value;
+    plain("an environment variable", text)
+}
+
+/// How the variables begin by which a command learns who it is.
+pub const RESERVED_ENV: &str = "BRIGADE_";
+
+fn plain(what: &str, text: &str) -> Result<(), Refusal> {
+    if text.contains('\0') {
+        return Err(Refusal::invalid(format!("{what} contains a NUL byte")));
+    }
+    if text.len() > ProcessWork::COMMAND_MAX {
+        let most = ProcessWork::COMMAND_MAX;
+        return Err(Refusal::invalid(format!("{what} is longer than {most} bytes")));
+    }
+    Ok(())
 }
 
 /// Our own agent loop.
@@ -79,6 +182,14 @@ impl Work {
             Self::External(_) => Kind::External,
             Self::Job(_) => Kind::Job,
             Self::Custom(custom) => Kind::Custom(custom.kind.clone()),
+        }
+    }
+
+    /// Refuses what could not be performed whatever happens.
+    pub fn check(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Process(process) => process.check(),
+            Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => Ok(()),
         }
     }
 

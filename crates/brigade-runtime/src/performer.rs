@@ -81,6 +81,8 @@ pub enum Reconciled {
     Adopted,
     /// It ended meanwhile, like this.
     Ended(End),
+    /// It was never carried out, and made sure that it will not be: it can be started anew.
+    NeverBegan,
     /// There is nothing left of it.
     Lost { evidence: Arc<str> },
 }

@@ -70,18 +70,21 @@ impl Supervisor {
                     evidence: format!("no performer for {kind} is registered").into(),
                 },
             };
-            let command = match found {
-                Reconciled::Adopted => Command::Recover(Recover { no, why: Gone::Adopted }),
-                Reconciled::Ended(end) => {
-                    Command::Report(Report { no, attempt, what: Reported::Ended(end) })
-                }
+            let (why, end) = match found {
+                Reconciled::Adopted => (Gone::Adopted, None),
+                // It was at work when we went away, and may have been given what we gave it.
+                Reconciled::Ended(end) => (Gone::Adopted, Some(end)),
+                Reconciled::NeverBegan => (Gone::NeverBegan, None),
                 Reconciled::Lost { evidence } => {
-                    let why = Gone::NotFound { by: "its performer".into(), evidence };
-                    Command::Recover(Recover { no, why })
+                    (Gone::NotFound { by: "its performer".into(), evidence }, None)
                 }
             };
+            let ended =
+                end.map(|end| Command::Report(Report { no, attempt, what: Reported::Ended(end) }));
             let now = self.clock.now();
-            let _ = self.decide(id, &command, now, decided).await;
+            for command in [Some(Command::Recover(Recover { no, why })), ended].iter().flatten() {
+                let _ = self.decide(id, command, now, decided).await;
+            }
         }
     }
 

@@ -317,6 +317,7 @@ impl Session {
             body,
             interrupt: false,
             reply_to: None,
+            last: false,
             call: None,
         })
     }

@@ -14,7 +14,7 @@ use crate::message::{Message, Purpose, Sender};
 use crate::refusal::Refusal;
 use crate::task::TaskRow;
 use crate::tree::Tree;
-use crate::work::FollowUp;
+use crate::work::{FollowUp, InboxMode};
 
 pub(super) fn send(tree: &Tree, send: &Send, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &send.caller)?;
@@ -26,6 +26,9 @@ pub(super) fn send(tree: &Tree, send: &Send, now: Time) -> Result<Decision, Refu
             drafts.push(event.into());
         }
         check_room(tree, to)?;
+        if send.last {
+            check_closable(tree, to)?;
+        }
         let no = MessageNo(tree.row().last_message.0 + numbers.len() as u64 + 1);
         numbers.push(no);
         let message = Message {
@@ -37,6 +40,7 @@ pub(super) fn send(tree: &Tree, send: &Send, now: Time) -> Result<Decision, Refu
             purpose: Purpose::Note,
             interrupt: send.interrupt,
             reply_to: send.reply_to,
+            last: send.last,
         };
         drafts.push(Event::MessageSent(Arc::new(message)).into());
     }
@@ -76,6 +80,19 @@ fn opens_run(tree: &Tree, caller: &Caller, to: Owner) -> Result<Option<Event>, R
         row.address(no),
         row.state.word()
     )))
+}
+
+/// Only work that is handed its messages has an input that can end.
+fn check_closable(tree: &Tree, to: Owner) -> Result<(), Refusal> {
+    let row = to.task().and_then(|no| Some((no, tree.get(no)?)));
+    match row {
+        Some((_, row)) if row.spec.work.conduct().inbox == InboxMode::Push => Ok(()),
+        Some((no, row)) => {
+            let address = row.address(no);
+            Err(Refusal::invalid(format!("{address} has no input that could be closed")))
+        }
+        None => Err(Refusal::invalid("a session has no input that could be closed")),
+    }
 }
 
 pub(super) fn check_room(tree: &Tree, to: Owner) -> Result<(), Refusal> {

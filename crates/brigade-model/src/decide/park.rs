@@ -47,6 +47,7 @@ pub(super) fn park(
                 sent: now,
                 purpose: Purpose::Question(*index),
                 interrupt: false,
+                last: false,
                 reply_to: None,
             };
             drafts.push(Event::MessageSent(message.into()).into());

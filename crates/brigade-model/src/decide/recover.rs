@@ -16,28 +16,40 @@ use crate::task::{QueuedWhy, State, TaskRow};
 use crate::tree::Tree;
 use crate::work::{InboxMode, Recovery};
 
+/// How often work that never began is begun again, and how much later each time.
+const NEVER_BEGAN: (u16, Millis) = (5, Millis(500));
+
 pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decision, Refusal> {
     let no = recover.no;
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
     let mut drafts: Vec<Draft> = Vec::new();
-    if recover.why == Gone::Adopted {
-        return Ok(Decision { drafts, reply: Reply::Done });
-    }
     let conduct = row.spec.work.conduct();
-    let gone = matches!(recover.why, Gone::NotFound { .. });
-    if row.is_performed() && (gone || conduct.recovery != Recovery::Adopt) {
+    let looked_for = conduct.recovery == Recovery::Adopt;
+    if row.is_performed() && (!looked_for || matches!(recover.why, Gone::NotFound { .. })) {
         drafts.extend(unsettled(no, row));
     }
-    if row.is_performed() && conduct.inbox == InboxMode::Push {
+    let handed_over = match &recover.why {
+        Gone::Crash | Gone::Shutdown => !looked_for,
+        Gone::Adopted | Gone::NotFound { .. } => true,
+        Gone::NeverBegan => false,
+    };
+    if row.is_performed() && conduct.inbox == InboxMode::Push && handed_over {
         let unread = tree.inbox(Owner::Task(no));
         drafts.extend(unread.map(|message| {
             Event::MessageUnknown { to: Owner::Task(no), message: message.no }.into()
         }));
     }
+    if recover.why == Gone::Adopted {
+        return Ok(Decision { drafts, reply: Reply::Done });
+    }
     drafts.extend(match (&row.state, &recover.why, conduct.recovery) {
         (State::Running | State::Stopping(_), Gone::NotFound { by, evidence }, _) => {
             let lost = Failure::Lost { by: by.clone(), evidence: evidence.clone() };
             failed(tree, (no, row), lost)
+        }
+        (State::Running, Gone::NeverBegan, _) => crashed(tree, (no, row), NEVER_BEGAN, now),
+        (State::Stopping(_), Gone::NeverBegan, _) => {
+            finish(tree, no, outcome_of(tree, row, &EndedHow::Aborted.into()))
         }
         // Work that can outlive us stays as it is until its performer has looked.
         (State::Running | State::Stopping(_), _, Recovery::Adopt) => Vec::new(),

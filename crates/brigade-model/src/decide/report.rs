@@ -1,10 +1,8 @@
 //! What performers say. Only the attempt that is under way is listened to.
 
-use std::sync::Arc;
-
 use super::stop::{finish, outcome_of};
 use super::{Decision, Draft, EntryDraft, Reply, budget, park};
-use crate::command::{EndedHow, Report, Reported};
+use crate::command::{Arrival, EndedHow, Report, Reported};
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::refusal::Refusal;
@@ -49,7 +47,7 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
         Reported::Charge(spent) => {
             Ok(Decision::event(Event::Charged { no, spent: Box::new(*spent) }, Reply::Done))
         }
-        Reported::Pushed { message, arrived } => {
+        Reported::Pushed { message, arrival } => {
             let (to, message) = (Owner::Task(no), *message);
             if !tree.inbox(to).any(|unread| unread.no == message) {
                 let address = row.address(no);
@@ -57,11 +55,12 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
                 return Err(Refusal::not_found(text));
             }
             Ok(Decision::event(
-                if *arrived {
-                    Event::MessageDelivered { to, message }
-                } else {
-                    let reason = Arc::from("it does not take input");
-                    Event::DeadLettered { to, messages: vec![message], reason }
+                match arrival {
+                    Arrival::Arrived => Event::MessageDelivered { to, message },
+                    Arrival::Refused { reason } => {
+                        let reason = reason.clone();
+                        Event::DeadLettered { to, messages: vec![message], reason }
+                    }
                 },
                 Reply::Done,
             ))

@@ -27,6 +27,7 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn) -> Result<Decision, Refusal> {
     let (spawned, event) = match existing {
         Some(spawned) => (spawned, None),
         None => {
+            spec.work.check()?;
             check_open(tree, owner)?;
             check_name(tree, owner, spec)?;
             check_limits(tree, owner)?;

@@ -2,7 +2,7 @@
 
 use brigade_model::action::Action;
 use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{Caller, Gone, Recipient, Reported};
+use brigade_model::command::{Arrival, Caller, Gone, Recipient, Reported};
 use brigade_model::event::Event;
 use brigade_model::ids::{MessageNo, Owner};
 use brigade_model::message::{Receipt, Sender};
@@ -156,9 +156,12 @@ fn a_process_is_handed_each_message_as_it_comes() {
     let message = env.send_to(no);
     let pushed = |a: &Action| matches!(a, Action::Push { message: m, .. } if m.no == message);
     assert_eq!(env.acted(pushed), 1);
-    env.report(no, Reported::Pushed { message, arrived: true });
+    env.report(no, Reported::Pushed { message, arrival: Arrival::Arrived });
     assert_eq!(receipts(&mut env).pop(), Some((1, Receipt::Delivered)));
-    let again = env.try_report(no, Reported::Pushed { message, arrived: false });
+    let again = env.try_report(
+        no,
+        Reported::Pushed { message, arrival: Arrival::Refused { reason: "no input".into() } },
+    );
     refused(again, RefusalKind::NotFound, "not in the inbox");
 }
 
@@ -184,8 +187,33 @@ fn a_crash_while_a_message_was_handed_over_leaves_its_delivery_unknown() {
     let no = env.spawn(process());
     env.send_to(no);
     env.recover(no, Gone::Crash);
+    env.recover(no, Gone::Adopted);
     assert_eq!(receipts(&mut env).pop(), Some((1, Receipt::DeliveryUnknown)));
     assert_eq!(env.unread(Owner::Task(no)), 0, "it is not handed over a second time");
+}
+
+#[test]
+fn a_message_to_a_process_that_never_began_is_handed_over_when_it_does() {
+    let mut env = Env::new();
+    let no = env.spawn(process());
+    let message = env.send_to(no);
+    env.recover(no, Gone::Crash);
+    env.recover(no, Gone::NeverBegan);
+    env.advance(0);
+    let pushed = |a: &Action| matches!(a, Action::Push { message: m, .. } if m.no == message);
+    assert_eq!((env.state(no), env.acted(pushed)), ("running", 2));
+}
+
+#[test]
+fn the_last_message_says_so_and_only_handed_input_has_an_end() {
+    let mut env = Env::new();
+    let no = env.spawn(process());
+    env.send_last(no).unwrap();
+    let last = |a: &Action| matches!(a, Action::Push { message, .. } if message.last);
+    assert_eq!(env.acted(last), 1);
+    let no = env.spawn(job());
+    refused(env.send_last(no), RefusalKind::Invalid, "no input that could be closed");
+    assert_eq!(env.unread(Owner::Task(no)), 0);
 }
 
 #[test]
@@ -193,7 +221,10 @@ fn a_process_that_takes_no_input_makes_dead_letters() {
     let mut env = Env::new();
     let no = env.spawn(process());
     let message = env.send_to(no);
-    env.report(no, Reported::Pushed { message, arrived: false });
+    env.report(
+        no,
+        Reported::Pushed { message, arrival: Arrival::Refused { reason: "no input".into() } },
+    );
     assert!(matches!(receipts(&mut env).pop(), Some((1, Receipt::Dead(_)))));
 }
 

@@ -91,6 +91,28 @@ fn what_the_performer_did_not_find_is_lost_on_its_evidence() {
 }
 
 #[test]
+fn what_never_began_is_begun_again_but_not_for_ever() {
+    let (mut env, no) = task_in("running", Recovery::Adopt);
+    let before = env.row(no).attempt;
+    env.recover(no, Gone::NeverBegan);
+    env.advance(0);
+    assert_eq!((env.state(no), env.row(no).attempt), ("running", before.next()));
+    for _ in 0..5 {
+        env.recover(no, Gone::NeverBegan);
+        env.advance(60_000);
+    }
+    let Outcome::Failed(failed) = env.outcome(no) else { panic!("a crash loop") };
+    assert_eq!(failed.failure, Failure::CrashLoop { crashes: 6 });
+}
+
+#[test]
+fn what_never_began_and_was_told_to_stop_does_not_begin() {
+    let (mut env, no) = task_in("stopping", Recovery::Adopt);
+    env.recover(no, Gone::NeverBegan);
+    assert_eq!(env.state(no), "cancelled");
+}
+
+#[test]
 fn the_first_attempt_after_a_crash_follows_at_once_and_later_ones_back_off() {
     let mut env = Env::new();
     let no = env.spawn(job_that(Recovery::Resume { max: 4, backoff: Millis(100) }));

@@ -9,9 +9,41 @@ use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, Owner, RunNo, TaskNo};
 use brigade_model::name::Name;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::Work;
+use brigade_model::spec::Spec;
+use brigade_model::work::{CommandLine, EnvValue, ProcessWork, Work};
 
 use crate::support::*;
+
+#[test]
+fn commands_that_no_system_could_execute_are_refused() {
+    let shell = |text: &str| ProcessWork::new(CommandLine::Shell(text.into()));
+    let program = |words: &[&str]| {
+        ProcessWork::new(CommandLine::Program(words.iter().map(|word| (*word).into()).collect()))
+    };
+    let with = |name: &str, value: &str| ProcessWork {
+        env: vec![(name.into(), EnvValue::Text(value.into()))],
+        ..shell("true")
+    };
+    let long = "x".repeat(ProcessWork::COMMAND_MAX + 1);
+    let table = [
+        (shell(" "), "blank"),
+        (shell("a\0b"), "NUL"),
+        (shell(&long), "longer than"),
+        (program(&[]), "no program"),
+        (program(&["", "x"]), "no program"),
+        (program(&["x", "\0"]), "NUL"),
+        (ProcessWork { cwd: Some("here".into()), ..shell("true") }, "absolute"),
+        (with("", "x"), "environment variable"),
+        (with("A=B", "x"), "environment variable"),
+        (with("A", "\0"), "NUL"),
+        (with("BRIGADE_TASK", "job:1"), "Brigade's own"),
+    ];
+    for (work, expect) in table {
+        let mut env = Env::new();
+        let spec = Spec::new(Work::Process(work));
+        refused(env.try_spawn(operator(), spec), RefusalKind::Invalid, expect);
+    }
+}
 
 #[test]
 fn a_spawned_task_runs_at_once_and_is_listed() {

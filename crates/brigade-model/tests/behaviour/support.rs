@@ -22,8 +22,8 @@ use brigade_model::task::{State, TaskRow};
 use brigade_model::tree::Tree;
 use brigade_model::turn::{handle, open_session};
 use brigade_model::work::{
-    AgentWork, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, OnReturn,
-    ProcessWork, Recovery, WakeOn, Work,
+    AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
+    OnReturn, ProcessWork, Recovery, WakeOn, Work,
 };
 
 pub(crate) struct Env {
@@ -72,7 +72,7 @@ pub(crate) fn agent() -> Spec {
 }
 
 pub(crate) fn process() -> Spec {
-    Spec::new(Work::Process(ProcessWork { command: "cat".into(), cwd: None, env: Vec::new() }))
+    Spec::new(Work::Process(ProcessWork::new(CommandLine::Shell("cat".into()))))
 }
 
 pub(crate) fn external() -> Spec {
@@ -292,8 +292,16 @@ impl Env {
     }
 
     pub(crate) fn send(&mut self, caller: Caller, to: Recipient) -> Asking<Vec<MessageNo>> {
+        self.send_and(caller, to, false)
+    }
+
+    pub(crate) fn send_last(&mut self, no: TaskNo) -> Asking<Vec<MessageNo>> {
+        self.send_and(operator(), Recipient::Task(no.into()), true)
+    }
+
+    fn send_and(&mut self, caller: Caller, to: Recipient, last: bool) -> Asking<Vec<MessageNo>> {
         let (body, call) = (json("more salt"), None);
-        let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
+        let send = Send { caller, to, body, interrupt: false, reply_to: None, last, call };
         match self.submit(&Command::Send(send))? {
             Reply::Sent(numbers) => Ok(numbers),
             other => panic!("a message was answered with {other:?}"),

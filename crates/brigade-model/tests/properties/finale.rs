@@ -137,6 +137,7 @@ fn write_to(world: &mut World, no: TaskNo) {
         body: Json::null(),
         interrupt: false,
         reply_to: None,
+        last: false,
         call: None,
     };
     let _ = world.submit(&Command::Send(send));

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Answer, Asked, Condition, Verdict, WaitMode};
 use brigade_model::command::{
-    AfterPark, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone, ReadInbox,
-    Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop, StopTarget,
+    AfterPark, Arrival, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone,
+    ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
+    StopTarget,
 };
 use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
@@ -16,8 +17,8 @@ use brigade_model::outcome::{Failure, Verified};
 use brigade_model::spec::Spec;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
-    AgentWork, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, OnReturn,
-    ProcessWork, Recovery, WakeOn, Work,
+    AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
+    OnReturn, ProcessWork, Recovery, WakeOn, Work,
 };
 
 use crate::world::World;
@@ -193,7 +194,7 @@ fn spec(dice: &mut Dice) -> Spec {
         }
         2 => Work::Job(JobWork::Closure { label: "c".into() }),
         3 | 4 => Work::Agent(AgentWork { task: "do it".into(), definition: None, config: None }),
-        5 => Work::Process(ProcessWork { command: "true".into(), cwd: None, env: Vec::new() }),
+        5 => Work::Process(ProcessWork::new(CommandLine::Shell("true".into()))),
         6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
         _ => {
             Work::Custom(CustomWork { kind: "cook".into(), payload: args, conduct: conduct(dice) })
@@ -297,7 +298,9 @@ fn report(world: &mut World, dice: &mut Dice) {
             let unread: Vec<_> =
                 world.folded.inbox(Owner::Task(no)).map(|message| message.no).collect();
             let Some(message) = dice.pick(&unread) else { return };
-            Reported::Pushed { message, arrived: !dice.one_in(4) }
+            let reason = || Arrival::Refused { reason: "no input".into() };
+            let arrival = if dice.one_in(4) { reason() } else { Arrival::Arrived };
+            Reported::Pushed { message, arrival }
         }
     };
     submit(world, Command::Report(Report { no, attempt, what }));
@@ -325,7 +328,8 @@ fn send(world: &mut World, dice: &mut Dice) {
     };
     let call = dice.one_in(3).then(|| world.next_call());
     let body = Json::null();
-    let send = Send { caller, to, body, interrupt: dice.one_in(2), reply_to: None, call };
+    let send =
+        Send { caller, to, body, interrupt: dice.one_in(2), reply_to: None, last: false, call };
     submit(world, Command::Send(send));
 }
 
@@ -395,7 +399,11 @@ fn crash(world: &mut World, dice: &mut Dice) {
         let adopts = world.folded.get(no).is_some_and(|row| row.is_performed());
         if adopts {
             let gone = Gone::NotFound { by: "the shim".into(), evidence: "no pid".into() };
-            let why = if dice.one_in(2) { Gone::Adopted } else { gone };
+            let why = match dice.roll(4) {
+                0 | 1 => Gone::Adopted,
+                2 => Gone::NeverBegan,
+                _ => gone,
+            };
             submit(world, Command::Recover(Recover { no, why }));
         }
     }

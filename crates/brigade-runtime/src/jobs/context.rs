@@ -298,7 +298,8 @@ impl JobContext {
             };
             let _under_way = self.inner.calls.under_way();
             let (caller, call) = (self.caller(), Some(index));
-            let send = Send { caller, to, body, interrupt: false, reply_to: None, call };
+            let send =
+                Send { caller, to, body, interrupt: false, reply_to: None, last: false, call };
             match &*self.recorded(index, "send", Command::Send(send)).await? {
                 Answer::Sent(numbers) => Ok(numbers.clone()),
                 other => Err(unexpected("send", other)),

@@ -1,7 +1,7 @@
 //! A kind of work of the program's own: how its performer is spoken to.
 
 use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{AfterPark, End, EndedHow, Given, Reported};
+use brigade_model::command::{AfterPark, Arrival, End, EndedHow, Given, Reported};
 use brigade_model::ids::{Attempt, CallIndex, Millis, RunNo, Time};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
@@ -53,13 +53,14 @@ async fn messages_are_handed_over_as_they_come_and_their_arrival_is_kept() {
     let task = test.session.spawn(oven("bread")).await.unwrap();
     let (_, reporter) = oven_is.started().await;
     let mut receipts = Vec::new();
-    for (body, arrived) in [("hotter", true), ("colder", false)] {
+    let cold = Arrival::Refused { reason: "it does not take input".into() };
+    for (body, arrival) in [("hotter", Arrival::Arrived), ("colder", cold)] {
         let no = task.send(body).await.unwrap();
         let Delivery::Message(message) = oven_is.delivered().await else { panic!("no message") };
         assert_eq!((message.no, message.body.clone()), (no, json(&format!("{body:?}"))));
-        reporter.report(Reported::Pushed { message: no, arrived }).await.unwrap();
+        reporter.report(Reported::Pushed { message: no, arrival: arrival.clone() }).await.unwrap();
         receipts.push(test.session.receipt(no).await.unwrap().unwrap().receipt);
-        let again = reporter.report(Reported::Pushed { message: no, arrived }).await;
+        let again = reporter.report(Reported::Pushed { message: no, arrival }).await;
         refused(again, NOT_FOUND, "is not in the inbox");
     }
     let dead = Receipt::Dead("it does not take input".into());

@@ -42,7 +42,15 @@ fn stop(caller: Caller, target: TaskNo) -> Command {
 fn send(caller: Caller, to: TaskNo) -> Command {
     let to = Recipient::Task(to.into());
     let body = Json::null();
-    Command::Send(Send { caller, to, body, interrupt: false, reply_to: None, call: None })
+    Command::Send(Send {
+        caller,
+        to,
+        body,
+        interrupt: false,
+        reply_to: None,
+        last: false,
+        call: None,
+    })
 }
 
 async fn all_run(session: &Session) {

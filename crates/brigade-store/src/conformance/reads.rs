@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{AfterPark, Caller, Close, Command, Recipient, Reported, Resume};
+use brigade_model::command::{
+    AfterPark, Arrival, Caller, Close, Command, Recipient, Reported, Resume,
+};
 use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, TaskNo, TreeId};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
@@ -141,8 +143,16 @@ pub async fn receipts_say_how_far_a_message_came(harness: &dyn Harness) {
         sent.push(writer.send(client(), Recipient::Task(task.into())).await);
     }
     let accepted = writer.send(writer.acting(task), Recipient::Parent).await;
-    writer.report(task, Reported::Pushed { message: sent[0], arrived: true }).await;
-    writer.report(task, Reported::Pushed { message: sent[1], arrived: false }).await;
+    writer.report(task, Reported::Pushed { message: sent[0], arrival: Arrival::Arrived }).await;
+    writer
+        .report(
+            task,
+            Reported::Pushed {
+                message: sent[1],
+                arrival: Arrival::Refused { reason: "no input".into() },
+            },
+        )
+        .await;
     writer.recover(task, brigade_model::command::Gone::Crash).await;
     let id = writer.id();
     drop(writer);

@@ -2,8 +2,8 @@
 
 use brigade_model::call::{Asked, WaitMode};
 use brigade_model::command::{
-    AfterPark, Caller, Close, Command, GiveAnswer, Given, Gone, ReadInbox, Recipient, Reported,
-    Resume, SetLimits,
+    AfterPark, Arrival, Caller, Close, Command, GiveAnswer, Given, Gone, ReadInbox, Recipient,
+    Reported, Resume, SetLimits,
 };
 use brigade_model::ids::{CallIndex, MessageNo, Millis, TaskNo};
 use brigade_model::limits::{Limits, Money, Usage};
@@ -109,8 +109,16 @@ async fn messages(w: &mut Writer) {
     w.send(Caller::Operator, Recipient::Task(no(BUILDER).into())).await;
     let second =
         w.send(Caller::Operator, Recipient::Task("Builder".parse().expect("a name"))).await;
-    w.report(no(BUILDER), Reported::Pushed { message: MessageNo(1), arrived: true }).await;
-    w.report(no(BUILDER), Reported::Pushed { message: second, arrived: false }).await;
+    w.report(no(BUILDER), Reported::Pushed { message: MessageNo(1), arrival: Arrival::Arrived })
+        .await;
+    w.report(
+        no(BUILDER),
+        Reported::Pushed {
+            message: second,
+            arrival: Arrival::Refused { reason: "no input".into() },
+        },
+    )
+    .await;
     let lead = w.acting(no(LEAD));
     w.send(lead.clone(), Recipient::Children).await;
     w.send(lead, Recipient::Task(no(HELPER).into())).await;

@@ -19,7 +19,7 @@ use brigade_model::outcome::Failure;
 use brigade_model::spec::Spec;
 use brigade_model::tree::Tree;
 use brigade_model::turn::{Outputs, handle, open_session};
-use brigade_model::work::{AgentWork, JobWork, ProcessWork, Recovery, Work};
+use brigade_model::work::{AgentWork, CommandLine, EnvValue, JobWork, ProcessWork, Recovery, Work};
 use uuid::Uuid;
 
 use super::Harness;
@@ -191,8 +191,15 @@ impl Writer {
     }
 
     pub(super) async fn send(&mut self, caller: Caller, to: Recipient) -> MessageNo {
-        let send =
-            Send { caller, to, body: json("hello"), interrupt: false, reply_to: None, call: None };
+        let send = Send {
+            caller,
+            to,
+            body: json("hello"),
+            interrupt: false,
+            reply_to: None,
+            last: false,
+            call: None,
+        };
         match self.submit(Command::Send(send)).await {
             Reply::Sent(numbers) => numbers[0],
             other => panic!("a message is answered with {other:?}"),
@@ -257,8 +264,11 @@ pub(super) fn agent() -> Spec {
 }
 
 pub(super) fn process() -> Spec {
-    let env = vec![("A".into(), "b".into())];
-    Spec::new(Work::Process(ProcessWork { command: "true".into(), cwd: None, env }))
+    let env = vec![("A".into(), EnvValue::Text("b".into()))];
+    Spec::new(Work::Process(ProcessWork {
+        env,
+        ..ProcessWork::new(CommandLine::Shell("true".into()))
+    }))
 }
 
 pub(super) fn named(mut spec: Spec, name: &str) -> Spec {
