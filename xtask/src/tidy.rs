@@ -11,7 +11,10 @@ const LAYERS: [(&str, &[&str]); 8] = [
     ("brigade-process", &[]),
     ("brigade-runtime", &["brigade-model", "brigade-process", "brigade-store"]),
     ("brigade-testkit", &["brigade-model", "brigade-runtime", "brigade-store"]),
-    ("brigade", &["brigade-model", "brigade-runtime", "brigade-sqlite", "brigade-store"]),
+    (
+        "brigade",
+        &["brigade-model", "brigade-process", "brigade-runtime", "brigade-sqlite", "brigade-store"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -6,6 +6,7 @@ use crate::call::{Answer, OpenCall};
 use crate::ids::{Attempt, CallIndex, RunNo, TaskNo, Time};
 use crate::json::Json;
 use crate::message::Message;
+use crate::name::SessionName;
 use crate::spec::Spec;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +46,8 @@ pub enum Action {
 /// Begin an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
+    /// The name of its session, the first half of its address.
+    pub session: SessionName,
     pub no: TaskNo,
     pub run: RunNo,
     pub attempt: Attempt,

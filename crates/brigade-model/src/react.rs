@@ -106,6 +106,7 @@ fn start(tree: &Tree, no: TaskNo) -> Vec<Action> {
     let Some(row) = tree.get(no) else { return Vec::new() };
     let attempt = row.attempt;
     let mut actions = vec![Action::Start(Start {
+        session: tree.row().name.clone(),
         no,
         run: row.run,
         attempt,

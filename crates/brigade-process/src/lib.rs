@@ -1,3 +1,41 @@
 //! One OS process: its own session, kept output, kind then firm stop, adoption after a crash.
+//!
+//! ```text
+//!  runtime ──posix_spawn──> shim ──posix_spawn──> command ──> whatever it starts
+//!     │                      │  inherits every orphan of the tree below it
+//!     │   signals: stop,     │
+//!     └── kill, close input ─┤
+//!                            ▼
+//!                directory: claim (the record), stdout, stderr, order, stdin
+//! ```
+//!
+//! The shim outlives the runtime; everything that the next runtime needs is in the directory. Who
+//! creates the claim file decides whether the command is executed: the shim executes only if it won,
+//! a recovering runtime that wins knows that it never was and never will be.
+//!
+//! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
+//! from), [`launch`] and [`handle`] (starting and holding one), [`find`] (what became of it),
+//! [`orphans`] (when the shim itself was killed), [`input`] and [`output`].
+//!
+//! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
+//! one's child: a stop reaches the command's process group, a shim is known by the lock it holds, and
+//! what left the group is out of reach.
 
+pub mod companion;
+pub mod doctor;
+pub mod find;
+pub mod handle;
+pub mod input;
+pub mod launch;
+pub mod machine;
+pub mod orphans;
+pub mod output;
 pub mod shim;
+
+pub use companion::Companion;
+pub use find::{Found, find};
+pub use handle::{Order, Shim};
+pub use input::Input;
+pub use launch::Launch;
+pub use output::Output;
+pub use shim::record::{Ending, Phase, Record, Step, Survivor};

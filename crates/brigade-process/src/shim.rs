@@ -5,7 +5,52 @@
 //! is the companion binary (one thread, standard library only) and, where that could not be built, a
 //! second life of the main binary.
 //!
-//! Reading order: `record` and `layout` (the files it keeps), ...
+//! ```text
+//! orders -> claim -> launch -> life ( signals, relay, tree ) -> Done in the record
+//! ```
+//!
+//! Reading order: `record` and `layout` (the files it keeps), `orders` (what it is told), `claim`
+//! (who may execute), `launch` (the command starts), `life` (the loop), `relay` (pipes to files),
+//! `tree` (what came of the command, and its end), `signals`, `proc`
+//! and `sys` (the system below).
 
+use std::ffi::OsString;
+
+mod claim;
+mod launch;
 pub mod layout;
+mod life;
+mod orders;
+#[cfg(full_linux)]
+pub(crate) mod proc;
 pub mod record;
+mod relay;
+mod signals;
+mod sys;
+#[cfg_attr(full_linux, path = "shim/tree_descendants.rs")]
+#[cfg_attr(not(full_linux), path = "shim/tree_group.rs")]
+mod tree;
+
+/// What the shim answers to `--probe`. The number changes with the arguments and the files.
+pub const PROBE_ANSWER: &str = "brigade-shim 1";
+
+const EXIT_USAGE: i32 = 64;
+
+/// The whole life of a shim, given its arguments without the program's name. Returns its exit code.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
+    let mut arguments = arguments.peekable();
+    if arguments.peek().is_some_and(|first| first == "--probe") {
+        println!("{PROBE_ANSWER}");
+        return 0;
+    }
+    match orders::Orders::parse(arguments) {
+        Ok(orders) => {
+            life::run(orders);
+            0
+        }
+        Err(refusal) => {
+            eprintln!("brigade-shim: {refusal}");
+            EXIT_USAGE
+        }
+    }
+}

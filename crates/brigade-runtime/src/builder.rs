@@ -17,6 +17,7 @@ use crate::error::refusal;
 use crate::feed::Feed;
 use crate::jobs::{Handlers, JobContext, JobEngine, JobError};
 use crate::performer::{Performer, Performers};
+use crate::processes::{ProcessOptions, ProcessPerformer, Processes};
 use crate::runtime::{Runtime, RuntimeInner};
 use crate::supervisor::{BATCH, LAST_TRIES, Supervisor};
 use crate::view::View;
@@ -31,6 +32,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     handlers: Handlers,
     performers: Performers,
+    processes: Option<ProcessOptions>,
     client: Arc<str>,
     batch: usize,
     mistake: Option<Refusal>,
@@ -43,6 +45,7 @@ impl Default for Builder {
             clock: Arc::new(SystemClock),
             handlers: Handlers::default(),
             performers: Performers::default(),
+            processes: None,
             client: "program".into(),
             batch: BATCH,
             mistake: None,
@@ -91,6 +94,13 @@ impl Builder {
         self
     }
 
+    /// Lets the runtime run commands.
+    #[must_use]
+    pub fn processes(mut self, options: ProcessOptions) -> Self {
+        self.processes = Some(options);
+        self
+    }
+
     /// Registers the performer of a kind of work of the program's own.
     #[must_use]
     pub fn performer(mut self, kind: &str, performer: Arc<dyn Performer>) -> Self {
@@ -116,6 +126,12 @@ impl Builder {
         let handlers = Arc::new(self.handlers);
         let engine = JobEngine::new(handlers.clone(), self.store.clone());
         self.performers.register(Kind::Job, Arc::new(engine));
+        let processes = self.processes.map(|options| Processes::open(options, self.clock.clone()));
+        let processes = processes.transpose().map_err(|error| no_processes(&error))?.map(Arc::new);
+        if let Some(processes) = &processes {
+            let performer = Arc::new(ProcessPerformer(processes.clone()));
+            self.performers.register(Kind::Process, performer);
+        }
         let (sender, inputs) = mpsc::channel(INPUTS);
         let abandoned = CancellationToken::new();
         let leaving = CancellationToken::new();
@@ -125,7 +141,7 @@ impl Builder {
         let mut supervisor = Supervisor {
             store: self.store.clone(),
             clock: self.clock.clone(),
-            performers: self.performers,
+            performers: self.performers.clone(),
             view: view.clone(),
             feed: feed.clone(),
             inputs,
@@ -155,6 +171,8 @@ impl Builder {
                 feed,
                 clock: self.clock,
                 handlers,
+                performers: self.performers,
+                processes,
                 client: self.client,
                 next_wait: AtomicU64::new(1),
                 leaving,
@@ -162,4 +180,8 @@ impl Builder {
             }),
         })
     }
+}
+
+fn no_processes(error: &std::io::Error) -> Refusal {
+    Refusal::unavailable(format!("commands cannot be run here: {error}"))
 }

@@ -6,13 +6,14 @@
 //!        ▼                             view     feed
 //!  Supervisor: decide ── commit ── publish ── acknowledge ── perform
 //!                          │                                   │
-//!                        Store                             Performers (jobs, custom kinds)
+//!                        Store                             Performers (jobs, commands, custom kinds)
 //! ```
 //!
 //! In reading order:
-//! - [`runtime`], [`builder`], [`session`], [`new_task`]: what a program holds.
+//! - [`runtime`], [`builder`], [`session`], [`task_handle`], [`new_task`]: what a program holds.
 //! - `supervisor`, `commit`, `perform`: the loop; `recovery`: what it does before the first turn.
-//! - [`performer`]: the contract with whatever carries out work; [`jobs`]: async functions.
+//! - [`performer`]: the contract with whatever carries out work; [`jobs`]: async functions;
+//!   [`processes`]: commands.
 //! - `view`, [`feed`], `waiters`: how committed state reaches readers.
 //! - [`clock`], `ids`, `input`, `error`: the seams.
 
@@ -27,10 +28,12 @@ pub mod jobs;
 pub mod new_task;
 mod perform;
 pub mod performer;
+pub mod processes;
 mod recovery;
 pub mod runtime;
 pub mod session;
 mod supervisor;
+pub mod task_handle;
 mod view;
 mod waiters;
 
@@ -40,5 +43,7 @@ pub use feed::{FeedMessage, Subscription};
 pub use jobs::{Child, JobContext, JobError, Waited};
 pub use new_task::NewTask;
 pub use performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
+pub use processes::{ProcessOptions, ProcessReport};
 pub use runtime::Runtime;
-pub use session::{Session, TaskHandle, WaitResult};
+pub use session::{Foreground, Session, WaitResult};
+pub use task_handle::TaskHandle;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use brigade_model::limits::Limits;
 use brigade_model::name::{Key, Name};
 use brigade_model::refusal::Refusal;
 use brigade_model::spec::{Attachment, Spec};
-use brigade_model::work::{Conduct, CustomWork, JobWork, Work, custom_kind};
+use brigade_model::work::{
+    CommandLine, Conduct, CustomWork, EnvValue, JobWork, ProcessWork, Stdin, Work, custom_kind,
+};
 use serde::Serialize;
 
 use crate::jobs::{ClosureBody, Handlers, JobContext, JobError};
@@ -33,6 +36,7 @@ pub struct NewTask {
 enum Asked {
     Job { handler: Arc<str>, args: Json },
     Closure { label: Arc<str>, body: ClosureBody },
+    Process(ProcessWork),
     Custom(CustomWork),
 }
 
@@ -54,6 +58,18 @@ impl NewTask {
         Self::new(Ok(Asked::Closure { label: label.into(), body: ClosureBody::new(body) }))
     }
 
+    /// A command, read by the shell.
+    pub fn shell(command: &str) -> Self {
+        let command = CommandLine::Shell(command.into());
+        Self::new(Ok(Asked::Process(ProcessWork::new(command))))
+    }
+
+    /// A program and its arguments, with no shell in between.
+    pub fn program<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Self {
+        let words = words.into_iter().map(|word| word.as_ref().into()).collect();
+        Self::new(Ok(Asked::Process(ProcessWork::new(CommandLine::Program(words)))))
+    }
+
     /// Work of a kind whose performer the program registered.
     pub fn custom<P: Serialize>(kind: &str, payload: P, conduct: Conduct) -> Self {
         let work = custom_kind(kind).and_then(|kind| {
@@ -64,6 +80,59 @@ impl NewTask {
 
     fn new(work: Result<Asked, Refusal>) -> Self {
         Self { work, name: None, key: None, limits: None, keep: false, grace: None }
+    }
+
+    /// Where a command runs: an absolute path.
+    #[must_use]
+    pub fn cwd(self, cwd: impl AsRef<Path>) -> Self {
+        let cwd = cwd.as_ref().to_str().map(Arc::from);
+        self.process("a working directory", |work| {
+            work.cwd = Some(cwd.ok_or_else(|| Refusal::invalid("the directory is not UTF-8"))?);
+            Ok(())
+        })
+    }
+
+    /// Gives a command a variable, or a reference to where its value is to be had.
+    #[must_use]
+    pub fn env(self, name: &str, value: EnvValue) -> Self {
+        self.process("an environment", |work| {
+            work.env.push((name.into(), value));
+            Ok(())
+        })
+    }
+
+    /// A command reads the messages that are sent to it, a line each, until its input is closed.
+    #[must_use]
+    pub fn reads_messages(self) -> Self {
+        self.process("an input", |work| {
+            work.stdin = Stdin::Messages;
+            Ok(())
+        })
+    }
+
+    /// The most that is kept of each output stream of a command, in bytes.
+    #[must_use]
+    pub fn output_cap(self, bytes: u64) -> Self {
+        self.process("an output", |work| {
+            work.output_cap = Some(bytes);
+            Ok(())
+        })
+    }
+
+    fn process(
+        mut self,
+        what: &str,
+        change: impl FnOnce(&mut ProcessWork) -> Result<(), Refusal>,
+    ) -> Self {
+        let changed = match &mut self.work {
+            Ok(Asked::Process(work)) => change(work),
+            Ok(_) => Err(Refusal::invalid(format!("only a command has {what}"))),
+            Err(_) => Ok(()),
+        };
+        if let Err(refusal) = changed {
+            self.work = Err(refusal);
+        }
+        self
     }
 
     /// What people call it. Unique among its living siblings.
@@ -88,6 +157,13 @@ impl NewTask {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
+        self
+    }
+
+    /// It ends as failed (timeout) when it has run for so long.
+    #[must_use]
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.limits.get_or_insert_default().time = Some(after.into());
         self
     }
 
@@ -121,6 +197,7 @@ impl NewTask {
                 spec.attachment = Some(Attachment(Arc::new(body)));
                 spec
             }
+            Asked::Process(work) => Spec::new(Work::Process(work)),
             Asked::Custom(custom) => Spec::new(Work::Custom(custom)),
         };
         spec.name = self.name.transpose()?;
@@ -142,6 +219,7 @@ impl fmt::Debug for NewTask {
         match &self.work {
             Ok(Asked::Job { handler, args }) => out.field("job", handler).field("args", args),
             Ok(Asked::Closure { label, .. }) => out.field("closure", label),
+            Ok(Asked::Process(work)) => out.field("command", &work.command),
             Ok(Asked::Custom(custom)) => out.field("custom", &custom.kind),
             Err(refusal) => out.field("refused", refusal),
         };

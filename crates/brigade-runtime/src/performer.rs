@@ -50,6 +50,16 @@ pub trait Performer: Send + Sync + 'static {
         reporter: Reporter,
     ) -> BoxFuture<'a, Reconciled>;
 
+    /// Tasks of which something is kept outside the store, such as output.
+    fn kept(&self) -> BoxFuture<'_, Vec<TaskId>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// The task was pruned: removes what is kept of it.
+    fn remove(&self, _task: TaskId) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// The runtime goes away: ends whatever lives only in this process, and returns when that is
     /// gone. Nothing more is reported. Work that is meant to outlive the process is left alone.
     fn halt(&self) -> BoxFuture<'_, ()> {
@@ -136,9 +146,13 @@ impl Performers {
     }
 
     pub(crate) async fn halt(&self) {
-        for performer in self.by_kind.values() {
+        for performer in self.all() {
             performer.halt().await;
         }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Performer>> {
+        self.by_kind.values()
     }
 
     pub(crate) fn of(&self, kind: &Kind) -> Option<&Arc<dyn Performer>> {

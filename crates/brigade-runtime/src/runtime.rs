@@ -20,7 +20,8 @@ use crate::error::{gone, in_doubt, refusal};
 use crate::feed::{Feed, Subscription};
 use crate::input::Input;
 use crate::jobs::Handlers;
-use crate::performer::submit;
+use crate::performer::{Performers, submit};
+use crate::processes::Processes;
 use crate::session::Session;
 use crate::view::{TreeView, View};
 
@@ -39,6 +40,8 @@ pub(crate) struct RuntimeInner {
     pub(crate) feed: Arc<Feed>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) handlers: Arc<Handlers>,
+    pub(crate) performers: Performers,
+    pub(crate) processes: Option<Arc<Processes>>,
     pub(crate) client: Arc<str>,
     pub(crate) next_wait: AtomicU64,
     /// Tells the loop that it is to leave while it waits for the store.
@@ -98,10 +101,19 @@ impl Runtime {
         self.inner.feed.last()
     }
 
-    /// Removes what retention allows.
+    /// Removes what retention allows, and with each task what is kept of it elsewhere.
     pub async fn prune(&self, retention: &Retention) -> Result<Pruned, Refusal> {
         let now = self.inner.clock.now();
-        self.inner.store.prune(retention, now).await.map_err(|e| refusal(&e))
+        let store = &self.inner.store;
+        let pruned = store.prune(retention, now).await.map_err(|e| refusal(&e))?;
+        for performer in self.inner.performers.all() {
+            for task in performer.kept().await {
+                if store.task(task.tree, task.no).await.map_err(|e| refusal(&e))?.is_none() {
+                    performer.remove(task).await;
+                }
+            }
+        }
+        Ok(pruned)
     }
 
     /// Leaves in good order: futures are dropped, jobs that resume are queued to go on next time,

@@ -1,4 +1,4 @@
-//! A session's handle, and a task's.
+//! A session's handle.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
 use brigade_model::refusal::Refusal;
-use brigade_model::task::TaskRow;
+use brigade_model::task::{State, TaskRow};
 use brigade_model::tree::{MessageRow, TreeRow};
 use brigade_model::work::Kind;
+use brigade_process::Output;
 use brigade_store::{RunRow, TaskQuery};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -26,9 +27,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::{gone, in_doubt, refusal};
 use crate::feed::{Scope, Subscription};
 use crate::input::{Input, Outcome, WaitInput};
-use crate::jobs::{Child, JobContext, Waited};
+use crate::jobs::JobContext;
 use crate::new_task::NewTask;
+use crate::performer::TaskId;
 use crate::runtime::Runtime;
+use crate::task_handle::TaskHandle;
 use crate::view::TreeView;
 
 /// A session, as its client or the operator holds it. Cheap to clone.
@@ -40,14 +43,12 @@ pub struct Session {
     pub(crate) view: Arc<TreeView>,
 }
 
-/// A task that was spawned or found.
+/// How a task that was waited for with patience came out.
 #[derive(Clone, Debug)]
-pub struct TaskHandle {
-    session: Session,
-    no: TaskNo,
-    run: RunNo,
-    kind: Kind,
-    existing: bool,
+pub enum Foreground {
+    Ended(TaskHandle, Ending),
+    /// It outlived the patience and goes on in the background.
+    Background(TaskHandle),
 }
 
 /// How a wait came out.
@@ -80,6 +81,16 @@ impl Session {
         match self.submit(spawn).await? {
             Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
             _ => Err(unexpected()),
+        }
+    }
+
+    /// Starts a task and waits for it with patience. When that is over the task goes on in the
+    /// background, and nothing of it is lost.
+    pub async fn run(&self, task: NewTask, patience: Duration) -> Result<Foreground, Refusal> {
+        let task = self.spawn(task).await?;
+        match task.wait_within(patience).await? {
+            Some(ending) => Ok(Foreground::Ended(task, ending)),
+            None => Ok(Foreground::Background(task)),
         }
     }
 
@@ -298,6 +309,41 @@ impl Session {
         first_sent(sent)
     }
 
+    /// Says that nothing more will be sent to a command: it reads the end of its input after what
+    /// was sent before.
+    pub async fn close_input(&self, of: impl Into<TaskRef>) -> Result<MessageNo, Refusal> {
+        let Command::Send(send) = self.send_command(of.into(), Json::null()) else {
+            return Err(unexpected());
+        };
+        first_sent(self.submit(Command::Send(Send { last: true, ..send })).await?)
+    }
+
+    /// The output of a command: of its latest run, or of the one named.
+    pub async fn output(&self, task: impl Into<TaskRef>) -> Result<Output, Refusal> {
+        let task = task.into();
+        let run = task.run;
+        let (no, row) = self.get(task).await?;
+        let processes = self.runtime.inner.processes.as_ref();
+        let processes = processes.filter(|_| row.spec.work.kind() == Kind::Process);
+        let Some(processes) = processes else {
+            return Err(Refusal::invalid(format!("{} has no output", row.address(no))));
+        };
+        let id = TaskId { tree: self.tree, no };
+        match processes.place_of(id, run.unwrap_or(row.run)) {
+            Some(dir) => Output::open(&dir)
+                .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
+            None if row.is_living() => {
+                let starting = matches!(row.state, State::Queued(_));
+                let attempt = if starting { row.attempt.next() } else { row.attempt };
+                Ok(Output::expected(&processes.place_to_come(id, row.run, attempt)))
+            }
+            None => Err(Refusal::not_found(format!(
+                "of {} there is no output any more",
+                row.address(no)
+            ))),
+        }
+    }
+
     /// Sends many messages with one acknowledgement, in order.
     pub async fn send_all<B: Serialize>(
         &self,
@@ -440,85 +486,6 @@ impl Session {
             replies.insert(at, Err(refusal));
         }
         Ok(replies)
-    }
-}
-
-impl TaskHandle {
-    pub fn no(&self) -> TaskNo {
-        self.no
-    }
-
-    pub fn run(&self) -> RunNo {
-        self.run
-    }
-
-    /// Whether it was there already, under the same key.
-    pub fn existed(&self) -> bool {
-        self.existing
-    }
-
-    /// `job:5`.
-    pub fn address(&self) -> String {
-        format!("{}:{}", self.kind, self.no)
-    }
-
-    /// The task as of the last commit.
-    pub async fn get(&self) -> Result<Arc<TaskRow>, Refusal> {
-        self.session.get(self.no).await.map(|(_, row)| row)
-    }
-
-    /// The job that spawned this as its child, when that is who calls: what it does is recorded.
-    fn parent(&self) -> Option<(JobContext, Child)> {
-        let parent = match self.session.caller {
-            Caller::Task { no, .. } => JobContext::current().filter(|job| job.task() == no),
-            Caller::Operator | Caller::Client(_) => None,
-        };
-        parent.map(|job| (job, Child { no: self.no, run: self.run, kind: self.kind.clone() }))
-    }
-
-    /// Waits for the end and consumes the result. Asked again it returns the same, marked so.
-    pub async fn wait(&self) -> Result<Ending, Refusal> {
-        let mut endings = match self.parent() {
-            Some((job, child)) => job.wait_all([&child]).await?,
-            None => self.session.wait_all([self.no.into()]).await?,
-        };
-        endings.pop().ok_or_else(|| Refusal::internal("a wait came back without an ending"))
-    }
-
-    /// The same with patience: `None` when the time was up.
-    pub async fn wait_within(&self, patience: Duration) -> Result<Option<Ending>, Refusal> {
-        if let Some((job, child)) = self.parent() {
-            let waited = job.wait([&child], WaitMode::All, Some(patience)).await?;
-            return Ok(match waited {
-                Waited::Ended(mut endings) => endings.pop(),
-                Waited::TimedOut => None,
-            });
-        }
-        let tasks = vec![self.no.into()];
-        match self.session.wait_within(tasks, WaitMode::All, patience).await? {
-            WaitResult::Ended(mut endings) => Ok(endings.pop()),
-            WaitResult::TimedOut(_) => Ok(None),
-        }
-    }
-
-    pub async fn send(&self, body: impl Serialize) -> Result<MessageNo, Refusal> {
-        match self.parent() {
-            Some((job, child)) => job.send(&child, body).await,
-            None => self.session.send(self.no, body).await,
-        }
-    }
-
-    pub async fn stop(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
-        match self.parent() {
-            Some((job, child)) => job.stop(&child, reason).await,
-            None => self.session.stop(self.no, reason).await,
-        }
-    }
-}
-
-impl From<&TaskHandle> for TaskRef {
-    fn from(handle: &TaskHandle) -> Self {
-        handle.no.into()
     }
 }
 

@@ -24,11 +24,13 @@
 //! Where to look:
 //! - [`Runtime`] and its [`Builder`]: put together a store and jobs.
 //! - [`Session`]: spawn, list, wait, send, stop; [`TaskHandle`]: the same for one task.
+//! - [`ProcessOptions`]: commands of the operating system as tasks, with [`process`] below them.
 //! - [`JobContext`]: what a job can do: steps, sleep, receive, children.
 //! - [`Performer`]: work of your own kinds.
 //! - [`model`]: the words in full: tasks, events, outcomes, refusals.
 
 pub use brigade_model as model;
+pub use brigade_process as process;
 pub use brigade_store as store;
 
 pub use brigade_model::address::{Address, TaskRef};
@@ -40,11 +42,11 @@ pub use brigade_model::limits::{Limits, Money, Usage};
 pub use brigade_model::outcome::{Failure, Outcome};
 pub use brigade_model::refusal::{Refusal, RefusalKind};
 pub use brigade_model::task::{State, TaskRow};
-pub use brigade_model::work::{Conduct, Recovery};
+pub use brigade_model::work::{Conduct, EnvValue, Recovery};
 pub use brigade_runtime::{
-    Builder, Child, Clock, Delivery, FeedMessage, JobContext, JobError, NewTask, Performer,
-    Reconciled, Reporter, Runtime, Session, StopHow, Subscription, SystemClock, TaskHandle, TaskId,
-    WaitResult, Waited,
+    Builder, Child, Clock, Delivery, FeedMessage, Foreground, JobContext, JobError, NewTask,
+    Performer, ProcessOptions, ProcessReport, Reconciled, Reporter, Runtime, Session, StopHow,
+    Subscription, SystemClock, TaskHandle, TaskId, WaitResult, Waited,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};

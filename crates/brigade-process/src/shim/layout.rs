@@ -10,7 +10,8 @@ use std::ops::Range;
 pub const CLAIM: &str = "claim";
 /// Kept output of each stream. Made with its first byte.
 pub const STREAMS: [&str; 2] = ["stdout", "stderr"];
-/// Which stream went on where, see `Switch`.
+/// Which stream went on where, see `Switch`. It begins with stdout, without an entry: a command that
+/// prints to stdout only has no such file.
 pub const ORDER: &str = "order";
 /// A pipe with a name, there while input is wanted and not closed.
 pub const STDIN: &str = "stdin";

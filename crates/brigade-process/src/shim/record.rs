@@ -136,13 +136,16 @@ impl Record {
     pub fn read_from(file: &File) -> io::Result<Self> {
         let mut bytes = [0; RECORD_BYTES];
         for _ in 0..10 {
-            file.read_exact_at(&mut bytes, 0)?;
+            file.read_exact_at(&mut bytes, 0).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => damaged("the record is cut short"),
+                _ => error,
+            })?;
             if let Some(record) = Self::decode(&bytes) {
                 return Ok(record);
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        Err(io::Error::new(io::ErrorKind::InvalidData, "the record is damaged or half written"))
+        Err(damaged("the record is damaged"))
     }
 
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
@@ -237,11 +240,17 @@ const PHASES: [Phase; 5] =
 const STEPS: [Step; 3] = [Step::WorkingDirectory, Step::Input, Step::Execute];
 const STAGES: [StopStage; 3] = [StopStage::None, StopStage::Asked, StopStage::Forced];
 
-/// FNV-1a over everything but the place of the sum itself.
+fn damaged(how: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, how)
+}
+
+/// FNV-1a over everything but the place of the sum itself, by words: a record is written with each
+/// piece of output, and byte by byte the sum would cost as much as the write.
 fn checksum(bytes: &[u8; RECORD_BYTES]) -> u64 {
-    let covered = bytes[..8].iter().chain(&bytes[16..]);
-    covered.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    let (words, _) = bytes.as_chunks();
+    let covered = words[..1].iter().chain(&words[2..]);
+    covered.fold(0xcbf2_9ce4_8422_2325, |sum, word| {
+        (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 

@@ -153,7 +153,7 @@ pub async fn receipts_say_how_far_a_message_came(harness: &dyn Harness) {
             },
         )
         .await;
-    writer.recover(task, brigade_model::command::Gone::Crash).await;
+    writer.recover(task, brigade_model::command::Gone::Adopted).await;
     let id = writer.id();
     drop(writer);
     for _ in 0..2 {

@@ -1,0 +1,181 @@
+//! The program that is started as a shim: the companion binary, or this one once more.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::shim;
+
+/// Empty when it could not be built.
+static COMPANION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/brigade-shim"));
+
+/// The first argument of this program when it is to be a shim.
+const BE_A_SHIM: &str = "--brigade-shim";
+
+/// Whether this program can be re-executed: without the line in its main it would do its usual work.
+static CAN_BE_A_SHIM: AtomicBool = AtomicBool::new(false);
+
+/// Becomes a shim and never returns when this process was started as one.
+///
+/// A program that uses Brigade as a library puts this first in its `main`, before it starts threads
+/// or opens files. It is what makes background commands work where the companion binary cannot be
+/// executed: on a system it was not built for, or with a state directory that is mounted `noexec`.
+pub fn run_if_asked() {
+    let mut arguments = env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == BE_A_SHIM) {
+        process::exit(shim::main(arguments));
+    }
+    CAN_BE_A_SHIM.store(true, Ordering::Relaxed);
+}
+
+/// How a shim is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Companion {
+    program: PathBuf,
+    leading: Vec<OsString>,
+}
+
+impl Companion {
+    /// Puts the companion binary into the folder, or falls back to this program when that cannot be
+    /// executed. The folder exists.
+    pub fn prepare(folder: &Path) -> io::Result<Self> {
+        Self::from_bytes(folder, COMPANION)
+    }
+
+    /// The program, and the arguments that stand before those of the shim.
+    pub fn command(&self) -> (PathBuf, Vec<OsString>) {
+        (self.program.clone(), self.leading.clone())
+    }
+
+    /// The file that is executed.
+    pub fn path(&self) -> &Path {
+        &self.program
+    }
+
+    fn from_bytes(folder: &Path, binary: &[u8]) -> io::Result<Self> {
+        let failure = match install(folder, binary) {
+            Ok(program) => {
+                let installed = Self { program, leading: Vec::new() };
+                match installed.probe() {
+                    Ok(()) => return Ok(installed),
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        Self::this_program(failure)
+    }
+
+    /// The reason why the binary cannot be used is part of the error.
+    fn this_program(failure: io::Error) -> io::Result<Self> {
+        if !CAN_BE_A_SHIM.load(Ordering::Relaxed) {
+            let advice = format!(
+                "the companion binary cannot be used ({failure}); call \
+                 brigade_process::companion::run_if_asked() first in main, so that this program \
+                 can take its place"
+            );
+            return Err(io::Error::new(failure.kind(), advice));
+        }
+        // A link that stays right when the file is replaced by a newer one.
+        let program = if cfg!(target_os = "linux") {
+            PathBuf::from("/proc/self/exe")
+        } else {
+            env::current_exe()?
+        };
+        Ok(Self { program, leading: vec![BE_A_SHIM.into()] })
+    }
+
+    fn probe(&self) -> io::Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.leading).arg("--probe").stdin(Stdio::null());
+        let mut answer = command.output();
+        // Another thread that starts a process at this moment holds the file open for writing,
+        // until that process is executed.
+        for _ in 0..50 {
+            if !matches!(&answer, Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+            answer = command.output();
+        }
+        let answer = answer?;
+        if String::from_utf8_lossy(&answer.stdout).trim_end() == shim::PROBE_ANSWER {
+            return Ok(());
+        }
+        Err(io::Error::other("it does not answer as a shim does"))
+    }
+}
+
+/// Several runtimes may do this at once: each writes a file of its own and renames it.
+fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
+    if binary.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "it was not built"));
+    }
+    let path = folder.join(format!("brigade-shim-{:016x}", name_of(binary)));
+    if fs::read(&path).is_ok_and(|there| there == binary) {
+        fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        return Ok(path);
+    }
+    let draft = folder.join(format!(".brigade-shim-{}", process::id()));
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o700).open(&draft)?;
+    let installed = file.write_all(binary).and_then(|()| {
+        drop(file);
+        fs::rename(&draft, &path)
+    });
+    if installed.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    installed.map(|()| path)
+}
+
+/// FNV-1a: tells versions apart, and is not a protection.
+fn name_of(binary: &[u8]) -> u64 {
+    binary.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_is_written_once_and_mended_when_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, leading) = Companion::prepare(folder.path()).unwrap().command();
+        assert_eq!(leading, Vec::<OsString>::new());
+        let written = fs::metadata(&program).unwrap();
+        assert_eq!(written.permissions().mode() & 0o777, 0o700);
+
+        Companion::prepare(folder.path()).unwrap();
+        let kept = fs::metadata(&program).unwrap();
+        assert_eq!(kept.modified().unwrap(), written.modified().unwrap());
+
+        fs::write(&program, b"#!/bin/sh\necho brigade-shim 0\n").unwrap();
+        Companion::prepare(folder.path()).unwrap();
+        assert_eq!(fs::read(&program).unwrap(), COMPANION);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// One test, because the flag is one for the process.
+    #[test]
+    fn this_program_takes_its_place_only_when_it_can() {
+        let folder = tempfile::tempdir().unwrap();
+        for unusable in [&b""[..], b"#!/bin/sh\necho something else\n", b"\x7fELF"] {
+            let refused = Companion::from_bytes(folder.path(), unusable).unwrap_err();
+            assert!(refused.to_string().contains("run_if_asked"), "{refused}");
+        }
+        run_if_asked();
+        let (program, leading) = Companion::from_bytes(folder.path(), b"").unwrap().command();
+        assert!(program.is_absolute());
+        assert_eq!(leading, [BE_A_SHIM]);
+    }
+}

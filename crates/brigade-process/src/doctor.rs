@@ -1,0 +1,170 @@
+//! Whether this machine lets shims do their work, and what to do where it does not.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use crate::companion::Companion;
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub what: &'static str,
+    pub state: State,
+    /// What was seen and, where it is not fine, what to do.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    Fine,
+    /// It works, with a promise less.
+    Lacking,
+    Broken,
+}
+
+/// Looks at everything that shims depend on. `folder` is where they keep their directories.
+pub fn examine(folder: &Path) -> Vec<Finding> {
+    vec![companion(folder), kernel(), children_files(), service_manager()]
+}
+
+fn companion(folder: &Path) -> Finding {
+    let what = "shim";
+    match Companion::prepare(folder) {
+        Ok(companion) => finding(what, State::Fine, format!("{}", companion.path().display())),
+        Err(error) => finding(what, State::Broken, error.to_string()),
+    }
+}
+
+fn kernel() -> Finding {
+    let what = "kernel";
+    #[cfg(full_linux)]
+    {
+        use rustix::process::{PidfdFlags, getpid, pidfd_open};
+        match pidfd_open(getpid(), PidfdFlags::empty()) {
+            Ok(_) => finding(what, State::Fine, "processes are held by pidfd".into()),
+            Err(error) => finding(
+                what,
+                State::Broken,
+                format!(
+                    "pidfd_open: {error}; Linux 5.3 or newer is needed, and a container's \
+                         system call filter must allow it"
+                ),
+            ),
+        }
+    }
+    #[cfg(not(full_linux))]
+    finding(
+        what,
+        State::Lacking,
+        "this system cannot inherit orphans: a command's processes that leave its process group \
+         are not reached by a stop"
+            .into(),
+    )
+}
+
+fn children_files() -> Finding {
+    let what = "process tree";
+    if !cfg!(full_linux) || Path::new("/proc/self/task").join(own_pid()).join("children").exists() {
+        return finding(what, State::Fine, "children are listed by the kernel".into());
+    }
+    let text = "the kernel does not list children (CONFIG_PROC_CHILDREN); each stop scans /proc";
+    finding(what, State::Lacking, text.into())
+}
+
+fn own_pid() -> String {
+    std::process::id().to_string()
+}
+
+/// A service manager that ends the whole control group of a service ends the shims with it.
+fn service_manager() -> Finding {
+    let what = "service manager";
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    match service_of(&groups) {
+        None => finding(what, State::Fine, "not run as a service".into()),
+        Some(unit) => match kill_mode(&groups, &unit) {
+            Ok(mode) => judge(&unit, &mode),
+            Err(error) => finding(
+                what,
+                State::Lacking,
+                format!("{unit}: its KillMode cannot be read ({error}); it must be `process`"),
+            ),
+        },
+    }
+}
+
+fn judge(unit: &str, mode: &str) -> Finding {
+    let what = "service manager";
+    match mode {
+        "process" | "none" => finding(what, State::Fine, format!("{unit} has KillMode={mode}")),
+        _ => finding(
+            what,
+            State::Broken,
+            format!(
+                "{unit} has KillMode={mode}: a restart of the service kills every running command. \
+                 Set KillMode=process in the unit's [Service] section"
+            ),
+        ),
+    }
+}
+
+/// The service unit that a process is in, by its `/proc/PID/cgroup`.
+fn service_of(groups: &str) -> Option<String> {
+    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let innermost = paths.flat_map(|path| path.rsplit('/').find(|part| is_unit(part)));
+    innermost.filter(|unit| unit.ends_with(".service")).map(str::to_owned).next()
+}
+
+fn is_unit(part: &str) -> bool {
+    part.ends_with(".service") || part.ends_with(".scope")
+}
+
+fn kill_mode(groups: &str, unit: &str) -> io::Result<String> {
+    let mut command = Command::new("systemctl");
+    if groups.contains("/user@") && !unit.starts_with("user@") {
+        command.arg("--user");
+    }
+    let shown = command.args(["show", "--property=KillMode", "--value", unit]).output()?;
+    let mode = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
+    if shown.status.success() && !mode.is_empty() {
+        return Ok(mode);
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&shown.stderr).trim().to_owned()))
+}
+
+fn finding(what: &'static str, state: State, text: String) -> Finding {
+    Finding { what, state, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_that_we_are_in_is_found() {
+        let table = [
+            ("0::/system.slice/brigade.service\n", Some("brigade.service")),
+            ("0::/user.slice/user-1.slice/user@1.service/app.slice/b.service", Some("b.service")),
+            ("0::/user.slice/user-1.slice/session-3.scope\n", None),
+            ("0::/user.slice/user-1.slice/user@1.service/app.slice/term.scope\n", None),
+            ("12:pids:/system.slice/old.service\n0::/\n", Some("old.service")),
+            ("0::/system.slice/b.service/inner\n", Some("b.service")),
+            ("0::/\n", None),
+            ("", None),
+        ];
+        for (groups, expect) in table {
+            assert_eq!(service_of(groups).as_deref(), expect, "{groups}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_kills_its_group_is_broken() {
+        assert_eq!(judge("b.service", "process").state, State::Fine);
+        for mode in ["control-group", "mixed"] {
+            let finding = judge("b.service", mode);
+            assert_eq!(finding.state, State::Broken);
+            assert!(finding.text.contains("KillMode=process"), "{}", finding.text);
+        }
+    }
+}

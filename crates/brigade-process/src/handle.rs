@@ -1,0 +1,202 @@
+//! A living shim, as the runtime holds it.
+
+use std::fs::File;
+use std::io;
+
+use crate::shim::record::ProcessId;
+
+#[cfg(full_linux)]
+pub use linux::Shim;
+#[cfg(not(full_linux))]
+pub use portable::Shim;
+
+/// What a shim can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// End the command and all that came of it, kindly first.
+    Stop,
+    /// End it now.
+    Kill,
+    /// Nothing more will be written to the command.
+    CloseInput,
+}
+
+#[cfg(full_linux)]
+#[expect(unsafe_code, reason = "registering a descriptor is a promise to keep it open")]
+mod linux {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::process::{
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+    };
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    use super::{File, Order, ProcessId, io};
+    use crate::shim::proc::{Stat, stat};
+
+    /// Holds on to one process, not to whoever has its pid later.
+    #[derive(Debug)]
+    pub struct Shim {
+        pid: u32,
+        pidfd: AsyncFd<OwnedFd>,
+    }
+
+    impl Shim {
+        /// Of a process that was just started here and has not been waited for.
+        pub(crate) fn of_child(pid: u32) -> io::Result<Self> {
+            Ok(Self { pid, pidfd: hold(pid)? })
+        }
+
+        /// Of a process that was found by its claim; none if it is gone.
+        pub(crate) fn of_found(id: ProcessId, _claim: File) -> io::Result<Option<Self>> {
+            let pidfd = match hold(id.pid) {
+                Ok(pidfd) => pidfd,
+                Err(error) if gone(&error) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            // The pid is held from here on, so its start time is that of what we hold.
+            let shim = Self { pid: id.pid, pidfd };
+            match stat(id.pid).filter(|stat| stat.start == id.start) {
+                Some(stat) if is_over(&stat) => shim.reap().map(|()| None),
+                found => Ok(found.map(|_| shim)),
+            }
+        }
+
+        pub fn pid(&self) -> u32 {
+            self.pid
+        }
+
+        /// Returns when it is gone. It is reaped if it was started by this process.
+        pub async fn gone(&self) -> io::Result<()> {
+            let _ready = self.pidfd.readable().await?;
+            self.reap()
+        }
+
+        fn reap(&self) -> io::Result<()> {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            match waitid(WaitId::PidFd(self.pidfd.get_ref().as_fd()), options) {
+                Ok(_) | Err(rustix::io::Errno::CHILD) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+
+        /// Asks it for something. It may be gone already, which is fine.
+        pub fn ask(&self, order: Order) -> io::Result<()> {
+            let signal = match order {
+                Order::Stop => Signal::TERM,
+                Order::Kill => Signal::USR1,
+                Order::CloseInput => Signal::USR2,
+            };
+            match pidfd_send_signal(self.pidfd.get_ref(), signal) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+
+    fn hold(pid: u32) -> io::Result<AsyncFd<OwnedFd>> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+        // SAFETY: an owned descriptor stays open and the same for as long as it is owned, and the
+        // AsyncFd owns it.
+        Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
+    }
+
+    /// Dead, but nobody has waited for it yet.
+    fn is_over(stat: &Stat) -> bool {
+        matches!(stat.state, b'Z' | b'X')
+    }
+
+    fn gone(error: &io::Error) -> bool {
+        error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::InvalidInput
+    }
+}
+
+#[cfg(not(full_linux))]
+mod portable {
+    use std::fs::TryLockError;
+    use std::time::Duration;
+
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+    use super::{File, Order, ProcessId, io};
+
+    /// How often it is looked whether a shim is gone, where the system does not tell.
+    const LOOK: Duration = Duration::from_millis(20);
+
+    /// Knows a shim by the lock that it holds for life: without pidfds, a pid alone could be
+    /// somebody else's by now.
+    #[derive(Debug)]
+    pub struct Shim {
+        pid: Pid,
+        whose: Whose,
+    }
+
+    #[derive(Debug)]
+    enum Whose {
+        Ours,
+        Found(File),
+    }
+
+    impl Shim {
+        pub(crate) fn of_child(pid: u32) -> io::Result<Self> {
+            Ok(Self { pid: real(pid)?, whose: Whose::Ours })
+        }
+
+        /// Of a process that was found by its claim; none if it is gone.
+        pub(crate) fn of_found(id: ProcessId, claim: File) -> io::Result<Option<Self>> {
+            let shim = Self { pid: real(id.pid)?, whose: Whose::Found(claim) };
+            Ok(shim.lives()?.then_some(shim))
+        }
+
+        pub fn pid(&self) -> u32 {
+            self.pid.as_raw_nonzero().get().unsigned_abs()
+        }
+
+        /// Returns when it is gone. It is reaped if it was started by this process.
+        pub async fn gone(&self) -> io::Result<()> {
+            while self.lives()? {
+                tokio::time::sleep(LOOK).await;
+            }
+            Ok(())
+        }
+
+        fn lives(&self) -> io::Result<bool> {
+            match &self.whose {
+                Whose::Ours => match waitpid(Some(self.pid), WaitOptions::NOHANG) {
+                    Ok(None) => Ok(true),
+                    Ok(Some(_)) | Err(rustix::io::Errno::CHILD) => Ok(false),
+                    Err(error) => Err(error.into()),
+                },
+                Whose::Found(claim) => match claim.try_lock_shared() {
+                    Ok(()) => claim.unlock().map(|()| false),
+                    Err(TryLockError::WouldBlock) => Ok(true),
+                    Err(TryLockError::Error(error)) => Err(error),
+                },
+            }
+        }
+
+        /// Asks it for something. It may be gone already, which is fine.
+        pub fn ask(&self, order: Order) -> io::Result<()> {
+            let signal = match order {
+                Order::Stop => Signal::TERM,
+                Order::Kill => Signal::USR1,
+                Order::CloseInput => Signal::USR2,
+            };
+            if matches!(self.whose, Whose::Found(_)) && !self.lives()? {
+                return Ok(());
+            }
+            match kill_process(self.pid, signal) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+
+    fn real(pid: u32) -> io::Result<Pid> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    }
+}

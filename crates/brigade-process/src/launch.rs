@@ -1,0 +1,173 @@
+//! Starting a shim.
+//!
+//! Everything that would need code between fork and exec happens inside the shim, so that the
+//! runtime can use `posix_spawn`, whose cost does not grow with the runtime's memory.
+#![expect(unsafe_code, reason = "posix_spawn with a new session has no safe wrapper")]
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::time::Duration;
+
+use crate::companion::Companion;
+use crate::handle::Shim;
+use crate::machine::hex;
+
+/// Another process may hold the companion open for writing for a moment: it was just made, and
+/// somebody else was being started at that time.
+const BUSY_TRIES: u32 = 50;
+
+/// A command to be started under a shim.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Exists, is empty, and belongs to this one execution.
+    pub dir: &'a Path,
+    pub boot: &'a [u8; 16],
+    pub argv: &'a [OsString],
+    /// All of the command's environment.
+    pub env: &'a [(OsString, OsString)],
+    pub cwd: Option<&'a Path>,
+    /// Whether the command reads what is written to it; otherwise it reads nothing.
+    pub stdin: bool,
+    /// The most that is kept of each output stream.
+    pub cap: u64,
+    /// How long a stop stays kind when it does not say so itself.
+    pub grace: Duration,
+}
+
+impl Launch<'_> {
+    /// Starts the shim. Whether the command could be started is in the record.
+    pub fn start(&self, companion: &Companion) -> io::Result<Shim> {
+        let (program, leading) = companion.command();
+        let program = c_string(program.as_os_str().as_bytes())?;
+        let orders = self.orders();
+        let words = leading.iter().chain(&orders).chain(self.argv);
+        let words = words.map(|word| c_string(word.as_bytes()));
+        let argv: Vec<CString> =
+            [Ok(program.clone())].into_iter().chain(words).collect::<io::Result<_>>()?;
+        let env = self.env.iter();
+        let env =
+            env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
+        let env: Vec<CString> = env.collect::<io::Result<_>>()?;
+        Shim::of_child(spawn(&program, &argv, &env)?)
+    }
+
+    fn orders(&self) -> [OsString; 8] {
+        [
+            "run".into(),
+            self.dir.into(),
+            hex(self.boot).into(),
+            self.cap.to_string().into(),
+            self.grace.as_millis().to_string().into(),
+            if self.stdin { "open" } else { "none" }.into(),
+            self.cwd.unwrap_or(Path::new("")).into(),
+            "--".into(),
+        ]
+    }
+}
+
+fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in a command or its environment")
+    })
+}
+
+/// Starts a shim in a session of its own, with nothing open but `/dev/null` and no signal ignored. All
+/// are blocked until it can take them: an order that comes early must not end it.
+fn spawn(program: &CString, argv: &[CString], env: &[CString]) -> io::Result<u32> {
+    let argv = pointers(argv);
+    let env = pointers(env);
+    let attributes = Attributes::new()?;
+    let files = Files::new()?;
+    let mut pid = 0;
+    for tried in 0.. {
+        // SAFETY: the program is a C string; argv and env are arrays of C strings that end with
+        // null and live until the call returns; both objects were initialized.
+        let errno = unsafe {
+            libc::posix_spawn(
+                &mut pid,
+                program.as_ptr(),
+                &files.0,
+                &attributes.0,
+                argv.as_ptr(),
+                env.as_ptr(),
+            )
+        };
+        match errno {
+            0 => break,
+            libc::ETXTBSY if tried < BUSY_TRIES => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+    u32::try_from(pid).map_err(io::Error::other)
+}
+
+fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
+    strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
+}
+
+struct Attributes(libc::posix_spawnattr_t);
+
+impl Attributes {
+    fn new() -> io::Result<Self> {
+        // Systems disagree about the types of these.
+        let flags = i64::from(libc::POSIX_SPAWN_SETSID)
+            | i64::from(libc::POSIX_SPAWN_SETSIGMASK)
+            | i64::from(libc::POSIX_SPAWN_SETSIGDEF);
+        let mut raw = MaybeUninit::uninit();
+        let mut all = MaybeUninit::uninit();
+        // SAFETY: init makes the object valid before anything else touches it; the signal set is
+        // initialized by its own call before it is read.
+        unsafe {
+            check(libc::posix_spawnattr_init(raw.as_mut_ptr()))?;
+            let mut made = Self(raw.assume_init());
+            libc::sigfillset(all.as_mut_ptr());
+            check(libc::posix_spawnattr_setsigmask(&mut made.0, all.as_ptr()))?;
+            check(libc::posix_spawnattr_setsigdefault(&mut made.0, all.as_ptr()))?;
+            check(libc::posix_spawnattr_setflags(&mut made.0, flags as libc::c_short))?;
+            Ok(made)
+        }
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: it was initialized, and nothing uses it afterwards.
+        unsafe { libc::posix_spawnattr_destroy(&mut self.0) };
+    }
+}
+
+struct Files(libc::posix_spawn_file_actions_t);
+
+impl Files {
+    fn new() -> io::Result<Self> {
+        let mut raw = MaybeUninit::uninit();
+        // SAFETY: init makes the object valid before anything else touches it; the path is a C
+        // string that the call copies.
+        unsafe {
+            check(libc::posix_spawn_file_actions_init(raw.as_mut_ptr()))?;
+            let mut made = Self(raw.assume_init());
+            let null = c"/dev/null".as_ptr();
+            check(libc::posix_spawn_file_actions_addopen(&mut made.0, 0, null, libc::O_RDWR, 0))?;
+            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 1))?;
+            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 2))?;
+            Ok(made)
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // SAFETY: it was initialized, and nothing uses it afterwards.
+        unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
+    }
+}
+
+fn check(errno: libc::c_int) -> io::Result<()> {
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}

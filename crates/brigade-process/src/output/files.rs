@@ -1,0 +1,106 @@
+//! The files of a shim's directory, opened for one read.
+//!
+//! They are opened anew for each read: many followers would hold many descriptors, and a directory
+//! that was removed would go unnoticed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::Stream;
+use crate::shim::layout::{CLAIM, Layout, ORDER, STREAMS, SWITCH_BYTES};
+use crate::shim::record::Record;
+
+#[derive(Debug)]
+pub(super) struct Files<'a> {
+    dir: &'a Path,
+    claim: File,
+}
+
+/// The bytes of one stream, made with its first byte.
+#[derive(Debug)]
+pub(super) struct StreamFile {
+    file: Option<File>,
+    layout: Layout,
+}
+
+impl<'a> Files<'a> {
+    /// None when there is a directory but no record in it yet.
+    pub(super) fn open(dir: &'a Path) -> io::Result<Option<Self>> {
+        let claim = open_if_there(dir, CLAIM)?;
+        Ok(claim.map(|claim| Self { dir, claim }))
+    }
+
+    pub(super) fn record(&self) -> io::Result<Record> {
+        Record::read_from(&self.claim)
+    }
+
+    pub(super) fn stream(&self, stream: Stream, cap: u64) -> io::Result<StreamFile> {
+        let file = open_if_there(self.dir, STREAMS[stream.index()])?;
+        Ok(StreamFile { file, layout: Layout::bytes(cap) })
+    }
+
+    pub(super) fn order(&self) -> io::Result<Option<File>> {
+        open_if_there(self.dir, ORDER)
+    }
+}
+
+impl StreamFile {
+    /// How many bytes from this position lie together in the file.
+    pub(super) fn run(&self, position: u64) -> u64 {
+        self.layout.place(position).1
+    }
+
+    /// Fewer bytes than asked for only where the file ends.
+    pub(super) fn read(&self, position: u64, length: usize) -> io::Result<Vec<u8>> {
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; length];
+        let got = read_up_to(file, &mut bytes, self.layout.place(position).0)?;
+        bytes.truncate(got);
+        Ok(bytes)
+    }
+}
+
+/// The whole entries from this place on, as raw bytes.
+pub(super) fn read_switches(file: &File, place: u64, count: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; (count * SWITCH_BYTES) as usize];
+    let got = read_up_to(file, &mut bytes, place * SWITCH_BYTES)?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+fn read_up_to(file: &File, bytes: &mut [u8], mut offset: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while got < bytes.len() {
+        match file.read_at(&mut bytes[got..], offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                got += count;
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+fn open_if_there(dir: &Path, name: &str) -> io::Result<Option<File>> {
+    match File::open(dir.join(name)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if dir.try_exists()? {
+                Ok(None)
+            } else {
+                Err(removed(dir))
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn removed(dir: &Path) -> io::Error {
+    let message = format!("the output was removed: {} is gone", dir.display());
+    io::Error::new(io::ErrorKind::NotFound, message)
+}

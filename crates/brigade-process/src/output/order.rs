@@ -1,0 +1,163 @@
+//! The order of arrival, from the order file.
+//!
+//! Each entry is a point: how much both streams had produced at one moment. Between two points in
+//! which only one stream grew, the order is known, whatever lies between them in the file. Where
+//! both grew, entries are missing and the order is not known. So an entry that was dropped, never
+//! written or left from an earlier round of the ring costs a cut and never puts a byte in a wrong
+//! place.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use super::Stream;
+use super::files::{Files, read_switches};
+use crate::shim::layout::{Layout, SWITCH_BYTES, Switch};
+use crate::shim::record::Record;
+
+/// Entries that are read at once.
+const BLOCK: u64 = 512;
+
+/// A part of a view without a break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) source: Source,
+    pub(super) length: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Stream {
+        stream: Stream,
+        at: u64,
+    },
+    /// Bytes of both streams in an order that is not known.
+    Unordered,
+}
+
+type Point = [u64; 2];
+
+/// What the combined view holds from this position to the end of what the record tells.
+pub(super) fn stretches(files: &Files<'_>, record: &Record, from: u64) -> io::Result<Vec<Stretch>> {
+    let mut points = match files.order()? {
+        Some(file) => read_points(&file, record.switches, from)?,
+        None => Vec::new(),
+    };
+    // The ring may have gone on under the reader, and what it overwrote may be torn.
+    let overwritten = Layout::switches().dropped(files.record()?.switches);
+    points.retain(|(index, _)| !overwritten.contains(index));
+    Ok(between(points.into_iter().map(|(_, point)| point), record.produced, from))
+}
+
+/// Kept points with their index: all from `from` on, and at least one before it if there is one.
+fn read_points(file: &File, switches: u64, from: u64) -> io::Result<Vec<(u64, Point)>> {
+    let dropped = Layout::switches().dropped(switches);
+    let mut blocks = Vec::new();
+    for kept in [dropped.end..switches, 0..dropped.start.min(switches)] {
+        let mut end = kept.end;
+        while end > kept.start {
+            let block = read_block(file, block_before(&kept, end))?;
+            end = end.saturating_sub(BLOCK).max(kept.start);
+            let reached = block.first().is_some_and(|(_, point)| sum(*point) <= from);
+            blocks.push(block);
+            // The oldest of the tail may be overwritten at any moment; then a point of the head
+            // has to do, so the tail alone is enough only with a whole block to spare.
+            if reached && (kept.start == 0 || end > kept.start + BLOCK) {
+                return Ok(in_order(blocks));
+            }
+        }
+    }
+    Ok(in_order(blocks))
+}
+
+fn block_before(kept: &Range<u64>, end: u64) -> Range<u64> {
+    end.saturating_sub(BLOCK).max(kept.start)..end
+}
+
+fn in_order(blocks: Vec<Vec<(u64, Point)>>) -> Vec<(u64, Point)> {
+    blocks.into_iter().rev().flatten().collect()
+}
+
+fn read_block(file: &File, indexes: Range<u64>) -> io::Result<Vec<(u64, Point)>> {
+    let mut points = Vec::with_capacity((indexes.end - indexes.start) as usize);
+    let mut index = indexes.start;
+    while index < indexes.end {
+        let (place, run) = Layout::switches().place(index);
+        let count = run.min(indexes.end - index);
+        let bytes = read_switches(file, place, count)?;
+        let (entries, _) = bytes.as_chunks::<{ SWITCH_BYTES as usize }>();
+        points.extend((index..).zip(entries.iter().map(|entry| Switch::decode(entry).at)));
+        index += count;
+    }
+    Ok(points)
+}
+
+/// The stretches between points that lie on one way from nothing to `end`.
+fn between(points: impl Iterator<Item = Point>, end: Point, from: u64) -> Vec<Stretch> {
+    let mut stretches = Vec::new();
+    let mut last = [0; 2];
+    for point in points.filter(|point| reaches(*point, end)).chain([end]) {
+        if !reaches(last, point) || point == last {
+            continue;
+        }
+        if sum(point) > from {
+            stretches.push(stretch(last, point, from));
+        }
+        last = point;
+    }
+    stretches
+}
+
+fn stretch(first: Point, next: Point, from: u64) -> Stretch {
+    let skipped = from.saturating_sub(sum(first));
+    let source = |stream: Stream| Source::Stream { stream, at: first[stream.index()] + skipped };
+    let source = match (next[0] > first[0], next[1] > first[1]) {
+        (true, true) => Source::Unordered,
+        (true, false) => source(Stream::Stdout),
+        (false, _) => source(Stream::Stderr),
+    };
+    Stretch { source, length: sum(next) - sum(first) - skipped }
+}
+
+fn reaches(point: Point, later: Point) -> bool {
+    point[0] <= later[0] && point[1] <= later[1]
+}
+
+fn sum(point: Point) -> u64 {
+    point[0].saturating_add(point[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stdout(at: u64, length: u64) -> Stretch {
+        Stretch { source: Source::Stream { stream: Stream::Stdout, at }, length }
+    }
+
+    fn stderr(at: u64, length: u64) -> Stretch {
+        Stretch { source: Source::Stream { stream: Stream::Stderr, at }, length }
+    }
+
+    fn unordered(length: u64) -> Stretch {
+        Stretch { source: Source::Unordered, length }
+    }
+
+    #[test]
+    fn points_tell_the_order_and_gaps_do_not() {
+        let check = |points: &[Point], end, from, expected: &[Stretch]| {
+            assert_eq!(between(points.iter().copied(), end, from), expected, "{points:?} {from}");
+        };
+        check(&[], [0, 0], 0, &[]);
+        check(&[], [5, 0], 0, &[stdout(0, 5)]);
+        check(&[], [5, 4], 2, &[unordered(7)]);
+        let points = [[0, 0], [5, 0], [5, 4], [6, 4]];
+        check(&points, [6, 9], 0, &[stdout(0, 5), stderr(0, 4), stdout(5, 1), stderr(4, 5)]);
+        check(&points, [6, 9], 7, &[stderr(2, 2), stdout(5, 1), stderr(4, 5)]);
+        check(&points, [6, 9], 15, &[]);
+        check(&points, [6, 9], 40, &[]);
+        // An entry from an earlier round, and one that nothing can reach.
+        let stale = [[0, 0], [5, 0], [0, 0], [9, 9], [5, 4]];
+        check(&stale, [6, 4], 0, &[stdout(0, 5), stderr(0, 4), stdout(5, 1)]);
+    }
+}

@@ -1,0 +1,211 @@
+//! Waking up when a file changes.
+//!
+//! The system grants few inotify instances to a user, so the process has one, with a thread of its
+//! own: it belongs to no async runtime and serves all of them. Where there is none, or no watch can
+//! be added, followers look at the clock alone.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A file appears in this directory.
+    NewFile,
+    /// This file is written or removed.
+    Content,
+}
+
+/// Wakes its owner; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    changed: Arc<Notify>,
+    #[cfg(target_os = "linux")]
+    _place: linux::Place,
+}
+
+impl Watch {
+    /// None where the system cannot do it.
+    pub(super) fn new(path: &Path, change: Change) -> Option<Self> {
+        let changed = Arc::new(Notify::new());
+        Self::placed(path, change, changed)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn placed(path: &Path, change: Change, changed: Arc<Notify>) -> Option<Self> {
+        let place = linux::shared()?.add(path, change, Arc::clone(&changed))?;
+        Some(Self { changed, _place: place })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn placed(_: &Path, _: Change, _: Arc<Notify>) -> Option<Self> {
+        None
+    }
+
+    /// Ends at once when something changed since it last ended.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::collections::HashMap;
+    use std::mem::MaybeUninit;
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+    use rustix::io::Errno;
+    use tokio::sync::Notify;
+
+    use super::Change;
+
+    #[derive(Debug)]
+    pub(super) struct Shared {
+        inotify: OwnedFd,
+        /// By watch descriptor. The kernel gives one to all who watch the same file.
+        waiting: Mutex<HashMap<i32, Vec<Arc<Notify>>>>,
+    }
+
+    /// One waiter's place; given up when dropped.
+    #[derive(Debug)]
+    pub(super) struct Place {
+        descriptor: i32,
+        changed: Arc<Notify>,
+    }
+
+    pub(super) fn shared() -> Option<&'static Shared> {
+        static SHARED: OnceLock<Option<Shared>> = OnceLock::new();
+        static THREAD: OnceLock<bool> = OnceLock::new();
+        let shared = SHARED.get_or_init(Shared::new).as_ref()?;
+        let running = THREAD.get_or_init(|| {
+            let thread = std::thread::Builder::new().name("output-watch".into());
+            thread.spawn(move || shared.run()).is_ok()
+        });
+        running.then_some(shared)
+    }
+
+    impl Shared {
+        fn new() -> Option<Self> {
+            let inotify = inotify::init(CreateFlags::CLOEXEC).ok()?;
+            Some(Self { inotify, waiting: Mutex::default() })
+        }
+
+        pub(super) fn add(
+            &'static self,
+            path: &Path,
+            change: Change,
+            changed: Arc<Notify>,
+        ) -> Option<Place> {
+            let flags = match change {
+                Change::NewFile => {
+                    WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF
+                }
+                Change::Content => {
+                    WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF
+                }
+            };
+            // Held while the kernel is asked: the last waiter for the same file may be leaving.
+            let mut waiting = self.waiting();
+            let descriptor = inotify::add_watch(&self.inotify, path, flags).ok()?;
+            waiting.entry(descriptor).or_default().push(Arc::clone(&changed));
+            Some(Place { descriptor, changed })
+        }
+
+        fn remove(&self, place: &Place) {
+            let mut waiting = self.waiting();
+            let Some(places) = waiting.get_mut(&place.descriptor) else { return };
+            places.retain(|changed| !Arc::ptr_eq(changed, &place.changed));
+            if places.is_empty() {
+                waiting.remove(&place.descriptor);
+                // It fails only when the file is gone and the kernel has done it already.
+                let _ = inotify::remove_watch(&self.inotify, place.descriptor);
+            }
+        }
+
+        fn run(&self) {
+            let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
+            let mut events = Reader::new(&self.inotify, &mut buffer);
+            loop {
+                match events.next() {
+                    Ok(event) => self.wake(event.wd(), event.events()),
+                    Err(Errno::INTR) => {}
+                    // Followers still look at the clock.
+                    Err(_) => return,
+                }
+            }
+        }
+
+        fn wake(&self, descriptor: i32, events: ReadFlags) {
+            let mut waiting = self.waiting();
+            if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+                waiting.values().flatten().for_each(|changed| changed.notify_one());
+                return;
+            }
+            waiting.get(&descriptor).into_iter().flatten().for_each(|changed| changed.notify_one());
+            if events.contains(ReadFlags::IGNORED) {
+                waiting.remove(&descriptor);
+            }
+        }
+
+        fn waiting(&self) -> MutexGuard<'_, HashMap<i32, Vec<Arc<Notify>>>> {
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            if let Some(shared) = shared() {
+                shared.remove(self);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn wakes(watch: &Watch) -> bool {
+        tokio::time::timeout(Duration::from_millis(500), watch.changed()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn all_who_watch_a_file_wake_until_they_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "a").unwrap();
+        let watch = || Watch::new(&file, Change::Content).unwrap();
+        let (first, second) = (watch(), watch());
+        fs::write(&file, "b").unwrap();
+        assert!(wakes(&first).await && wakes(&second).await);
+        drop(second);
+        fs::write(&file, "c").unwrap();
+        assert!(wakes(&first).await, "one that leaves does not end the other's watch");
+        drop(first);
+        let again = watch();
+        assert!(!wakes(&again).await, "nothing has changed since it began");
+        fs::remove_file(&file).unwrap();
+        assert!(wakes(&again).await);
+    }
+
+    #[tokio::test]
+    async fn a_directory_wakes_for_a_new_file_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = dir.path().join("old");
+        fs::write(&old, "a").unwrap();
+        let watch = Watch::new(dir.path(), Change::NewFile).unwrap();
+        fs::write(&old, "b").unwrap();
+        assert!(!wakes(&watch).await);
+        fs::rename(&old, dir.path().join("new")).unwrap();
+        assert!(wakes(&watch).await);
+        assert!(Watch::new(&old, Change::Content).is_none(), "what is not there has no watch");
+    }
+}

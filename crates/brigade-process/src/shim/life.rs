@@ -1,0 +1,233 @@
+//! The loop of a shim: it waits for output, signals and its own deadlines, until nothing is left.
+
+use std::fs::{self, File};
+use std::time::{Duration, Instant};
+
+use super::claim::Claim;
+use super::launch::{self, Launched};
+use super::layout;
+use super::orders::Orders;
+use super::record::{Phase, SURVIVORS_MAX, StopStage};
+use super::relay::Relay;
+use super::signals::{Pending, Signals};
+use super::sys::{self, Watch, signal};
+use super::tree::{self, Left, Tree};
+
+/// After this long of killing without an end the survivors are named, and the shim gives up.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Between two looks at a tree whose end no signal announces.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The longest grace, which still fits into all clocks.
+const FOR_EVER: Duration = Duration::from_secs(20 * 24 * 3600);
+
+/// Claims, launches and stays with the command until nothing is left of it.
+pub(super) fn run(orders: Orders) {
+    tree::prepare();
+    sys::lead_a_session();
+    let Ok(signals) = Signals::catch() else { return };
+    let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
+    match launch::launch(&orders, &mut claim) {
+        Ok(launched) => Life::new(orders, claim, signals, launched).live(),
+        Err(ending) => {
+            let _ = fs::remove_file(orders.directory.join(layout::STDIN));
+            claim.record.ending = Some(ending);
+            claim.record.ended_at = launch::now();
+            claim.record.phase = Phase::Done;
+            claim.write();
+        }
+    }
+}
+
+struct Life {
+    orders: Orders,
+    claim: Claim,
+    signals: Signals,
+    relay: Relay,
+    tree: Tree,
+    /// The writing end that keeps the command's input open.
+    input: Option<File>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Running,
+    /// All were asked to end, and are killed at the deadline.
+    Asking {
+        deadline: Instant,
+    },
+    /// The tree is killed from the top down, as far as it is inherited.
+    Peeling {
+        give_up: Instant,
+    },
+    Over,
+}
+
+impl Life {
+    fn new(orders: Orders, claim: Claim, signals: Signals, launched: Launched) -> Self {
+        Self {
+            relay: Relay::new(orders.directory.clone(), orders.cap, launched.pipes),
+            tree: Tree::new(launched.id),
+            input: launched.input,
+            state: State::Running,
+            orders,
+            claim,
+            signals,
+        }
+    }
+
+    fn live(mut self) {
+        while !matches!(self.state, State::Over) {
+            let [is_signalled, ready @ ..] = self.wait();
+            let pending = if is_signalled { self.signals.take() } else { Pending::NOTHING };
+            self.obey(pending);
+            self.relay_one_piece_each(ready);
+            if pending.has(signal::CHLD) || !matches!(self.state, State::Running) {
+                self.look_at_the_tree();
+            }
+            self.keep_deadlines();
+        }
+        self.finish();
+    }
+
+    /// Whether a signal has come, and which stream is ready.
+    fn wait(&self) -> [bool; 3] {
+        let [out, err] = self.relay.fds();
+        let mut watches = [self.signals.fd(), out, err].map(Watch::new);
+        // Rounded up, or the last millisecond would be spent in turning around.
+        let milliseconds = |time: Duration| time.as_micros().div_ceil(1000) as i32;
+        sys::wait(&mut watches, self.timeout().map(milliseconds));
+        watches.map(|watch| watch.is_ready())
+    }
+
+    /// None while there is nothing to be done at a certain time.
+    fn timeout(&self) -> Option<Duration> {
+        let until = |then: Instant| then.saturating_duration_since(Instant::now());
+        match self.state {
+            State::Running => None,
+            State::Asking { deadline } if tree::ENDS_UNHEARD && self.has_command_ended() => {
+                Some(until(deadline).min(LOOK_AGAIN))
+            }
+            State::Asking { deadline } => Some(until(deadline)),
+            State::Peeling { give_up } => Some(until(give_up).min(LOOK_AGAIN)),
+            State::Over => Some(Duration::ZERO),
+        }
+    }
+
+    fn obey(&mut self, pending: Pending) {
+        if pending.has(signal::USR2) {
+            self.close_input();
+        }
+        if pending.has(signal::USR1) {
+            self.claim.record.stage = StopStage::Forced;
+            self.force();
+        } else if pending.has(signal::TERM) {
+            self.claim.record.stage = self.claim.record.stage.max(StopStage::Asked);
+            self.ask();
+        }
+    }
+
+    /// One piece of each, so that neither the other stream nor a signal waits for a chatterer.
+    fn relay_one_piece_each(&mut self, ready: [bool; 2]) {
+        let mut is_changed = false;
+        for stream in [0, 1] {
+            is_changed |= ready[stream] && self.relay.pump(stream, &mut self.claim.record);
+        }
+        if is_changed {
+            self.claim.write();
+        }
+    }
+
+    fn look_at_the_tree(&mut self) {
+        let mut left = self.tree.collect();
+        if let Left::Command(ending) = left {
+            self.claim.record.ending = Some(ending);
+            self.claim.record.ended_at = launch::now();
+            self.claim.record.phase = Phase::Exited;
+            // Written before it is reaped: as long as the pid exists it is the command's.
+            self.claim.write();
+            self.tree.reap_command();
+            left = self.tree.collect();
+            if left == Left::Some {
+                self.ask();
+            }
+        }
+        match (left, self.state) {
+            (Left::Nothing, _) => self.state = State::Over,
+            (_, State::Peeling { .. }) => self.tree.force(),
+            _ => {}
+        }
+    }
+
+    fn keep_deadlines(&mut self) {
+        let now = Instant::now();
+        match self.state {
+            State::Asking { deadline } if now >= deadline => {
+                // What a command leaves behind is ended without anybody having asked for a stop.
+                if self.claim.record.stage == StopStage::Asked {
+                    self.claim.record.stage = StopStage::Forced;
+                }
+                self.force();
+            }
+            State::Peeling { give_up } if now >= give_up => {
+                let mut survivors = self.tree.survivors();
+                self.claim.record.survivors_total = survivors.len() as u32;
+                survivors.truncate(SURVIVORS_MAX);
+                self.claim.record.survivors = survivors;
+                self.state = State::Over;
+            }
+            _ => {}
+        }
+    }
+
+    /// Kind: all are asked to end, and have the grace to do it. Asking again can only shorten it.
+    fn ask(&mut self) {
+        let deadline = Instant::now() + self.grace();
+        self.state = match self.state {
+            State::Running => State::Asking { deadline },
+            State::Asking { deadline: earlier } => {
+                State::Asking { deadline: earlier.min(deadline) }
+            }
+            already @ (State::Peeling { .. } | State::Over) => already,
+        };
+        self.claim.write();
+        self.tree.ask();
+    }
+
+    /// Firm. The stage is written first, so that a stop that was firm is never taken for a kind one.
+    fn force(&mut self) {
+        if matches!(self.state, State::Running | State::Asking { .. }) {
+            self.state = State::Peeling { give_up: Instant::now() + PATIENCE };
+        }
+        self.claim.write();
+        self.tree.force();
+    }
+
+    fn grace(&self) -> Duration {
+        let told = fs::read_to_string(self.orders.directory.join(layout::GRACE)).ok();
+        let told = told.and_then(|text| text.trim().parse().ok()).map(Duration::from_millis);
+        told.unwrap_or(self.orders.grace).min(FOR_EVER)
+    }
+
+    fn close_input(&mut self) {
+        if self.input.take().is_some() {
+            let _ = fs::remove_file(self.orders.directory.join(layout::STDIN));
+        }
+    }
+
+    fn has_command_ended(&self) -> bool {
+        self.claim.record.phase >= Phase::Exited
+    }
+
+    fn finish(mut self) {
+        self.relay.drain(&mut self.claim, |fd| {
+            let mut watch = [Watch::new(fd)];
+            sys::wait(&mut watch, Some(0));
+            watch[0].is_ready()
+        });
+        self.close_input();
+        self.claim.record.phase = Phase::Done;
+        self.claim.write();
+    }
+}

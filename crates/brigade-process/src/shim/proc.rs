@@ -1,0 +1,150 @@
+//! Reading /proc: who a process is, and what came of it.
+
+use std::fs::{self, File};
+use std::io::Read;
+
+use super::record::ProcessId;
+
+/// What the kernel says of one process.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) name: String,
+    pub(crate) state: u8,
+    pub(crate) parent: u32,
+    pub(crate) session: u32,
+    /// Clock ticks since boot.
+    pub(crate) start: u64,
+}
+
+/// A process below the shim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) pid: u32,
+    /// Its parent when it was found.
+    pub(crate) parent: u32,
+}
+
+/// None when there is no such process.
+pub(crate) fn stat(pid: u32) -> Option<Stat> {
+    let mut line = [0; 1024];
+    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+    parse_stat(&line[..length])
+}
+
+pub(crate) fn own_id() -> ProcessId {
+    let pid = std::process::id();
+    ProcessId { pid, start: stat(pid).map_or(0, |stat| stat.start) }
+}
+
+/// Everything below a process, parents before their children. What is born or moves while this
+/// looks may be missing.
+pub(crate) fn descendants(of: u32) -> Vec<Member> {
+    let lister = Lister::new(of);
+    let mut found = lister.children(of);
+    let mut at = 0;
+    while let Some(member) = found.get(at) {
+        for child in lister.children(member.pid) {
+            if child.pid != of && !found.iter().any(|known| known.pid == child.pid) {
+                found.push(child);
+            }
+        }
+        at += 1;
+    }
+    found
+}
+
+pub(crate) fn children(of: u32) -> Vec<Member> {
+    Lister::new(of).children(of)
+}
+
+enum Lister {
+    /// The kernel lists the children of each thread.
+    Files,
+    /// It does not: all processes with their parents.
+    Table(Vec<Member>),
+}
+
+impl Lister {
+    fn new(known_to_live: u32) -> Self {
+        let sample = format!("/proc/{known_to_live}/task/{known_to_live}/children");
+        if File::open(sample).is_ok() { Self::Files } else { Self::Table(all_processes()) }
+    }
+
+    fn children(&self, of: u32) -> Vec<Member> {
+        match self {
+            Self::Table(all) => all.iter().filter(|one| one.parent == of).copied().collect(),
+            Self::Files => {
+                let threads = numbers_in(&format!("/proc/{of}/task"));
+                let lists = threads.filter_map(|thread| {
+                    fs::read(format!("/proc/{of}/task/{thread}/children")).ok()
+                });
+                let mut found = Vec::new();
+                for list in lists {
+                    let pids = list.split(|byte| *byte == b' ').filter_map(number);
+                    found.extend(pids.map(|pid| Member { pid: pid as u32, parent: of }));
+                }
+                found
+            }
+        }
+    }
+}
+
+fn all_processes() -> Vec<Member> {
+    numbers_in("/proc").filter_map(|pid| Some(Member { pid, parent: stat(pid)?.parent })).collect()
+}
+
+/// The entries of a directory that are numbers.
+pub(crate) fn numbers_in(path: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(path).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The name stands in parentheses and may contain anything, further parentheses included.
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    let open = line.iter().position(|byte| *byte == b'(')?;
+    let close = line.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = line.get(close + 2..)?.split(|byte| *byte == b' ');
+    Some(Stat {
+        name: String::from_utf8_lossy(line.get(open + 1..close)?).into_owned(),
+        state: *fields.next()?.first()?,
+        parent: number(fields.next()?)? as u32,
+        session: number(fields.nth(1)?)? as u32,
+        start: number(fields.nth(15)?)?,
+    })
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_contain_anything() {
+        let line =
+            b"41 (a) R 7 (b c)) S 40 41 41 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2 3";
+        let expected = Stat {
+            name: "a) R 7 (b c)".into(),
+            state: b'S',
+            parent: 40,
+            session: 41,
+            start: 987654,
+        };
+        assert_eq!(parse_stat(line), Some(expected));
+        for cut in 0..60 {
+            assert_eq!(parse_stat(&line[..cut]), None, "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let me = own_id();
+        assert!(me.start > 0);
+        let parent = stat(me.pid).unwrap().parent;
+        let found = |members: Vec<Member>| members.iter().any(|one| one.pid == me.pid);
+        assert!(found(Lister::Table(all_processes()).children(parent)));
+        assert!(found(Lister::Files.children(parent)) || !matches!(Lister::new(1), Lister::Files));
+    }
+}

@@ -1,0 +1,145 @@
+//! The command's output, from its pipes to the files.
+//!
+//! The pipes are read whatever happens: a command must never wait for a disk that is full or a
+//! directory that is gone. What could not be written is counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::claim::Claim;
+use super::layout::{self, Layout, PIECE, SWITCH_BYTES, Switch};
+use super::record::Record;
+
+type Buffer = [u8; PIECE as usize];
+
+/// Static and all zero, so that it has memory only once output has come that fills it.
+static BUFFER: Mutex<Buffer> = Mutex::new([0; PIECE as usize]);
+
+/// What it holds is of no use between two pieces.
+pub(super) fn buffer() -> MutexGuard<'static, Buffer> {
+    BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The most that is read of each stream when everybody who could write has ended: what the largest
+/// pipe holds. Somebody outside the tree may have been handed the pipe and write for ever.
+const LEFT_IN_A_PIPE: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Relay {
+    directory: PathBuf,
+    kept: Layout,
+    streams: [Stream; 2],
+    order: Option<File>,
+    /// The stream whose bytes came last. The order begins with stdout.
+    last: usize,
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// None after its end.
+    pipe: Option<PipeReader>,
+    /// None before the first byte.
+    file: Option<File>,
+}
+
+impl Relay {
+    pub(super) fn new(directory: PathBuf, cap: u64, pipes: [PipeReader; 2]) -> Self {
+        let streams = pipes.map(|pipe| Stream { pipe: Some(pipe), file: None });
+        Self { directory, kept: Layout::bytes(cap), streams, order: None, last: 0 }
+    }
+
+    /// Descriptors to wait for; -1 for a stream that has ended.
+    pub(super) fn fds(&self) -> [RawFd; 2] {
+        self.streams.each_ref().map(|stream| stream.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd))
+    }
+
+    /// Moves one piece of a stream that is ready, which never waits. False at its end.
+    ///
+    /// The record is to be written before the next piece: readers trust what it promises.
+    pub(super) fn pump(&mut self, stream: usize, record: &mut Record) -> bool {
+        let mut buffer = buffer();
+        let Some(pipe) = &mut self.streams[stream].pipe else { return false };
+        // Copied, although the kernel could move the bytes to the file by itself: it would hold the
+        // pipe locked all the while, and the command would wait for the file.
+        match pipe.read(&mut *buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            Ok(0) | Err(_) => {
+                self.streams[stream].pipe = None;
+                false
+            }
+            Ok(length) => {
+                self.note_order(stream, record);
+                let position = record.produced[stream];
+                record.unwritten[stream] += self.keep(stream, position, &buffer[..length]);
+                record.produced[stream] += length as u64;
+                true
+            }
+        }
+    }
+
+    /// Moves what the pipes still hold. `is_ready` tells whether there is something to read.
+    pub(super) fn drain(&mut self, claim: &mut Claim, is_ready: impl Fn(RawFd) -> bool) {
+        for stream in [0, 1] {
+            let end = claim.record.produced[stream] + LEFT_IN_A_PIPE;
+            while let Some(pipe) = &self.streams[stream].pipe
+                && claim.record.produced[stream] < end
+                && is_ready(pipe.as_raw_fd())
+            {
+                self.pump(stream, &mut claim.record);
+                claim.write();
+            }
+        }
+    }
+
+    /// How much of the piece could not be written.
+    fn keep(&mut self, stream: usize, position: u64, piece: &[u8]) -> u64 {
+        if self.kept == Layout::bytes(0) {
+            return 0;
+        }
+        let path = || self.directory.join(layout::STREAMS[stream]);
+        let mut done = 0;
+        while done < piece.len() {
+            let (at, room) = self.kept.place(position + done as u64);
+            let part = &piece[done..][..room.min((piece.len() - done) as u64) as usize];
+            if write_to(&mut self.streams[stream].file, path, part, at).is_err() {
+                return (piece.len() - done) as u64;
+            }
+            done += part.len();
+        }
+        0
+    }
+
+    /// An entry that cannot be written is tried again with the next piece.
+    fn note_order(&mut self, stream: usize, record: &mut Record) {
+        if stream == self.last {
+            return;
+        }
+        let entry = Switch { stream, at: record.produced }.encode();
+        let (place, _) = Layout::switches().place(record.switches);
+        let path = || self.directory.join(layout::ORDER);
+        if write_to(&mut self.order, path, &entry, place * SWITCH_BYTES).is_ok() {
+            record.switches += 1;
+            self.last = stream;
+        }
+    }
+}
+
+fn write_to(
+    file: &mut Option<File>,
+    path: impl Fn() -> PathBuf,
+    bytes: &[u8],
+    at: u64,
+) -> io::Result<()> {
+    let file = match file {
+        Some(file) => file,
+        None => {
+            let mut options = OpenOptions::new();
+            file.insert(options.write(true).create(true).mode(0o600).open(path())?)
+        }
+    };
+    file.write_all_at(bytes, at)
+}

@@ -1,0 +1,283 @@
+//! The few functions of libc that the standard library does not offer, each behind a safe one.
+#![expect(unsafe_code, reason = "declares and calls functions of libc")]
+
+use std::ffi::{CString, c_int, c_ulong};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::record::Ending;
+
+/// Numbers that systems agree on are written once.
+pub(super) mod signal {
+    pub(crate) const HUP: i32 = 1;
+    pub(crate) const INT: i32 = 2;
+    pub(crate) const QUIT: i32 = 3;
+    pub(crate) const KILL: i32 = 9;
+    pub(crate) const PIPE: i32 = 13;
+    pub(crate) const ALRM: i32 = 14;
+    pub(crate) const TERM: i32 = 15;
+    pub(crate) const TTIN: i32 = 21;
+    pub(crate) const TTOU: i32 = 22;
+    #[cfg(target_os = "linux")]
+    pub(crate) use linux::*;
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) use others::*;
+
+    #[cfg(target_os = "linux")]
+    mod linux {
+        pub(crate) const USR1: i32 = 10;
+        pub(crate) const USR2: i32 = 12;
+        pub(crate) const CHLD: i32 = 17;
+        pub(crate) const CONT: i32 = 18;
+        pub(crate) const TSTP: i32 = 20;
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    mod others {
+        pub(crate) const TSTP: i32 = 18;
+        pub(crate) const CONT: i32 = 19;
+        pub(crate) const CHLD: i32 = 20;
+        pub(crate) const USR1: i32 = 30;
+        pub(crate) const USR2: i32 = 31;
+    }
+}
+
+/// What `poll` waits for: something to read, or the other end closed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    fd: c_int,
+    events: i16,
+    happened: i16,
+}
+
+impl Watch {
+    const READABLE: i16 = 1;
+
+    /// A negative descriptor is never ready.
+    pub(super) fn new(fd: RawFd) -> Self {
+        Self { fd, events: Self::READABLE, happened: 0 }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.happened != 0
+    }
+
+    /// After a wait that was interrupted the kernel has said nothing of it.
+    pub(super) fn forget(&mut self) {
+        self.happened = 0;
+    }
+}
+
+type Handler = extern "C" fn(c_int);
+#[cfg(target_os = "linux")]
+type Count = c_ulong;
+#[cfg(not(target_os = "linux"))]
+type Count = std::ffi::c_uint;
+#[cfg(target_os = "linux")]
+type Mode = u32;
+#[cfg(not(target_os = "linux"))]
+type Mode = u16;
+
+/// As long as the longest set of signals known, which is glibc's.
+#[repr(C)]
+struct SignalSet([c_ulong; 16]);
+
+unsafe extern "C" {
+    fn signal(number: c_int, handler: Handler) -> usize;
+    fn sigemptyset(set: *mut SignalSet) -> c_int;
+    fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
+    fn write(fd: c_int, bytes: *const u8, count: usize) -> isize;
+    fn poll(watches: *mut Watch, count: Count, timeout: c_int) -> c_int;
+    fn kill(pid: c_int, number: c_int) -> c_int;
+    fn mkfifo(path: *const std::ffi::c_char, mode: Mode) -> c_int;
+    fn getsid(pid: c_int) -> c_int;
+    fn setsid() -> c_int;
+}
+
+pub(super) fn on_signal(number: i32, handler: Handler) {
+    // SAFETY: the handlers given only touch atomics and call `write`, which is allowed in one.
+    unsafe { signal(number, handler) };
+}
+
+pub(super) fn clear_signal_mask() {
+    const SET_MASK: c_int = if cfg!(target_os = "linux") { 2 } else { 3 };
+    let mut none = SignalSet([0; 16]);
+    // SAFETY: the set is as long as that of any system, and no old set is asked for.
+    unsafe {
+        sigemptyset(&mut none);
+        sigprocmask(SET_MASK, &none, std::ptr::null_mut());
+    }
+}
+
+/// Safe to call from a signal handler.
+pub(super) fn write_byte(fd: RawFd) {
+    // SAFETY: one byte is read from a local that lives through the call.
+    unsafe { write(fd, &0, 1) };
+}
+
+/// Waits until one of them is ready, a signal comes, or the time is up. None waits for ever.
+/// Returns whether the time was up.
+pub(super) fn wait(watches: &mut [Watch], milliseconds: Option<i32>) -> bool {
+    // SAFETY: the pointer and the count are those of one slice.
+    let ready =
+        unsafe { poll(watches.as_mut_ptr(), watches.len() as Count, milliseconds.unwrap_or(-1)) };
+    if ready < 0 {
+        watches.iter_mut().for_each(Watch::forget);
+    }
+    ready == 0
+}
+
+/// A negative pid is a process group.
+pub(super) fn send(pid: i32, number: i32) -> io::Result<()> {
+    // SAFETY: takes two numbers.
+    checked(unsafe { kill(pid, number) }).map(drop)
+}
+
+pub(super) fn make_fifo(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path ends with a zero and lives through the call.
+    checked(unsafe { mkfifo(path.as_ptr(), 0o600) }).map(drop)
+}
+
+pub(super) fn lead_a_session() {
+    // SAFETY: both take no memory. A failure leaves the shim in the session it was started in.
+    unsafe {
+        if getsid(0) != std::process::id() as c_int {
+            setsid();
+        }
+    }
+}
+
+fn checked(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(not(full_linux))]
+pub(super) use posix::*;
+#[cfg(not(full_linux))]
+mod posix {
+    use super::*;
+
+    unsafe extern "C" {
+        fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+    }
+
+    /// The ending of a child, which is reaped with it. None while it lives.
+    pub(crate) fn reap(pid: u32) -> Option<Ending> {
+        const NO_HANG: c_int = 1;
+        let mut status = 0;
+        // SAFETY: the status is a local that lives through the call.
+        let reaped = unsafe { waitpid(pid as c_int, &mut status, NO_HANG) };
+        if reaped <= 0 {
+            return None;
+        }
+        let by_signal = status & 0x7f;
+        Some(match by_signal {
+            0 => Ending::Code(status >> 8 & 0xff),
+            number => Ending::Signal(number),
+        })
+    }
+}
+
+#[cfg(full_linux)]
+pub(super) use linux::*;
+#[cfg(full_linux)]
+mod linux {
+    use std::ffi::{c_long, c_uint};
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    use super::*;
+
+    /// The head of the kernel's `siginfo_t` as `waitid` fills it.
+    #[repr(C)]
+    struct ChildInfo {
+        head: [c_int; 2],
+        code: c_int,
+        #[cfg(target_pointer_width = "64")]
+        gap: c_int,
+        pid: c_int,
+        user: c_uint,
+        status: c_int,
+        rest: [c_int; 26],
+    }
+
+    const NO_HANG: c_int = 1;
+    const EXITED: c_int = 4;
+    const NO_WAIT: c_int = 0x0100_0000;
+    const ANY: c_uint = 0;
+    const THIS_PID: c_uint = 1;
+
+    unsafe extern "C" {
+        fn waitid(kind: c_uint, id: c_uint, info: *mut ChildInfo, options: c_int) -> c_int;
+        fn prctl(option: c_int, ...) -> c_int;
+        fn syscall(number: c_long, ...) -> c_long;
+    }
+
+    /// What there is to know of the children.
+    pub(crate) enum Children {
+        /// This one has ended and is not reaped yet.
+        Ended(u32, Ending),
+        Alive,
+        None,
+    }
+
+    /// Looks for a child that has ended, without reaping it.
+    pub(crate) fn peek() -> Children {
+        const CODE: c_int = 1;
+        // SAFETY: all its fields are integers, for which zeroes are a value.
+        let mut info: ChildInfo = unsafe { std::mem::zeroed() };
+        // SAFETY: the struct is as long as the kernel's and lives through the call.
+        match unsafe { waitid(ANY, 0, &mut info, EXITED | NO_WAIT | NO_HANG) } {
+            0 if info.pid == 0 => Children::Alive,
+            0 if info.code == CODE => Children::Ended(info.pid as u32, Ending::Code(info.status)),
+            0 => Children::Ended(info.pid as u32, Ending::Signal(info.status)),
+            _ => Children::None,
+        }
+    }
+
+    pub(crate) fn reap(pid: u32) {
+        // SAFETY: nothing is asked to be filled in.
+        unsafe { waitid(THIS_PID, pid, std::ptr::null_mut(), EXITED | NO_HANG) };
+    }
+
+    /// What is left behind below becomes a child of this process, not of init.
+    pub(crate) fn inherit_orphans() {
+        const SET_CHILD_SUBREAPER: c_int = 36;
+        // SAFETY: this option takes one number.
+        unsafe { prctl(SET_CHILD_SUBREAPER, 1 as c_ulong) };
+    }
+
+    /// Closes all descriptors but the first three. A kernel that cannot do it leaves them open.
+    pub(crate) fn close_inherited() {
+        const CLOSE_RANGE: c_long = 436;
+        // SAFETY: at this time the process has opened nothing itself.
+        unsafe { syscall(CLOSE_RANGE, 3 as c_uint, c_uint::MAX, 0 as c_uint) };
+    }
+
+    /// A process that stays the same one even when its pid goes to another.
+    pub(crate) struct Handle(OwnedFd);
+
+    impl Handle {
+        pub(crate) fn open(pid: u32) -> io::Result<Self> {
+            const PIDFD_OPEN: c_long = 434;
+            // SAFETY: takes two numbers.
+            let fd = unsafe { syscall(PIDFD_OPEN, pid as c_int, 0 as c_uint) };
+            let fd = checked(fd as c_int)?;
+            // SAFETY: the kernel has just made this descriptor, nobody else knows it.
+            Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        }
+
+        pub(crate) fn send(&self, number: i32) -> io::Result<()> {
+            const PIDFD_SEND_SIGNAL: c_long = 424;
+            let none = std::ptr::null::<ChildInfo>();
+            // SAFETY: no details of the signal are given, and the descriptor is open.
+            let sent = unsafe {
+                syscall(PIDFD_SEND_SIGNAL, self.0.as_raw_fd(), number, none, 0 as c_uint)
+            };
+            checked(sent as c_int).map(drop)
+        }
+    }
+}

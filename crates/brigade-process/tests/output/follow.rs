@@ -1,0 +1,181 @@
+//! Output as it comes.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brigade_process::output::{Follow, Output, Start, Totals, Which};
+use brigade_process::shim::layout::CLAIM;
+
+use crate::writer::{Random, Reference, Seen, VIEWS, Writer, flatten};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn follow(dir: &Path, which: Which) -> Follow {
+    Output::open(dir).unwrap().follow(which, Start::At(0))
+}
+
+async fn collect(mut follow: Follow) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    while let Some(page) = tokio::time::timeout(SOON, follow.next()).await.unwrap().unwrap() {
+        seen.extend(flatten(&page));
+    }
+    seen
+}
+
+/// Writes in its own thread as a shim would, beginning after its readers.
+fn write_slowly(dir: &Path, cap: u64) -> std::thread::JoinHandle<Reference> {
+    let dir = dir.to_owned();
+    std::thread::spawn(move || {
+        let (random, mut reference) = (&mut Random(3), Reference::default());
+        std::thread::sleep(Duration::from_millis(30));
+        let mut writer = Writer::new(&dir, cap);
+        for _ in 0..200 {
+            let (stream, length) = (random.stream(), 1 + random.below(3_000));
+            let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+            writer.put(stream, &bytes);
+            reference.put(stream, &bytes);
+            if random.below(4) == 0 {
+                std::thread::sleep(Duration::from_millis(random.below(8)));
+            }
+        }
+        writer.end();
+        reference
+    })
+}
+
+#[tokio::test]
+async fn output_that_is_expected_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("to-come");
+    let expected = Output::expected(&place);
+    assert_eq!(expected.totals().unwrap(), Totals::default());
+    assert_eq!(expected.tail_text(10).unwrap(), "");
+    let mut follow = expected.follow(Which::Stdout, Start::At(0));
+    let writing = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        std::fs::create_dir(&place).unwrap();
+        let mut writer = Writer::new(&place, 100);
+        writer.out("here");
+        writer.end();
+    };
+    let (first, ()) = tokio::join!(follow.next(), writing);
+    assert_eq!(first.unwrap().unwrap().total, 4);
+    assert!(Output::open(&dir.path().join("never")).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_followers_see_everything_once_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let which = |index: usize| VIEWS[index % VIEWS.len()];
+    let mut followers = tokio::task::JoinSet::new();
+    for index in 0..100 {
+        let follow = follow(dir.path(), which(index)).max_bytes(700 + index * 97);
+        followers.spawn(async move { (which(index), collect(follow).await) });
+    }
+    let writing = write_slowly(dir.path(), 1 << 20);
+    let seen = followers.join_all().await;
+    let reference = writing.join().unwrap();
+    for (which, seen) in seen {
+        assert!(seen == reference.seen(which, 1 << 20), "{which:?}");
+    }
+    assert!(inotify_instances() <= 1, "the system grants few of them");
+}
+
+fn inotify_instances() -> usize {
+    let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") else { return 0 };
+    let targets = descriptors.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
+    targets.filter(|target| target.to_string_lossy().contains("inotify")).count()
+}
+
+#[tokio::test]
+async fn a_follower_from_the_end_sees_the_last_and_then_the_new() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(dir.path(), 100);
+    writer.out("old last");
+    let output = Output::open(dir.path()).unwrap();
+    let mut follow = output.follow(Which::Combined, Start::FromEnd(4));
+    assert_eq!(follow.position(), None);
+    assert_eq!(flatten(&follow.next().await.unwrap().unwrap()).len(), 4);
+    assert_eq!(follow.position(), Some(8));
+    writer.out("new");
+    writer.end();
+    assert_eq!(flatten(&follow.next().await.unwrap().unwrap()).len(), 3);
+    assert!(follow.next().await.unwrap().is_none());
+    assert!(follow.next().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_change_wakes_a_follower_before_it_would_look_anyway() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(dir.path(), 1_000);
+    let mut follow = follow(dir.path(), Which::Stdout);
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let waited = tokio::time::timeout(Duration::from_millis(50), follow.next()).await;
+        assert!(waited.is_err(), "there is nothing yet");
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            writer.out("x");
+            (writer, Instant::now())
+        });
+        assert_eq!(follow.next().await.unwrap().unwrap().next, follow.position().unwrap());
+        let seen = Instant::now();
+        let (back, written) = thread.join().unwrap();
+        writer = back;
+        fastest = fastest.min(seen.saturating_duration_since(written));
+    }
+    assert!(fastest < Duration::from_millis(100), "{fastest:?}");
+}
+
+#[tokio::test]
+async fn a_shim_that_died_ends_when_the_caller_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(dir.path(), 100);
+    writer.out("abc");
+    let (died, ended) = tokio::sync::oneshot::channel::<()>();
+    let mut by_future = follow(dir.path(), Which::Stdout).ended_by(async {
+        let _ = ended.await;
+    });
+    assert_eq!(by_future.next().await.unwrap().unwrap().next, 3);
+    let waited = tokio::time::timeout(Duration::from_millis(50), by_future.next()).await;
+    assert!(waited.is_err(), "nobody has said that it ended");
+    writer.out("last");
+    died.send(()).unwrap();
+    assert_eq!(collect(by_future).await.len(), 4);
+
+    let mut by_call = follow(dir.path(), Which::Stdout);
+    by_call.finish();
+    assert_eq!(collect(by_call).await.len(), 7);
+}
+
+#[tokio::test]
+async fn a_removed_directory_ends_a_follower_with_an_error() {
+    for with_record in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        if with_record {
+            Writer::new(dir.path(), 100).out("abc");
+        }
+        let mut follow = follow(dir.path(), Which::Combined);
+        if with_record {
+            assert_eq!(follow.next().await.unwrap().unwrap().next, 3);
+        }
+        let waited = tokio::time::timeout(Duration::from_millis(50), follow.next()).await;
+        assert!(waited.is_err(), "it waits");
+        drop(dir);
+        let error = tokio::time::timeout(SOON, follow.next()).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("removed"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_is_gone_counts_as_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    Writer::new(dir.path(), 100).out("abc");
+    let mut follow = follow(dir.path(), Which::Combined);
+    assert_eq!(follow.next().await.unwrap().unwrap().next, 3);
+    std::fs::remove_file(dir.path().join(CLAIM)).unwrap();
+    let error = tokio::time::timeout(SOON, follow.next()).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("removed"), "{error}");
+}

@@ -1,0 +1,10 @@
+//! The output reader against a writer that does what a shim does.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot write its files has failed")]
+
+mod follow;
+mod pages;
+mod race;
+mod search;
+mod text;
+mod writer;

@@ -1,0 +1,224 @@
+//! Lines that match.
+
+use brigade_process::output::{
+    Found, Line, Output, Resume, Search, SearchError, Start, Stream, Which,
+};
+use brigade_process::shim::layout::Layout;
+
+use crate::writer::{Random, Writer};
+
+fn search_for(pattern: &str) -> Search<'_> {
+    Search {
+        which: Which::Combined,
+        pattern,
+        ignore_case: false,
+        from: Resume::default(),
+        max_matches: 1_000_000,
+        max_line_bytes: 200,
+    }
+}
+
+fn texts(found: &Found) -> Vec<&str> {
+    found.lines.iter().map(|line| line.text.as_str()).collect()
+}
+
+fn written(cap: u64, write: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Output) {
+    let dir = tempfile::tempdir().unwrap();
+    write(&mut Writer::new(dir.path(), cap));
+    let output = Output::open(dir.path()).unwrap();
+    (dir, output)
+}
+
+#[test]
+fn lines_are_found_with_their_place() {
+    let (_dir, output) = written(1_000, |writer| {
+        writer.out("first error\r\nfine\n");
+        writer.err("Error 2\n");
+        writer.out("last error");
+        writer.end();
+    });
+    let found = output.search(search_for("error")).unwrap();
+    let line =
+        |at, text: &str| Line { at, stream: Stream::Stdout, text: text.into(), unfinished: false };
+    assert_eq!(found.lines, [line(0, "first error"), line(26, "last error")]);
+    assert_eq!((found.next, found.cut, found.ended), (Resume::at(36), 0, true));
+    let found = output.search(Search { ignore_case: true, ..search_for("error") }).unwrap();
+    assert_eq!(texts(&found), ["first error", "Error 2", "last error"]);
+    let stderr = Search { which: Which::Stderr, ..search_for("^E") };
+    let found = output.search(stderr).unwrap();
+    assert_eq!((found.lines[0].at, found.lines[0].stream), (0, Stream::Stderr));
+    let anchored = output.search(search_for("error$")).unwrap();
+    assert_eq!(anchored.lines.len(), 2, "a carriage return is not part of the line");
+}
+
+#[test]
+fn a_line_is_whole_although_the_other_stream_came_between() {
+    let (_dir, output) = written(1_000, |writer| {
+        writer.out("half and ");
+        writer.err("warning: a");
+        writer.out("half\n");
+        writer.err("nd b\n");
+    });
+    let found = output.search(search_for("and")).unwrap();
+    assert_eq!(texts(&found), ["half and half", "warning: and b"]);
+    assert_eq!(found.lines.iter().map(|line| line.at).collect::<Vec<_>>(), [0, 9]);
+}
+
+#[test]
+fn a_search_goes_on_without_a_line_lost_or_found_twice() {
+    for seed in 0..60 {
+        let random = &mut Random(seed);
+        let mut expected = Vec::new();
+        let (_dir, output) = written(1 << 20, |writer| {
+            let mut open: [String; 2] = Default::default();
+            for _ in 0..300 {
+                let stream = random.stream();
+                let text = random.pick(&["a", "b\n", "cc", "\n", "a\nb", "x\ny\n"]);
+                writer.put(stream, text.as_bytes());
+                for part in text.split_inclusive('\n') {
+                    let line = &mut open[stream as usize];
+                    line.push_str(part);
+                    if line.ends_with('\n') {
+                        expected.push(line.trim_end().to_owned());
+                        line.clear();
+                    }
+                }
+            }
+            let rest = open.into_iter().filter(|line| !line.is_empty());
+            expected.extend(rest);
+            writer.end();
+        });
+        expected.retain(|line| line.contains('a'));
+        let max_matches = random.pick(&[1, 2, 5, 1_000]);
+        let (mut all, mut from) = (Vec::new(), Resume::default());
+        loop {
+            let search = Search { from, max_matches, ..search_for("a") };
+            let found = output.search(search).unwrap();
+            assert!(found.lines.len() <= max_matches + 1);
+            assert!(found.next != from || found.ended, "seed {seed}: no way forward");
+            all.extend(found.lines.into_iter().map(|line| line.text));
+            from = found.next;
+            if found.ended {
+                break;
+            }
+        }
+        assert_eq!(all, expected, "seed {seed} by {max_matches}");
+    }
+}
+
+#[test]
+fn an_unfinished_line_is_found_again_only_when_it_has_grown() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(dir.path(), 1_000);
+    let output = Output::open(dir.path()).unwrap();
+    let go_on = |from| output.search(Search { from, ..search_for("word") }).unwrap();
+    writer.out("x\npassword:");
+    let found = go_on(Resume::default());
+    assert_eq!(texts(&found), ["password:"]);
+    assert!(found.lines[0].unfinished && !found.ended);
+    let again = go_on(found.next);
+    assert_eq!((texts(&again), again.next), (vec![], found.next));
+    writer.out(" ok\n");
+    let grown = go_on(again.next);
+    assert_eq!(texts(&grown), ["password: ok"]);
+    assert!(!grown.lines[0].unfinished);
+    assert_eq!(texts(&go_on(grown.next)), Vec::<&str>::new());
+}
+
+#[test]
+fn lines_are_found_across_the_borders_of_the_ring() {
+    let cap = 50_000;
+    let numbers = 0..40_000;
+    let (_dir, output) = written(cap, |writer| {
+        for number in numbers.clone() {
+            writer.out(&format!("line {number:05}\n"));
+        }
+        writer.end();
+    });
+    let found = output.search(search_for("^line [0-9]{5}$")).unwrap();
+    let dropped = Layout::bytes(cap).dropped(40_000 * 11);
+    assert_eq!(found.cut, dropped.end - dropped.start);
+    let kept = |number: &u64| {
+        let (begin, end) = (number * 11, number * 11 + 11);
+        end <= dropped.start || begin >= dropped.end
+    };
+    // What is left of the lines at the cut does not match.
+    let expected: Vec<String> =
+        numbers.filter(kept).map(|number| format!("line {number:05}")).collect();
+    assert!(expected.len() > 4_000);
+    assert_eq!(texts(&found), expected);
+}
+
+#[test]
+fn a_cut_ends_a_line() {
+    let (_dir, output) = written(20, |writer| {
+        writer.out("0123456-ab");
+        writer.out(&"x".repeat(100));
+        writer.out("cd-3456789");
+    });
+    let found = output.search(search_for("ab$|^cd")).unwrap();
+    assert_eq!(texts(&found), ["0123456-ab", "cd-3456789"]);
+    assert_eq!((found.cut, found.lines[1].at), (100, 110));
+    assert!(output.search(search_for("ab.*cd")).unwrap().lines.is_empty());
+}
+
+#[test]
+fn long_lines_are_searched_to_their_end_and_shown_in_part() {
+    let filler = "é".repeat(100_000);
+    let (_dir, output) = written(1 << 20, |writer| {
+        writer.out(&format!("begin{filler}needle{filler}end\nshort\n"));
+    });
+    let shown = |pattern: &str| {
+        let found = output.search(search_for(pattern)).unwrap();
+        assert!(found.lines.len() <= 1, "{pattern} {found:?}");
+        found.lines.into_iter().next().map(|line| line.text)
+    };
+    let needle = shown("needle").unwrap();
+    assert!(needle.starts_with("[... 199955 bytes before ...]é"), "{needle}");
+    assert!(needle.contains("éneedleé") && needle.len() < 300, "{needle}");
+    assert!(needle.ends_with(&format!("[... {} bytes more ...]", 400_014 - 199_955 - 200)));
+    assert!(shown("^begin").unwrap().starts_with("beginé"));
+    assert!(shown("end$").unwrap().ends_with("éend"));
+    assert!(shown("begin.*").unwrap().starts_with("beginé"));
+    for absent in ["^needle", "needle$", "^\u{e9}", "begin$", "^[^bs]", "[^dt]$", "begin.*short"] {
+        assert_eq!(shown(absent), None, "{absent}");
+    }
+    assert_eq!(shown("^short$").as_deref(), Some("short"));
+}
+
+#[test]
+fn a_match_on_the_border_of_two_windows_is_found() {
+    const WINDOW: usize = 64 * 1024;
+    for before in WINDOW - 7..WINDOW + 2 {
+        let (_dir, output) = written(1 << 20, |writer| {
+            writer.out(&format!("{}needle{}\n", "x".repeat(before), "x".repeat(WINDOW)));
+        });
+        assert_eq!(output.search(search_for("needle")).unwrap().lines.len(), 1, "{before}");
+    }
+}
+
+#[test]
+fn a_bad_pattern_is_named_in_one_line() {
+    let (_dir, output) = written(10, |writer| writer.out("x"));
+    for (pattern, problem) in
+        [("a(b", "unclosed group"), ("(?:x{1000}){1000}", "too large"), ("[z-a]", "range")]
+    {
+        let error = output.search(search_for(pattern)).unwrap_err();
+        assert!(matches!(error, SearchError::Pattern(_)));
+        let message = error.to_string();
+        assert!(message.contains(problem) && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn a_search_may_begin_anywhere() {
+    let (_dir, output) = written(100, |writer| writer.out("one\ntwo\nthree\n"));
+    let found = output.search(Search { from: Resume::at(4), ..search_for("o|e") }).unwrap();
+    assert_eq!(texts(&found), ["two", "three"]);
+    let page = output.read(brigade_process::output::Read {
+        which: Which::Combined,
+        from: Start::At(found.lines[1].at),
+        max_bytes: 5,
+    });
+    assert_eq!(brigade_process::output::text(&page.unwrap()), "three");
+}

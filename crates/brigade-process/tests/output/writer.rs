@@ -1,0 +1,179 @@
+//! A stand-in for the shim, and what a reader is to find of what it wrote.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use brigade_process::output::{Output, Page, Piece, Read, Start, Stream, Which};
+use brigade_process::shim::layout::{CLAIM, Layout, ORDER, PIECE, STREAMS, SWITCH_BYTES, Switch};
+use brigade_process::shim::record::{Claimer, Phase, ProcessId, Record};
+
+pub(crate) const VIEWS: [Which; 3] = [Which::Stdout, Which::Stderr, Which::Combined];
+
+/// A byte of a view: None where it was cut.
+pub(crate) type Seen = Option<(Stream, u8)>;
+
+pub(crate) struct Writer {
+    dir: PathBuf,
+    pub(crate) record: Record,
+    claim: File,
+    streams: [Option<File>; 2],
+    order: Option<File>,
+    last: Option<usize>,
+}
+
+impl Writer {
+    pub(crate) fn new(dir: &Path, cap: u64) -> Self {
+        let mut record = Record::new(Claimer::Shim, [1; 16], ProcessId { pid: 1, start: 1 }, cap);
+        record.phase = Phase::Running;
+        let draft = dir.join("draft");
+        let claim = File::create(&draft).unwrap();
+        record.write_to(&claim).unwrap();
+        fs::rename(draft, dir.join(CLAIM)).unwrap();
+        Self { dir: dir.to_owned(), record, claim, streams: [None, None], order: None, last: None }
+    }
+
+    pub(crate) fn put(&mut self, stream: Stream, bytes: &[u8]) {
+        let index = stream as usize;
+        for bytes in bytes.chunks(PIECE as usize) {
+            self.switch_to(index);
+            let mut position = self.record.produced[index];
+            let file = self.streams[index]
+                .get_or_insert_with(|| File::create(self.dir.join(STREAMS[index])).unwrap());
+            let mut rest = bytes;
+            while !rest.is_empty() {
+                let (place, run) = Layout::bytes(self.record.cap).place(position);
+                let (now, later) = rest.split_at(rest.len().min(run as usize));
+                file.write_all_at(now, place).unwrap();
+                position += now.len() as u64;
+                rest = later;
+            }
+            self.record.produced[index] = position;
+            self.record.write_to(&self.claim).unwrap();
+        }
+    }
+
+    pub(crate) fn out(&mut self, text: &str) {
+        self.put(Stream::Stdout, text.as_bytes());
+    }
+
+    pub(crate) fn err(&mut self, text: &str) {
+        self.put(Stream::Stderr, text.as_bytes());
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.record.phase = Phase::Done;
+        self.record.write_to(&self.claim).unwrap();
+    }
+
+    fn switch_to(&mut self, stream: usize) {
+        if self.last.replace(stream) == Some(stream) {
+            return;
+        }
+        let switch = Switch { stream, at: self.record.produced };
+        let (place, _) = Layout::switches().place(self.record.switches);
+        let order = self.order.get_or_insert_with(|| File::create(self.dir.join(ORDER)).unwrap());
+        order.write_all_at(&switch.encode(), place * SWITCH_BYTES).unwrap();
+        self.record.switches += 1;
+    }
+}
+
+/// All that was written, to compare with.
+#[derive(Default)]
+pub(crate) struct Reference {
+    bytes: Vec<(Stream, u8)>,
+}
+
+impl Reference {
+    pub(crate) fn put(&mut self, stream: Stream, bytes: &[u8]) {
+        self.bytes.extend(bytes.iter().map(|byte| (stream, *byte)));
+    }
+
+    /// What a reader finds of a view when the order of arrival is kept.
+    pub(crate) fn seen(&self, which: Which, cap: u64) -> Vec<Seen> {
+        let count = |stream| self.bytes.iter().filter(|(of, _)| *of == stream).count() as u64;
+        let dropped = [Stream::Stdout, Stream::Stderr]
+            .map(|stream| Layout::bytes(cap).dropped(count(stream)));
+        let mut produced = [0; 2];
+        let mut seen = Vec::new();
+        for (stream, byte) in &self.bytes {
+            let index = *stream as usize;
+            if is_in(*stream, which) {
+                let is_dropped = dropped[index].contains(&produced[index]);
+                seen.push((!is_dropped).then_some((*stream, *byte)));
+            }
+            produced[index] += 1;
+        }
+        seen
+    }
+}
+
+fn is_in(stream: Stream, which: Which) -> bool {
+    match which {
+        Which::Stdout => stream == Stream::Stdout,
+        Which::Stderr => stream == Stream::Stderr,
+        Which::Combined => true,
+    }
+}
+
+/// The bytes of a page, one by one.
+pub(crate) fn flatten(page: &Page) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    for piece in &page.pieces {
+        match piece {
+            Piece::Bytes { stream, bytes, .. } => {
+                assert!(!bytes.is_empty(), "a piece holds something");
+                seen.extend(bytes.iter().map(|byte| Some((*stream, *byte))));
+            }
+            Piece::Cut { bytes } => seen.extend((0..*bytes).map(|_| None)),
+        }
+    }
+    assert_eq!(page.next - page.from, seen.len() as u64, "a page is as long as its pieces");
+    seen
+}
+
+/// Reads a view from a position to its end, page by page.
+pub(crate) fn read_all(output: &Output, which: Which, from: u64, max_bytes: usize) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    let mut at = from;
+    loop {
+        let page = output.read(Read { which, from: Start::At(at), max_bytes }).unwrap();
+        assert_eq!(page.from, at);
+        let part = flatten(&page);
+        assert!(part.iter().flatten().count() <= max_bytes.max(1), "no more than asked for");
+        seen.extend(part);
+        at = page.next;
+        if page.is_empty() {
+            return seen;
+        }
+    }
+}
+
+/// Small numbers that look random and are the same each time.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(crate) fn stream(&mut self) -> Stream {
+        if self.below(2) == 0 { Stream::Stdout } else { Stream::Stderr }
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Of splitmix64.
+pub(crate) fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}

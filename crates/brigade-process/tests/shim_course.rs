@@ -1,0 +1,252 @@
+//! The course of a command under a shim: how it starts, what is kept of it, how it ends.
+
+mod shim_support;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
+use brigade_process::shim::layout::{ORDER, STDIN, SWITCH_BYTES, Switch};
+use brigade_process::shim::record::{Claimer, Ending, Phase, ProcessId, Record, Step, StopStage};
+use shim_support::*;
+
+#[test]
+fn endings_are_told_apart() {
+    let table = [
+        ("exit 0", Ending::Code(0)),
+        ("exit 7", Ending::Code(7)),
+        ("exit 255", Ending::Code(255)),
+        ("kill -9 $$", Ending::Signal(9)),
+        ("kill -TERM $$", Ending::Signal(15)),
+    ];
+    for (text, ending) in table {
+        let mut shim = script(text);
+        let record = shim.done();
+        assert_eq!(record.ending, Some(ending), "{text}");
+        assert_eq!(record.claimer, Claimer::Shim);
+        assert_eq!(record.boot, std::array::from_fn(|at| at as u8));
+        assert_eq!(record.shim.pid, shim.child.id());
+        assert_eq!(record.stage, StopStage::None);
+        assert!(record.command.is_some() && record.started_at > 0);
+        assert!(record.ended_at >= record.started_at);
+        assert_eq!(fs::read_dir(shim.directory.path()).unwrap().count(), 1, "only the claim");
+    }
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    const NOT_FOUND: i32 = 2;
+    const DENIED: i32 = 13;
+    let check = |orders: Orders, words: &[&str], step, errno| {
+        let mut shim = orders.run(words);
+        let record = shim.done();
+        assert_eq!(record.ending, Some(Ending::NotStarted { step, errno }), "{words:?}");
+        assert_eq!(record.command, None);
+        assert!(!shim.path(STDIN).exists());
+    };
+    let with_input = Orders { input: "open", ..Orders::default() };
+    check(with_input, &["no-such-program"], Step::Execute, NOT_FOUND);
+    check(Orders::default(), &["/etc/passwd"], Step::Execute, DENIED);
+    let elsewhere = Orders { working_directory: "/no/such/place".into(), ..Orders::default() };
+    check(elsewhere, &["true"], Step::WorkingDirectory, NOT_FOUND);
+}
+
+#[test]
+fn the_command_finds_itself_where_it_should() {
+    let orders = Orders { working_directory: "/usr".into(), ..Orders::default() };
+    let mut shim = orders.script("pwd; echo $D; cat; kill -0 -$$ || echo group");
+    shim.done();
+    assert_eq!(shim.text(0), format!("/usr\n{}\n", shim.directory.path().display()));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_starts_with_no_signal_blocked_or_ignored_and_no_strange_descriptor() {
+    let directory = tempfile::tempdir().unwrap();
+    let look = "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd | wc -l";
+    let command = Orders::default().command(directory.path(), &["sh", "-c", look]);
+    // A starter that ignores and leaks: `nohup`-like, with descriptor 9 open.
+    let mut words = vec![command.get_program().to_owned()];
+    words.extend(command.get_args().map(ToOwned::to_owned));
+    let mut starter = std::process::Command::new("sh");
+    starter.args(["-c", "trap '' HUP INT QUIT PIPE USR1; exec 9</etc/passwd; exec \"$@\"", "sh"]);
+    let child = starter.args(words).env("D", directory.path()).spawn().unwrap();
+    let mut shim = Shim { directory, child };
+    shim.done();
+    let text = shim.text(0);
+    let masks = text.lines().filter_map(|line| line.strip_prefix("Sig")?.split('\t').nth(1));
+    // The two lowest real-time signals are glibc's own, which `posix_spawn` may leave ignored.
+    for mask in masks {
+        assert_eq!(u64::from_str_radix(mask, 16).unwrap() & 0x7fff_ffff, 0, "{text}");
+    }
+    // Three of its own, and the directory that `ls` reads.
+    assert!(text.ends_with("\n4\n") || !is_full_linux(), "{text}");
+}
+
+#[test]
+fn both_streams_are_kept_byte_for_byte() {
+    let mut shim = script("printf 'a\\000\\377b'; printf '\\001\\002' >&2; sleep 0.1; printf c");
+    let record = shim.done();
+    assert_eq!(shim.kept(0).0, b"a\0\xffbc");
+    assert_eq!(shim.kept(1).0, b"\x01\x02");
+    assert_eq!((record.produced, record.unwritten), ([5, 2], [0, 0]));
+}
+
+#[test]
+fn the_order_of_the_streams_is_kept() {
+    let mut shim = script("for i in 1 2; do printf out; sleep .1; printf e >&2; sleep .1; done");
+    let record = shim.done();
+    let order = fs::read(shim.path(ORDER)).unwrap();
+    let entries: Vec<Switch> =
+        order.as_chunks::<{ SWITCH_BYTES as usize }>().0.iter().map(Switch::decode).collect();
+    let switch = |stream, at| Switch { stream, at };
+    assert_eq!(entries, [switch(1, [3, 0]), switch(0, [3, 1]), switch(1, [6, 1])]);
+    assert_eq!(record.switches, 3);
+}
+
+#[test]
+fn beyond_the_cap_the_beginning_and_the_end_are_kept() {
+    for cap in [1, 10, 1000, 100_000] {
+        let orders = Orders { cap, ..Orders::default() };
+        let mut shim = orders.script("i=0; while [ $i -lt 40000 ]; do echo $i; i=$((i+1)); done");
+        let record = shim.done();
+        let all: String = (0..40_000).map(|number| format!("{number}\n")).collect();
+        assert_eq!(record.produced, [all.len() as u64, 0]);
+        let (head, tail) = shim.kept(0);
+        assert_eq!(head, &all.as_bytes()[..cap as usize / 2], "cap {cap}");
+        assert_eq!(tail, &all.as_bytes()[all.len() - (cap as usize).div_ceil(2)..], "cap {cap}");
+    }
+}
+
+#[test]
+fn with_no_cap_nothing_is_kept_but_all_is_counted() {
+    let mut shim = Orders { cap: 0, ..Orders::default() }.run(&["echo", "hello"]);
+    assert_eq!(shim.done().produced, [6, 0]);
+    assert!(!shim.path("stdout").exists());
+}
+
+#[test]
+fn a_gibibyte_fits_into_its_cap() {
+    const GIBIBYTE: u64 = 1 << 30;
+    let orders = Orders { cap: 1 << 20, ..Orders::default() };
+    let mut shim = orders.script("head -c 1073741820 /dev/zero; printf last");
+    let record = shim.done();
+    assert_eq!((record.produced, record.unwritten), ([GIBIBYTE, 0], [0, 0]));
+    let size = fs::metadata(shim.path("stdout")).unwrap().len();
+    assert!(size <= (1 << 20) + (64 << 10), "{size} bytes");
+    let (head, tail) = shim.kept(0);
+    assert!(head.iter().all(|byte| *byte == 0));
+    assert!(tail.ends_with(b"\0last"));
+}
+
+#[test]
+fn a_command_may_close_its_streams() {
+    let mut shim = script("echo a; exec >&- 2>&-; sleep 0.2; exit 3");
+    assert_eq!(shim.done().ending, Some(Ending::Code(3)));
+    assert_eq!(shim.text(0), "a\n");
+}
+
+#[test]
+fn input_reaches_the_command_until_it_is_closed() {
+    let mut shim = Orders { input: "open", ..Orders::default() }.run(&["cat"]);
+    shim.wait_until(|record| record.phase == Phase::Running);
+    for line in ["one\n", "two\n"] {
+        let mut writer = OpenOptions::new().write(true).open(shim.path(STDIN)).unwrap();
+        writer.write_all(line.as_bytes()).unwrap();
+        drop(writer);
+        let wanted = if line == "one\n" { 4 } else { 8 };
+        shim.wait_until(|record| record.produced[0] == wanted);
+    }
+    shim.signal(Signal::USR2);
+    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.text(0), "one\ntwo\n");
+    assert!(!shim.path(STDIN).exists());
+}
+
+#[test]
+fn writers_hear_when_nobody_reads() {
+    const NO_READER: i32 = 6;
+    let shim = Orders { input: "open", ..Orders::default() }
+        .script("echo > $D/reading; read line; exec <&-; echo > $D/closed; sleep 1000");
+    shim.wait_for_file("reading");
+    let mut options = OpenOptions::new();
+    let options = options.write(true).custom_flags(libc_nonblock());
+    options.open(shim.path(STDIN)).unwrap().write_all(b"\n").unwrap();
+    shim.wait_for_file("closed");
+    // `sleep` runs with its input closed as well, so that only the shim's own end is left.
+    let error = options.open(shim.path(STDIN)).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(NO_READER));
+}
+
+#[test]
+fn input_that_is_never_read_holds_nobody_up() {
+    let mut shim = Orders { input: "open", ..Orders::default() }.run(&["sleep", "1000"]);
+    shim.wait_until(|record| record.phase == Phase::Running);
+    let mut options = OpenOptions::new();
+    let mut writer =
+        options.write(true).custom_flags(libc_nonblock()).open(shim.path(STDIN)).unwrap();
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    shim.signal(Signal::TERM);
+    assert_eq!(shim.done().ending, Some(Ending::Signal(15)));
+}
+
+#[test]
+fn a_directory_claimed_by_a_runtime_executes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let id = ProcessId { pid: 1, start: 1 };
+    let record = Record::new(Claimer::Runtime, [0; 16], id, 0);
+    let file = fs::File::create(directory.path().join("claim")).unwrap();
+    record.write_to(&file).unwrap();
+    let mut shim = Orders::default().run_in(directory, &["sh", "-c", "echo > $D/ran"]);
+    assert!(shim.exit().success());
+    assert!(!shim.path("ran").exists());
+    assert_eq!(shim.record(), Some(record));
+    assert_eq!(fs::read_dir(shim.directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_directory_that_is_gone_executes_nothing() {
+    let outside = tempfile::tempdir().unwrap();
+    let gone = outside.path().join("gone");
+    let ran = format!("echo > {}/ran", outside.path().display());
+    let status = Orders::default().command(&gone, &["sh", "-c", &ran]).status().unwrap();
+    assert!(status.success());
+    assert!(!outside.path().join("ran").exists());
+}
+
+#[test]
+fn of_two_shims_exactly_one_executes() {
+    for round in 0..200 {
+        let directory = tempfile::tempdir().unwrap();
+        let words = ["sh", "-c", "echo x >> $D/ran"];
+        let start = || Orders::default().command(directory.path(), &words).spawn().unwrap();
+        let shims = [start(), start()];
+        let pids = shims.each_ref().map(|shim| shim.id());
+        for mut shim in shims {
+            assert!(shim.wait().unwrap().success());
+        }
+        assert_eq!(fs::read_to_string(directory.path().join("ran")).unwrap(), "x\n", "{round}");
+        let file = fs::File::open(directory.path().join("claim")).unwrap();
+        assert!(pids.contains(&Record::read_from(&file).unwrap().shim.pid));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "{round}");
+    }
+}
+
+#[test]
+fn the_lock_tells_whether_the_shim_lives() {
+    let mut shim = script("sleep 1000");
+    shim.wait_until(|record| record.phase == Phase::Running);
+    let claim = fs::File::open(shim.path("claim")).unwrap();
+    assert!(claim.try_lock_shared().is_err());
+    shim.child.kill().unwrap();
+    shim.child.wait().unwrap();
+    claim.try_lock_shared().unwrap();
+    // The command outlives a killed shim; it is this test's to end.
+    let command = shim.record().unwrap().command.unwrap();
+    let pid = rustix::process::Pid::from_raw(command.pid as i32).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+}
+
+fn libc_nonblock() -> i32 {
+    rustix::fs::OFlags::NONBLOCK.bits() as i32
+}

@@ -1,0 +1,208 @@
+//! Stopping: kind, firm, and with everything that came of the command.
+
+mod shim_support;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use brigade_process::shim::record::{Ending, Phase, StopStage};
+use shim_support::*;
+
+/// Each process of these trees writes its pid to `$D/pids`.
+const HERE: &str = "echo $$ >> $D/pids;";
+
+#[test]
+fn a_kind_stop_lets_the_command_tidy_up() {
+    let mut shim = script("trap 'echo bye; exit 5' TERM; echo > $D/up; sleep 1000 & wait");
+    shim.wait_for_file("up");
+    shim.signal(Signal::TERM);
+    let record = shim.done();
+    assert_eq!(record.ending, Some(Ending::Code(5)));
+    assert_eq!(record.stage, StopStage::Asked);
+    assert_eq!(shim.text(0), "bye\n");
+}
+
+#[test]
+fn what_ignores_a_kind_stop_is_killed_after_the_grace() {
+    let orders = Orders { grace_ms: 300, ..Orders::default() };
+    let mut shim = orders.script(&format!(
+        "trap '' TERM; {HERE} sh -c '{HERE} sleep 1000; :' & sh -c '{HERE} sleep 1000; :' & wait"
+    ));
+    let pids = shim.pids(3);
+    let begin = Instant::now();
+    shim.signal(Signal::TERM);
+    let record = shim.done();
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    assert_eq!(record.ending, Some(Ending::Signal(9)));
+    assert_eq!(record.stage, StopStage::Forced);
+    assert_eq!(record.survivors_total, 0);
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_grace_in_the_directory_takes_the_place_of_the_first_one() {
+    let orders = Orders { grace_ms: 3_600_000, ..Orders::default() };
+    let mut shim = orders.script(&format!("trap '' TERM; {HERE} sleep 1000"));
+    shim.pids(1);
+    fs::write(shim.path("grace"), "150\n").unwrap();
+    shim.signal(Signal::TERM);
+    assert_eq!(shim.done().stage, StopStage::Forced);
+}
+
+#[test]
+fn asking_again_can_only_shorten_the_grace() {
+    let orders = Orders { grace_ms: 600, ..Orders::default() };
+    let mut shim = orders.script(&format!("trap '' TERM; {HERE} sleep 1000"));
+    shim.pids(1);
+    let begin = Instant::now();
+    shim.signal(Signal::TERM);
+    shim.wait_until(|record| record.stage == StopStage::Asked);
+    fs::write(shim.path("grace"), "3600000").unwrap();
+    shim.signal(Signal::TERM);
+    shim.done();
+    assert!(begin.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_firm_stop_asks_nobody() {
+    let mut shim = script(&format!("trap 'echo asked' TERM; {HERE} while :; do sleep 1; done"));
+    let pids = shim.pids(1);
+    shim.signal(Signal::USR1);
+    let record = shim.done();
+    assert_eq!((record.ending, record.stage), (Some(Ending::Signal(9)), StopStage::Forced));
+    assert_eq!(shim.text(0), "");
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_stopped_process_is_continued_to_hear_it() {
+    let mut shim = script(&format!("{HERE} kill -STOP $$; sleep 1000"));
+    shim.pids(1);
+    shim.signal(Signal::TERM);
+    let record = shim.done();
+    assert_eq!((record.ending, record.stage), (Some(Ending::Signal(15)), StopStage::Asked));
+}
+
+#[test]
+fn a_chatterer_does_not_delay_a_stop() {
+    let mut shim = Orders { cap: 4096, ..Orders::default() }.script("yes & yes >&2");
+    shim.wait_until(|record| record.produced.iter().all(|bytes| *bytes > 1 << 20));
+    let begin = Instant::now();
+    shim.signal(Signal::TERM);
+    shim.done();
+    assert!(begin.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_ended_after_its_ending_is_written() {
+    let orders = Orders { grace_ms: 700, ..Orders::default() };
+    let mut shim = orders.script(&format!(
+        "sh -c 'trap \"\" TERM; {HERE} while :; do sleep 0.1; done' & \
+         while [ ! -e $D/pids ]; do sleep 0.01; done; exit 4"
+    ));
+    let pids = shim.pids(1);
+    let record = shim.wait_until(|record| record.phase == Phase::Exited);
+    assert_eq!(record.ending, Some(Ending::Code(4)));
+    assert!(is_alive(pids[0]));
+    assert_eq!(shim.done().stage, StopStage::None);
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_stop_that_comes_at_any_time_is_not_lost() {
+    for round in 0..100_u64 {
+        let mut shim = Orders::default().run(&["sleep", "1000"]);
+        while shim.record().is_none() {}
+        std::thread::sleep(Duration::from_micros(round * 10));
+        shim.signal(Signal::TERM);
+        assert_eq!(shim.done().ending, Some(Ending::Signal(15)), "round {round}");
+    }
+}
+
+#[test]
+fn without_its_directory_a_shim_still_ends_everything() {
+    let text = format!("{HERE} while :; do echo line; sleep 0.01; done");
+    let mut shim = Orders { input: "open", ..Orders::default() }.script(&text);
+    let pids = shim.pids(1);
+    shim.wait_until(|record| record.produced[0] > 0);
+    fs::remove_dir_all(shim.directory.path()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(is_alive(pids[0]));
+    shim.signal(Signal::TERM);
+    assert!(shim.exit().success());
+    assert_gone(&pids);
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+
+    #[test]
+    fn a_daemon_does_not_escape() {
+        if !is_full_linux() {
+            return;
+        }
+        let daemon = format!("setsid sh -c '({HERE} exec sleep 1000) & {HERE} exec sleep 1000' &");
+        let leave = "while [ $(wc -l < $D/pids) -lt 3 ]; do sleep 0.01; done";
+        for (then, signal) in [(leave, None), ("sleep 1000", Some(Signal::TERM))] {
+            let mut shim = script(&format!("({daemon}); {HERE} {then}"));
+            let pids = shim.pids(3);
+            if let Some(signal) = signal {
+                shim.signal(signal);
+            }
+            shim.done();
+            assert_gone(&pids);
+        }
+    }
+
+    #[test]
+    fn a_firm_stop_reaches_stubborn_daemons_at_any_depth() {
+        if !is_full_linux() {
+            return;
+        }
+        let deep = format!(
+            "trap '' TERM; {HERE} setsid sh -c '{HERE} setsid sh -c \"{HERE_INNER} sleep 1000; :\"; :' & wait",
+            HERE_INNER = HERE.replace('$', "\\$"),
+        );
+        let mut shim = script(&deep);
+        let pids = shim.pids(3);
+        shim.signal(Signal::USR1);
+        assert_eq!(shim.done().survivors_total, 0);
+        assert_gone(&pids);
+    }
+
+    #[test]
+    fn many_trees_are_ended_at_once() {
+        let text = format!("trap '' TERM; {HERE} sleep 1000 & sleep 1000 & wait");
+        let mut shims: Vec<Shim> = (0..40).map(|_| script(&text)).collect();
+        let pids: Vec<i32> = shims.iter().flat_map(|shim| shim.pids(1)).collect();
+        for shim in &shims {
+            shim.signal(Signal::USR1);
+        }
+        for shim in &mut shims {
+            assert_eq!(shim.done().survivors_total, 0);
+        }
+        assert_gone(&pids);
+    }
+
+    /// Needs to mount a file system of its own, so it tests nothing for ordinary users.
+    #[test]
+    fn on_a_full_disk_the_command_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=128k", "tmpfs"]).arg(directory.path());
+        if !mount.output().is_ok_and(|mounted| mounted.status.success()) {
+            eprintln!("not tested: mount is not permitted");
+            return;
+        }
+        let place = directory.path().to_owned();
+        let words = ["sh", "-c", "head -c 1000000 /dev/zero; echo e >&2; exit 6"];
+        let mut shim = Orders::default().run_in(directory, &words);
+        let record = shim.done();
+        let unmounted = std::process::Command::new("umount").arg(&place).status().unwrap();
+        assert!(unmounted.success());
+        assert_eq!(record.ending, Some(Ending::Code(6)));
+        assert_eq!(record.produced, [1_000_000, 2]);
+        assert!(record.unwritten[0] > 800_000 && record.unwritten[0] < 1_000_000, "{record:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! A shim under test: started directly, watched through its files.
+#![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
+#![allow(dead_code, reason = "each test binary uses another part of this")]
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brigade_process::companion::Companion;
+use brigade_process::shim::layout::{self, Layout};
+use brigade_process::shim::record::{Phase, Record};
+pub(crate) use rustix::process::Signal;
+use rustix::process::{Pid, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a busy machine; reached only when a test fails.
+const TOO_LONG: Duration = Duration::from_secs(30);
+
+pub(crate) const BOOT: &str = "000102030405060708090a0b0c0d0e0f";
+
+/// What a shim is told.
+#[derive(Clone)]
+pub(crate) struct Orders {
+    pub(crate) cap: u64,
+    pub(crate) grace_ms: u64,
+    pub(crate) input: &'static str,
+    pub(crate) working_directory: PathBuf,
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self { cap: 1 << 20, grace_ms: 5_000, input: "none", working_directory: PathBuf::new() }
+    }
+}
+
+impl Orders {
+    /// A shell script, with the shim's directory in `$D`.
+    pub(crate) fn script(&self, script: &str) -> Shim {
+        self.run(&["sh", "-c", script])
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Shim {
+        self.run_in(tempfile::tempdir().unwrap(), words)
+    }
+
+    pub(crate) fn run_in(&self, directory: TempDir, words: &[&str]) -> Shim {
+        let child = self.command(directory.path(), words).spawn().unwrap();
+        Shim { directory, child }
+    }
+
+    pub(crate) fn command(&self, directory: &Path, words: &[&str]) -> Command {
+        let (program, leading) = companion().command();
+        let mut command = Command::new(program);
+        command.args(leading).arg("run").arg(directory).arg(BOOT);
+        command.args([self.cap, self.grace_ms].map(|number| number.to_string()));
+        command.arg(self.input).arg(&self.working_directory).arg("--").args(words);
+        command.env("D", directory);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+}
+
+pub(crate) fn companion() -> &'static Companion {
+    static COMPANION: OnceLock<Companion> = OnceLock::new();
+    COMPANION.get_or_init(|| Companion::prepare(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap())
+}
+
+/// A shell script under a shim with the usual orders.
+pub(crate) fn script(script: &str) -> Shim {
+    Orders::default().script(script)
+}
+
+/// Kills itself and what it runs when a test gives up on it.
+pub(crate) struct Shim {
+    pub(crate) directory: TempDir,
+    pub(crate) child: Child,
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.signal(Signal::USR1);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Shim {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    pub(crate) fn record(&self) -> Option<Record> {
+        Record::read_from(&File::open(self.path(layout::CLAIM)).ok()?).ok()
+    }
+
+    pub(crate) fn wait_until(&self, is_so: impl Fn(&Record) -> bool) -> Record {
+        eventually("the record", || self.record().filter(|record| is_so(record)))
+    }
+
+    pub(crate) fn wait_for_file(&self, name: &str) -> String {
+        eventually(name, || {
+            fs::read_to_string(self.path(name)).ok().filter(|it| it.ends_with('\n'))
+        })
+    }
+
+    pub(crate) fn exit(&mut self) -> ExitStatus {
+        eventually("the shim's end", || self.child.try_wait().unwrap())
+    }
+
+    /// The record after the shim has ended as it should.
+    pub(crate) fn done(&mut self) -> Record {
+        let status = self.exit();
+        assert_eq!((status.code(), status.signal()), (Some(0), None), "of the shim");
+        let record = self.record().expect("a record");
+        assert_eq!(record.phase, Phase::Done);
+        record
+    }
+
+    /// The kept beginning and end of a stream.
+    pub(crate) fn kept(&self, stream: usize) -> (Vec<u8>, Vec<u8>) {
+        let record = self.record().unwrap();
+        let layout = Layout::bytes(record.cap);
+        let file = fs::read(self.path(layout::STREAMS[stream])).unwrap_or_default();
+        let dropped = layout.dropped(record.produced[stream]);
+        let byte = |position: u64| file[layout.place(position).0 as usize];
+        let head = 0..dropped.start.min(record.produced[stream]);
+        let tail = dropped.end..record.produced[stream];
+        (head.map(byte).collect(), tail.map(byte).collect())
+    }
+
+    /// All of a stream of which nothing was dropped.
+    pub(crate) fn text(&self, stream: usize) -> String {
+        let (mut head, tail) = self.kept(stream);
+        head.extend(tail);
+        String::from_utf8(head).unwrap()
+    }
+
+    /// The processes that wrote their pid, a line each, to the file `pids`.
+    pub(crate) fn pids(&self, count: usize) -> Vec<i32> {
+        eventually("pids", || {
+            let text =
+                fs::read_to_string(self.path("pids")).ok().filter(|it| it.ends_with('\n'))?;
+            let pids: Vec<i32> = text.lines().map(|line| line.trim().parse().unwrap()).collect();
+            (pids.len() == count).then_some(pids)
+        })
+    }
+}
+
+/// Whether the shim was built with all that Linux offers. The variable is set for build and test.
+pub(crate) fn is_full_linux() -> bool {
+    cfg!(target_os = "linux") && std::env::var_os("BRIGADE_POSIX_ONLY").is_none()
+}
+
+pub(crate) fn is_alive(pid: i32) -> bool {
+    test_kill_process(Pid::from_raw(pid).unwrap()).is_ok()
+}
+
+pub(crate) fn assert_gone(pids: &[i32]) {
+    for pid in pids {
+        assert!(!is_alive(*pid), "{pid} of {pids:?} is left");
+    }
+}
+
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < TOO_LONG, "{what} does not come");
+        thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,19 @@
+//! Commands as tasks: each under a shim of its own that outlives this process.
+//!
+//! - [`options`]: where things are kept and what a command is given.
+//! - `service`: the performer; `driver`: what watches over one command; `settle`: how a record or
+//!   its absence becomes an ending.
+//! - `environment`, `places`: variables and directories.
+//! - [`report`]: what is said of a command that ended.
+
+mod driver;
+mod environment;
+pub mod options;
+mod places;
+pub mod report;
+mod service;
+mod settle;
+
+pub use options::ProcessOptions;
+pub use report::ProcessReport;
+pub(crate) use service::{ProcessPerformer, Processes};

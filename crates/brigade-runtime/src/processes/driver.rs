@@ -1,0 +1,209 @@
+//! Watches over one command from its start, or its adoption, to its end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_model::command::{Arrival, End, EndedHow, Reported};
+use brigade_model::ids::{Attempt, Time};
+use brigade_model::json::Json;
+use brigade_model::message::Message;
+use brigade_model::outcome::Failure;
+use brigade_model::task::TaskRow;
+use brigade_process::shim::layout::{CLAIM, GRACE};
+use brigade_process::{Input, Order, Phase, Record, Shim};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::places::Execution;
+use super::report::end_of;
+use super::settle::{Settled, Sought};
+use crate::clock::Clock;
+use crate::performer::Reporter;
+
+/// A command that lives longer than this is recorded as begun, so that a directory which is gone
+/// later is not taken for one that never was.
+const BEGUN_AFTER: Duration = Duration::from_millis(50);
+
+/// What a command is told while it runs.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Message(Arc<Message>),
+    Stop { deadline: Time },
+    Kill,
+}
+
+/// What is known of the execution in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    No,
+    Begun,
+}
+
+impl Known {
+    pub(crate) fn of(row: &TaskRow) -> Self {
+        let state = row.extra.as_ref().and_then(|extra| extra.state.as_ref());
+        let begun = state.and_then(|state| state.decode::<Begun>().ok());
+        match begun {
+            Some(begun) if begun.attempt == row.attempt => Self::Begun,
+            _ => Self::No,
+        }
+    }
+}
+
+/// The stored state of a command's task.
+#[derive(Serialize, Deserialize)]
+struct Begun {
+    attempt: Attempt,
+    shim_pid: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) execution: Execution,
+    pub(crate) dir: PathBuf,
+    pub(crate) boot: [u8; 16],
+    pub(crate) takes_input: bool,
+    pub(crate) known: Known,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) reporter: Reporter,
+    /// Bounded by the task's inbox and by the two stages of a stop.
+    pub(crate) told: mpsc::UnboundedReceiver<Told>,
+}
+
+impl Driver {
+    /// Follows the shim until it is gone, and says how the command ended.
+    pub(crate) async fn follow(mut self, shim: Shim) {
+        self.attend(&shim).await;
+        let end = match finished(&self.dir) {
+            Some(record) => end_of(&record, &self.dir, &record.survivors),
+            None => None,
+        };
+        let end = match end {
+            Some(end) => end,
+            None => self.look_again().await,
+        };
+        self.reporter.post(Reported::Ended(end)).await;
+    }
+
+    /// Hands over what the command is told until its shim is gone.
+    async fn attend(&mut self, shim: &Shim) {
+        let (lines, mut waiting) = mpsc::unbounded_channel();
+        let writer = Writer { takes_input: self.takes_input, shim, reporter: &self.reporter };
+        let mut writing = pin!(writer.run(Input::new(&self.dir), &mut waiting));
+        let mut gone = pin!(shim.gone());
+        let mut begun = pin!(tokio::time::sleep(BEGUN_AFTER));
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut gone => {
+                    if let Err(error) = result {
+                        tracing::error!(%error, dir = %self.dir.display(), "a shim is out of sight");
+                    }
+                    return;
+                }
+                Some(told) = self.told.recv() => match told {
+                    // The writer is there as long as this is.
+                    Told::Message(message) => drop(lines.send(message)),
+                    Told::Stop { deadline } => self.stop(shim, deadline),
+                    Told::Kill => ask(shim, Order::Kill),
+                },
+                () = &mut writing => {}
+                () = &mut begun, if self.known == Known::No => {
+                    self.known = Known::Begun;
+                    let begun = Begun { attempt: self.execution.attempt, shim_pid: shim.pid() };
+                    if let Ok(state) = Json::of(&begun) {
+                        self.reporter.post(Reported::State(state)).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn stop(&self, shim: &Shim, deadline: Time) {
+        let grace = deadline.since(self.clock.now()).0;
+        // Without the file the shim uses the grace that it was started with.
+        if let Err(error) = fs::write(self.dir.join(GRACE), grace.to_string()) {
+            tracing::warn!(%error, "a stop could not say how long it stays kind");
+        }
+        ask(shim, Order::Stop);
+    }
+
+    /// The shim is gone and has left no ending: somebody killed it.
+    async fn look_again(&self) -> End {
+        let (execution, dir, boot) = (self.execution, self.dir.clone(), self.boot);
+        let sought = Sought { execution, dir, boot, was_begun: true };
+        let looked = tokio::task::spawn_blocking(move || sought.settle());
+        let evidence = match looked.await {
+            Ok(Ok(Settled::Ended(end))) => return end,
+            Ok(Ok(Settled::NeverBegan)) => "its shim was gone before it began".to_owned(),
+            Ok(Ok(Settled::Alive(_))) => "its shim is out of sight".to_owned(),
+            Ok(Err(error)) => format!("its directory cannot be read: {error}"),
+            Err(error) => format!("it could not be looked for: {error}"),
+        };
+        let failure = Failure::Lost { by: "the runtime".into(), evidence: evidence.into() };
+        EndedHow::Failed { failure, partial: None }.into()
+    }
+}
+
+/// The record of a shim that finished its work.
+fn finished(dir: &Path) -> Option<Record> {
+    let file = fs::File::open(dir.join(CLAIM)).ok()?;
+    Record::read_from(&file).ok().filter(|record| record.phase == Phase::Done)
+}
+
+fn ask(shim: &Shim, order: Order) {
+    if let Err(error) = shim.ask(order) {
+        tracing::error!(%error, ?order, pid = shim.pid(), "a shim cannot be reached");
+    }
+}
+
+/// Writes messages to the command, a line each, and says which arrived.
+struct Writer<'a> {
+    takes_input: bool,
+    shim: &'a Shim,
+    reporter: &'a Reporter,
+}
+
+impl Writer<'_> {
+    async fn run(&self, mut input: Input, messages: &mut mpsc::UnboundedReceiver<Arc<Message>>) {
+        let mut open = self.takes_input;
+        while let Some(message) = messages.recv().await {
+            let arrival = if open {
+                self.write(&mut input, &message).await
+            } else {
+                let closed = if self.takes_input { "its input was closed" } else { NO_INPUT };
+                Arrival::Refused { reason: closed.into() }
+            };
+            if message.last && open {
+                open = false;
+                input.close();
+                ask(self.shim, Order::CloseInput);
+            }
+            self.reporter.post(Reported::Pushed { message: message.no, arrival }).await;
+        }
+    }
+
+    async fn write(&self, input: &mut Input, message: &Message) -> Arrival {
+        let Some(line) = line(message) else { return Arrival::Arrived };
+        match input.write(line.as_bytes()).await {
+            Ok(()) => Arrival::Arrived,
+            Err(error) => Arrival::Refused { reason: error.to_string().into() },
+        }
+    }
+}
+
+const NO_INPUT: &str = "it was started without an input";
+
+/// Text as it is, anything else as JSON. Nothing, when the message only says that it is the last.
+fn line(message: &Message) -> Option<String> {
+    if message.last && message.body == Json::null() {
+        return None;
+    }
+    let text = message.body.decode::<String>();
+    let mut line = text.unwrap_or_else(|_| message.body.as_str().to_owned());
+    line.push('\n');
+    Some(line)
+}

@@ -1,0 +1,75 @@
+//! What commands get, and where what they leave is kept.
+
+use std::path::{Path, PathBuf};
+
+/// The most that is kept of each output stream, unless the task says otherwise.
+pub const OUTPUT_CAP: u64 = 8 * 1024 * 1024;
+
+/// Variables of the runtime that every command may see. Everything else may be a secret.
+const PASSED: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+];
+
+#[derive(Clone, Debug)]
+pub struct ProcessOptions {
+    pub(crate) folder: PathBuf,
+    pub(crate) passed: Vec<String>,
+    pub(crate) shell: PathBuf,
+    pub(crate) output_cap: u64,
+    pub(crate) inherit_orphans: bool,
+}
+
+impl ProcessOptions {
+    /// Output, exit codes and the shim itself are kept in this folder, which must not be shared
+    /// with another runtime.
+    pub fn new(folder: impl AsRef<Path>) -> Self {
+        Self {
+            folder: folder.as_ref().to_owned(),
+            passed: PASSED.map(str::to_owned).to_vec(),
+            shell: PathBuf::from("/bin/sh"),
+            output_cap: OUTPUT_CAP,
+            inherit_orphans: true,
+        }
+    }
+
+    /// Lets commands see this variable of the runtime's environment too. A `*` at its end stands
+    /// for anything.
+    #[must_use]
+    pub fn pass_env(mut self, name: &str) -> Self {
+        self.passed.push(name.to_owned());
+        self
+    }
+
+    /// What reads shell commands, with `-c`.
+    #[must_use]
+    pub fn shell(mut self, shell: impl AsRef<Path>) -> Self {
+        self.shell = shell.as_ref().to_owned();
+        self
+    }
+
+    /// The most that is kept of each output stream of a command.
+    #[must_use]
+    pub fn output_cap(mut self, bytes: u64) -> Self {
+        self.output_cap = bytes;
+        self
+    }
+
+    /// Whether this process inherits what a killed shim orphans. For a program that leaves daemons
+    /// behind on purpose and does not want to be their parent.
+    #[must_use]
+    pub fn inherit_orphans(mut self, yes: bool) -> Self {
+        self.inherit_orphans = yes;
+        self
+    }
+}

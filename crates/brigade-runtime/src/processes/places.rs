@@ -1,0 +1,117 @@
+//! Where each execution of a command has its directory.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use brigade_model::ids::{Attempt, RunNo, TaskNo, TreeId};
+
+use crate::performer::TaskId;
+
+/// `processes/TREE/TASK.RUN.ATTEMPT` below the state folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    root: PathBuf,
+}
+
+/// One execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Execution {
+    pub(crate) task: TaskId,
+    pub(crate) run: RunNo,
+    pub(crate) attempt: Attempt,
+}
+
+impl Execution {
+    /// What its processes bear in their environment.
+    pub(crate) fn mark(&self) -> String {
+        format!("{}.{}", self.task.tree, self.name())
+    }
+
+    fn name(&self) -> String {
+        format!("{}.{}.{}", self.task.no, self.run, self.attempt)
+    }
+}
+
+impl Places {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self { root: folder.join("processes") }
+    }
+
+    pub(crate) fn of(&self, execution: &Execution) -> PathBuf {
+        self.tree(execution.task.tree).join(execution.name())
+    }
+
+    fn tree(&self, tree: TreeId) -> PathBuf {
+        self.root.join(tree.to_string())
+    }
+
+    /// Makes the directory of an execution, for nobody else to read.
+    pub(crate) fn make(&self, execution: &Execution) -> io::Result<PathBuf> {
+        let dir = self.of(execution);
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700);
+        match builder.create(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                builder.recursive(true).create(&dir)?;
+            }
+            made => made?,
+        }
+        Ok(dir)
+    }
+
+    /// The directory of a run's last execution.
+    pub(crate) fn last_of(&self, task: TaskId, run: RunNo) -> Option<PathBuf> {
+        let all = self.executions(task.tree);
+        let mine = all.into_iter().filter(|(no, at, _)| *no == task.no && *at == run);
+        let (no, run, attempt) = mine.max_by_key(|(_, _, attempt)| *attempt)?;
+        let task = TaskId { tree: task.tree, no };
+        Some(self.of(&Execution { task, run, attempt }))
+    }
+
+    /// Every task of which something is kept.
+    pub(crate) fn kept(&self) -> Vec<TaskId> {
+        let trees =
+            names(&self.root).filter_map(|name| Some(TreeId::from_uuid(name.parse().ok()?)));
+        let mut found: Vec<TaskId> = trees
+            .flat_map(|tree| {
+                let executions = self.executions(tree);
+                executions.into_iter().map(move |(no, _, _)| TaskId { tree, no })
+            })
+            .collect();
+        found.sort_unstable_by_key(|task| (task.tree, task.no));
+        found.dedup();
+        found
+    }
+
+    /// Removes all that is kept of a task.
+    pub(crate) fn remove(&self, task: TaskId) -> io::Result<()> {
+        for (no, run, attempt) in self.executions(task.tree) {
+            if no == task.no {
+                fs::remove_dir_all(self.of(&Execution { task, run, attempt }))?;
+            }
+        }
+        // Stays while another task of the tree has something in it.
+        let _ = fs::remove_dir(self.tree(task.tree));
+        Ok(())
+    }
+
+    fn executions(&self, tree: TreeId) -> Vec<(TaskNo, RunNo, Attempt)> {
+        names(&self.tree(tree)).filter_map(|name| parse(&name)).collect()
+    }
+}
+
+fn names(dir: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(dir).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+}
+
+fn parse(name: &str) -> Option<(TaskNo, RunNo, Attempt)> {
+    let mut parts = name.split('.').map(|part| part.parse::<u32>().ok());
+    let (no, run, attempt) = (parts.next()??, parts.next()??, parts.next()??);
+    if parts.next().is_some() {
+        return None;
+    }
+    Some((TaskNo::new(no)?, RunNo(run), Attempt(attempt)))
+}

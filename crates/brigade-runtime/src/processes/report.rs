@@ -1,0 +1,97 @@
+//! What is said of a command that ended: its result, or what there is of one.
+
+use std::path::Path;
+
+use brigade_model::command::{End, EndedHow};
+use brigade_model::json::Json;
+use brigade_model::outcome::{Failure, Verified};
+use brigade_process::{Ending, Output, Record, Step, Survivor};
+use serde::{Deserialize, Serialize};
+
+/// How much of the end of its output goes into a command's result. The rest is read from the
+/// output itself.
+const TAIL: usize = 4 * 1024;
+
+/// The result of a command, succeeded or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Bytes that each stream produced, kept or not.
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    pub ran_ms: u64,
+    /// The end of its output, both streams in their order.
+    pub tail: String,
+    /// Processes that it left and that could not be ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub survivors: Vec<String>,
+}
+
+/// The ending that a record speaks of; none while it has none.
+pub(crate) fn end_of(record: &Record, dir: &Path, survivors: &[Survivor]) -> Option<End> {
+    let ending = record.ending?;
+    let mut named = names(survivors);
+    let unnamed =
+        record.survivors_total as usize - survivors.len().min(record.survivors_total as usize);
+    if unnamed > 0 {
+        named.push(format!("{unnamed} more"));
+    }
+    let report = report(record, dir, ending, &named);
+    let failed = |failure| EndedHow::Failed { failure, partial: report.clone() };
+    let how = match ending {
+        Ending::Code(0) => EndedHow::Returned(report.clone().unwrap_or_else(Json::null)),
+        Ending::Code(code) => failed(Failure::ExitCode(code)),
+        Ending::Signal(signal) => failed(Failure::Signal(signal)),
+        Ending::NotStarted { step, errno } => {
+            EndedHow::Failed { failure: Failure::Error(refused(step, errno).into()), partial: None }
+        }
+    };
+    Some(End { how, verified: verified(named) })
+}
+
+pub(crate) fn verified(survivors: Vec<String>) -> Verified {
+    if survivors.is_empty() {
+        return Verified::Gone;
+    }
+    Verified::Survivors(survivors.into_iter().map(Into::into).collect())
+}
+
+pub(crate) fn names(survivors: &[Survivor]) -> Vec<String> {
+    survivors.iter().map(|one| format!("pid {} ({})", one.id.pid, one.name)).collect()
+}
+
+fn report(record: &Record, dir: &Path, ending: Ending, survivors: &[String]) -> Option<Json> {
+    let tail = match record.produced {
+        [0, 0] => String::new(),
+        _ => Output::open(dir).and_then(|output| output.tail_text(TAIL)).unwrap_or_default(),
+    };
+    let report = ProcessReport {
+        exit_code: match ending {
+            Ending::Code(code) => Some(code),
+            Ending::Signal(_) | Ending::NotStarted { .. } => None,
+        },
+        signal: match ending {
+            Ending::Signal(signal) => Some(signal),
+            Ending::Code(_) | Ending::NotStarted { .. } => None,
+        },
+        stdout_bytes: record.produced[0],
+        stderr_bytes: record.produced[1],
+        ran_ms: record.ended_at.saturating_sub(record.started_at),
+        tail,
+        survivors: survivors.to_vec(),
+    };
+    Json::of(&report).ok()
+}
+
+fn refused(step: Step, errno: i32) -> String {
+    let what = match step {
+        Step::WorkingDirectory => "its working directory cannot be entered",
+        Step::Input => "its input cannot be made",
+        Step::Execute => "it cannot be executed",
+    };
+    format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
+}

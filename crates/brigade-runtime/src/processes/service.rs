@@ -1,0 +1,289 @@
+//! The performer of commands.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brigade_model::action::Start;
+use brigade_model::command::{End, EndedHow, Reported};
+use brigade_model::ids::{Attempt, Millis, RunNo};
+use brigade_model::outcome::Failure;
+use brigade_model::task::TaskRow;
+use brigade_model::work::{CommandLine, ProcessWork, Stdin, Work};
+use brigade_process::machine::boot_id;
+use brigade_process::orphans::{MARK, inherit_orphans};
+use brigade_process::{Companion, Launch, Shim};
+use brigade_store::BoxFuture;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::driver::{Driver, Known, Told};
+use super::environment;
+use super::options::ProcessOptions;
+use super::places::{Execution, Places};
+use super::settle::{Settled, Sought};
+use crate::clock::Clock;
+use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
+
+/// How long a stop stays kind when nobody says so: what the model uses too.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs commands. One per runtime and state folder.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    options: ProcessOptions,
+    places: Places,
+    companion: Companion,
+    boot: [u8; 16],
+    clock: Arc<dyn Clock>,
+    watched: Arc<Mutex<Watched>>,
+    tracker: TaskTracker,
+    halted: CancellationToken,
+}
+
+type Watched = HashMap<TaskId, (Attempt, mpsc::UnboundedSender<Told>)>;
+
+impl Processes {
+    pub(crate) fn open(options: ProcessOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&options.folder)?;
+        let companion = Companion::prepare(&options.folder)?;
+        if options.inherit_orphans {
+            inherit_orphans()?;
+        }
+        Ok(Self {
+            places: Places::new(&options.folder),
+            options,
+            companion,
+            boot: boot_id()?,
+            clock,
+            watched: Arc::default(),
+            tracker: TaskTracker::new(),
+            halted: CancellationToken::new(),
+        })
+    }
+
+    /// Where the output of a run is.
+    pub(crate) fn place_of(&self, task: TaskId, run: RunNo) -> Option<PathBuf> {
+        self.places.last_of(task, run)
+    }
+
+    /// Where the output of an attempt will be.
+    pub(crate) fn place_to_come(&self, task: TaskId, run: RunNo, attempt: Attempt) -> PathBuf {
+        self.places.of(&Execution { task, run, attempt })
+    }
+
+    /// Starts a shim for an attempt, or says why that is not possible.
+    fn launch(&self, start: &Start, execution: &Execution, dir: &Path) -> Result<Shim, String> {
+        let Work::Process(work) = &start.spec.work else {
+            return Err("this work is not a command".to_owned());
+        };
+        let env = self.environment(start, execution, work)?;
+        let launch = Launch {
+            dir,
+            boot: &self.boot,
+            argv: &self.argv(&work.command),
+            env: &env,
+            cwd: work.cwd.as_deref().map(Path::new),
+            stdin: work.stdin == Stdin::Messages,
+            cap: work.output_cap.unwrap_or(self.options.output_cap),
+            grace: start.spec.grace.map_or(GRACE, |Millis(grace)| Duration::from_millis(grace)),
+        };
+        launch.start(&self.companion).map_err(|error| format!("cannot start a shim: {error}"))
+    }
+
+    fn argv(&self, command: &CommandLine) -> Vec<OsString> {
+        match command {
+            CommandLine::Program(words) => words.iter().map(|word| (&**word).into()).collect(),
+            CommandLine::Shell(text) => {
+                vec![self.options.shell.clone().into(), "-c".into(), (&**text).into()]
+            }
+        }
+    }
+
+    fn environment(
+        &self,
+        start: &Start,
+        execution: &Execution,
+        work: &ProcessWork,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
+        let mut env = environment::passed(&self.options.passed);
+        for (name, value) in &work.env {
+            environment::set(&mut env, name, environment::resolve(name, value)?);
+        }
+        let address = format!("{}/process:{}", start.session, start.no);
+        environment::set(&mut env, environment::TASK, address.into());
+        environment::set(&mut env, MARK, execution.mark().into());
+        Ok(env)
+    }
+
+    /// Begins to watch an attempt. None if it is being watched already.
+    fn watch(&self, start: Watch) -> Option<Driver> {
+        let Watch { execution, dir, takes_input, known, reporter } = start;
+        let (sender, told) = mpsc::unbounded_channel();
+        let mut watched = self.watched();
+        let (task, attempt) = (execution.task, execution.attempt);
+        if watched.get(&task).is_some_and(|(watched, _)| *watched == attempt) {
+            return None;
+        }
+        watched.insert(task, (attempt, sender));
+        let (boot, clock) = (self.boot, self.clock.clone());
+        Some(Driver { execution, dir, boot, takes_input, known, clock, reporter, told })
+    }
+
+    /// Runs something on behalf of an attempt until it is over or the runtime leaves.
+    fn attend(&self, execution: Execution, work: impl Future<Output = ()> + Send + 'static) {
+        let (halted, watched) = (self.halted.clone(), self.watched.clone());
+        let (task, attempt) = (execution.task, execution.attempt);
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = halted.cancelled() => {}
+                () = work => {}
+            }
+            let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+            if watched.get(&task).is_some_and(|(watched, _)| *watched == attempt) {
+                watched.remove(&task);
+            }
+        });
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, task: TaskId, attempt: Attempt, told: Told) {
+        if let Some((watched, sender)) = self.watched().get(&task)
+            && *watched == attempt
+        {
+            // Nobody listens to an attempt that is over; its end is on its way.
+            let _ = sender.send(told);
+        }
+    }
+}
+
+struct Watch {
+    execution: Execution,
+    dir: PathBuf,
+    takes_input: bool,
+    known: Known,
+    reporter: Reporter,
+}
+
+/// The performer, with a hold on itself for the work that it starts.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcessPerformer(pub(crate) Arc<Processes>);
+
+impl Performer for ProcessPerformer {
+    fn start(&self, start: Start, reporter: Reporter) {
+        let execution = Execution { task: reporter.task, run: start.run, attempt: start.attempt };
+        let dir = self.0.places.of(&execution);
+        let watch = Watch {
+            execution,
+            dir: dir.clone(),
+            takes_input: takes_input(&start.spec.work),
+            known: Known::No,
+            reporter: reporter.clone(),
+        };
+        let Some(driver) = self.0.watch(watch) else { return };
+        let processes = self.0.clone();
+        self.0.attend(execution, async move {
+            let made = processes.places.make(&execution);
+            let made = made.map_err(|error| format!("cannot make its directory: {error}"));
+            match made.and_then(|dir| processes.launch(&start, &execution, &dir)) {
+                Ok(shim) => driver.follow(shim).await,
+                Err(problem) => reporter.post(Reported::Ended(not_started(problem))).await,
+            }
+        });
+    }
+
+    fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery) {
+        if let Delivery::Message(message) = delivery {
+            self.0.tell(task, attempt, Told::Message(message));
+        }
+    }
+
+    fn stop(&self, task: TaskId, how: StopHow) {
+        match how {
+            StopHow::Kindly { attempt, deadline } => {
+                self.0.tell(task, attempt, Told::Stop { deadline });
+            }
+            StopHow::Firmly { attempt } => self.0.tell(task, attempt, Told::Kill),
+            StopHow::Forget => {}
+        }
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        task: TaskId,
+        row: &'a TaskRow,
+        reporter: Reporter,
+    ) -> BoxFuture<'a, Reconciled> {
+        Box::pin(async move {
+            let execution = Execution { task, run: row.run, attempt: row.attempt };
+            let dir = self.0.places.of(&execution);
+            let known = Known::of(row);
+            let was_begun = known == Known::Begun;
+            let sought = Sought { execution, dir: dir.clone(), boot: self.0.boot, was_begun };
+            let looked = tokio::task::spawn_blocking(move || sought.settle());
+            let settled = match looked.await.map_err(io::Error::other).and_then(|looked| looked) {
+                Ok(settled) => settled,
+                Err(error) => {
+                    let evidence = format!("its directory cannot be read: {error}").into();
+                    return Reconciled::Lost { evidence };
+                }
+            };
+            match settled {
+                Settled::Ended(end) => Reconciled::Ended(end),
+                Settled::NeverBegan => Reconciled::NeverBegan,
+                Settled::Alive(shim) => {
+                    let takes_input = takes_input(&row.spec.work);
+                    let watch = Watch { execution, dir, takes_input, known, reporter };
+                    if let Some(driver) = self.0.watch(watch) {
+                        self.0.attend(execution, driver.follow(shim));
+                    }
+                    Reconciled::Adopted
+                }
+            }
+        })
+    }
+
+    fn kept(&self) -> BoxFuture<'_, Vec<TaskId>> {
+        let places = self.0.places.clone();
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || places.kept()).await.unwrap_or_default()
+        })
+    }
+
+    fn remove(&self, task: TaskId) -> BoxFuture<'_, ()> {
+        let places = self.0.places.clone();
+        Box::pin(async move {
+            let removed = tokio::task::spawn_blocking(move || places.remove(task)).await;
+            if let Err(error) = removed.map_err(io::Error::other).and_then(|removed| removed) {
+                tracing::warn!(%error, "the output of a pruned task could not be removed");
+            }
+        })
+    }
+
+    /// Lets go of the shims, which go on without us.
+    fn halt(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.halted.cancel();
+            self.0.tracker.close();
+            self.0.tracker.wait().await;
+        })
+    }
+}
+
+fn takes_input(work: &Work) -> bool {
+    matches!(work, Work::Process(process) if process.stdin == Stdin::Messages)
+}
+
+fn not_started(problem: String) -> End {
+    let failure = Failure::Error(problem.into());
+    EndedHow::Failed { failure, partial: None }.into()
+}

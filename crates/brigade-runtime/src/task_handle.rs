@@ -1,0 +1,117 @@
+//! A task's handle.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_model::address::TaskRef;
+use brigade_model::call::{Ending, WaitMode};
+use brigade_model::command::Caller;
+use brigade_model::decide::Stopped;
+use brigade_model::ids::{MessageNo, RunNo, TaskNo};
+use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
+use brigade_model::work::Kind;
+use brigade_process::Output;
+use serde::Serialize;
+
+use crate::jobs::{Child, JobContext, Waited};
+use crate::session::{Session, WaitResult};
+
+/// A task that was spawned or found.
+#[derive(Clone, Debug)]
+pub struct TaskHandle {
+    pub(crate) session: Session,
+    pub(crate) no: TaskNo,
+    pub(crate) run: RunNo,
+    pub(crate) kind: Kind,
+    pub(crate) existing: bool,
+}
+
+impl TaskHandle {
+    pub fn no(&self) -> TaskNo {
+        self.no
+    }
+
+    pub fn run(&self) -> RunNo {
+        self.run
+    }
+
+    /// Whether it was there already, under the same key.
+    pub fn existed(&self) -> bool {
+        self.existing
+    }
+
+    /// `job:5`.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.kind, self.no)
+    }
+
+    /// The task as of the last commit.
+    pub async fn get(&self) -> Result<Arc<TaskRow>, Refusal> {
+        self.session.get(self.no).await.map(|(_, row)| row)
+    }
+
+    /// The job that spawned this as its child, when that is who calls: what it does is recorded.
+    fn parent(&self) -> Option<(JobContext, Child)> {
+        let parent = match self.session.caller {
+            Caller::Task { no, .. } => JobContext::current().filter(|job| job.task() == no),
+            Caller::Operator | Caller::Client(_) => None,
+        };
+        parent.map(|job| (job, Child { no: self.no, run: self.run, kind: self.kind.clone() }))
+    }
+
+    /// Waits for the end and consumes the result. Asked again it returns the same, marked so.
+    pub async fn wait(&self) -> Result<Ending, Refusal> {
+        let mut endings = match self.parent() {
+            Some((job, child)) => job.wait_all([&child]).await?,
+            None => self.session.wait_all([self.no.into()]).await?,
+        };
+        endings.pop().ok_or_else(|| Refusal::internal("a wait came back without an ending"))
+    }
+
+    /// The same with patience: `None` when the time was up.
+    pub async fn wait_within(&self, patience: Duration) -> Result<Option<Ending>, Refusal> {
+        if let Some((job, child)) = self.parent() {
+            let waited = job.wait([&child], WaitMode::All, Some(patience)).await?;
+            return Ok(match waited {
+                Waited::Ended(mut endings) => endings.pop(),
+                Waited::TimedOut => None,
+            });
+        }
+        let tasks = vec![self.no.into()];
+        match self.session.wait_within(tasks, WaitMode::All, patience).await? {
+            WaitResult::Ended(mut endings) => Ok(endings.pop()),
+            WaitResult::TimedOut(_) => Ok(None),
+        }
+    }
+
+    pub async fn send(&self, body: impl Serialize) -> Result<MessageNo, Refusal> {
+        match self.parent() {
+            Some((job, child)) => job.send(&child, body).await,
+            None => self.session.send(self.no, body).await,
+        }
+    }
+
+    /// The output of a command.
+    pub async fn output(&self) -> Result<Output, Refusal> {
+        self.session.output(self.no).await
+    }
+
+    /// Says that nothing more will be sent to a command.
+    pub async fn close_input(&self) -> Result<MessageNo, Refusal> {
+        self.session.close_input(self.no).await
+    }
+
+    pub async fn stop(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
+        match self.parent() {
+            Some((job, child)) => job.stop(&child, reason).await,
+            None => self.session.stop(self.no, reason).await,
+        }
+    }
+}
+
+impl From<&TaskHandle> for TaskRef {
+    fn from(handle: &TaskHandle) -> Self {
+        handle.no.into()
+    }
+}

@@ -1,0 +1,123 @@
+//! Commands outlive the runtime that started them.
+
+use std::time::Duration;
+
+use brigade_model::message::Receipt;
+use brigade_model::outcome::{Failure, Late, Outcome, Verified};
+use brigade_runtime::NewTask;
+use brigade_store::Retention;
+
+use crate::support::*;
+
+async fn ending_of(kitchen: &Kitchen, no: u32) -> Outcome {
+    let no = brigade_model::ids::TaskNo::new(no).unwrap();
+    let mut endings = kitchen.session.wait_all([no.into()]).await.unwrap();
+    Outcome::clone(&endings.pop().unwrap().outcome)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_living_command_is_followed_by_the_next_runtime() {
+    let first = kitchen().await;
+    let text = "echo begun; while ! test -e go; do sleep 0.02; done; echo went; exit 6";
+    let task = NewTask::shell(text).cwd(first.folder.path());
+    let task = first.session.spawn(task).await.unwrap();
+    said(&task, "begun").await;
+    drop(task);
+    let next = first.reopened().await;
+    let (_, row) = next.session.list().pop().unwrap();
+    assert_eq!((row.state.word(), row.attempt.0), ("running", 1));
+    std::fs::write(next.folder.path().join("go"), "").unwrap();
+    let outcome = ending_of(&next, 1).await;
+    assert_eq!(outcome.to_string(), "failed (exit code 6)");
+    assert_eq!(report(&outcome).tail, "begun\nwent\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_ended_meanwhile_has_its_true_ending() {
+    let first = kitchen().await;
+    for text in ["sleep 0.2; exit 0", "sleep 0.2; exit 8", "sleep 0.2; kill -9 $$"] {
+        first.session.spawn(NewTask::shell(text)).await.unwrap();
+    }
+    let mark = task_mark(&first);
+    until("three commands", || processes_with(&mark).len() >= 6).await;
+    let wait = |_: &std::path::Path| {
+        while !processes_with(&mark).is_empty() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let next = first.reopened_after(wait).await;
+    let endings: Vec<String> =
+        [ending_of(&next, 1).await, ending_of(&next, 2).await, ending_of(&next, 3).await]
+            .map(|outcome| outcome.to_string())
+            .to_vec();
+    assert_eq!(endings, ["succeeded", "failed (exit code 8)", "failed (signal 9)"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopted_command_is_written_to_and_stopped_as_before() {
+    let first = kitchen().await;
+    let text = "trap 'exit 3' TERM; while read line; do echo got $line; done; sleep 60 & wait";
+    let task = first.session.spawn(NewTask::shell(text).reads_messages()).await.unwrap();
+    task.send("one").await.unwrap();
+    said(&task, "got one").await;
+    let no = task.no();
+    drop(task);
+    let next = first.reopened().await;
+    let message = next.session.send(no, "two").await.unwrap();
+    let place = next.place();
+    until("two", || std::fs::read_to_string(place.join("stdout")).unwrap().contains("got two"))
+        .await;
+    let receipt = next.session.receipt(message).await.unwrap().unwrap().receipt;
+    assert!(matches!(receipt, Receipt::Delivered | Receipt::Accepted), "{receipt:?}");
+    next.session.close_input(no).await.unwrap();
+    next.session.stop(no, None).await.unwrap();
+    let outcome = ending_of(&next, 1).await;
+    let Outcome::Cancelled(cancelled) = &outcome else { panic!("{outcome:?}") };
+    let code = Some(Late::Failure(Failure::ExitCode(3)));
+    assert_eq!((&cancelled.late, &cancelled.verified), (&code, &Verified::Gone));
+    assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_that_the_runtime_did_not_live_to_see_goes_on() {
+    let first = kitchen().await;
+    let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
+    let task = NewTask::shell(deaf).grace(Duration::from_millis(800));
+    let task = first.session.spawn(task).await.unwrap();
+    said(&task, "up").await;
+    task.stop(None).await.unwrap();
+    drop(task);
+    let next = first.reopened().await;
+    let outcome = ending_of(&next, 1).await;
+    assert_eq!(outcome.to_string(), "cancelled");
+    assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_counts_on_while_nobody_is_there() {
+    let first = kitchen().await;
+    let task = NewTask::shell("exec sleep 60").deadline(Duration::from_millis(200));
+    first.session.spawn(task).await.unwrap();
+    let mark = task_mark(&first);
+    until("the command", || processes_with(&mark).len() == 2).await;
+    let next = first.reopened_after(|_| std::thread::sleep(Duration::from_millis(250))).await;
+    assert_eq!(ending_of(&next, 1).await.to_string(), "failed (timeout after 200 ms)");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn output_stays_until_the_task_is_pruned() {
+    let kitchen = kitchen().await;
+    let task = kitchen.session.spawn(NewTask::shell("echo kept")).await.unwrap();
+    kitchen.task(&task).await;
+    let living = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
+    let now = brigade_model::ids::Millis(0);
+    let everything = Retention { ended: now, events: now };
+    said(&task, "kept").await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let pruned = kitchen.runtime.prune(&everything).await.unwrap();
+    assert_eq!(pruned.tasks, 1);
+    let place = kitchen.place();
+    assert!(place.ends_with("2.1.1"), "{}", place.display());
+    living.stop(None).await.unwrap();
+    assert_eq!(kitchen.task(&living).await.word(), "cancelled");
+}

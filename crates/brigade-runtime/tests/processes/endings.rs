@@ -1,0 +1,175 @@
+//! How commands end: truthfully.
+
+use std::time::Duration;
+
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_runtime::{Foreground, JobError, NewTask};
+
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exit_codes_and_signals_are_the_real_ones() {
+    let kitchen = kitchen().await;
+    for (command, expect) in [
+        ("exit 0", "succeeded"),
+        ("exit 7", "failed (exit code 7)"),
+        ("kill -9 $$", "failed (signal 9)"),
+        ("kill -TERM $$", "failed (signal 15)"),
+        ("no-such-program-here", "failed (exit code 127)"),
+    ] {
+        let task = kitchen.session.spawn(NewTask::shell(command)).await.unwrap();
+        let outcome = kitchen.task(&task).await;
+        assert_eq!(outcome.to_string(), expect, "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_result_says_what_a_caller_wants_to_know() {
+    let kitchen = kitchen().await;
+    let task = NewTask::shell("echo one; echo two >&2; sleep 0.1; exit 3");
+    let task = kitchen.session.spawn(task).await.unwrap();
+    let report = report(&kitchen.task(&task).await);
+    assert_eq!((report.exit_code, report.signal), (Some(3), None));
+    assert_eq!((report.stdout_bytes, report.stderr_bytes), (4, 4));
+    assert_eq!(report.tail, "one\ntwo\n");
+    assert!(report.ran_ms >= 100, "{report:?}");
+    assert!(report.survivors.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_executed_says_why() {
+    let kitchen = kitchen().await;
+    let folder = kitchen.folder.path().to_str().unwrap().to_owned();
+    let gone = format!("{folder}/not-there");
+    for (task, expect) in [
+        (NewTask::program(["no-such-program-here"]), "cannot be executed: No such file"),
+        (NewTask::program([folder.as_str()]), "cannot be executed: Permission denied"),
+        (NewTask::shell("true").cwd(&gone), "working directory cannot be entered: No such file"),
+    ] {
+        let task = kitchen.session.spawn(task).await.unwrap();
+        let outcome = kitchen.task(&task).await;
+        let Outcome::Failed(failed) = &outcome else { panic!("{outcome:?}") };
+        let Failure::Error(text) = &failed.failure else { panic!("{failed:?}") };
+        assert!(text.contains(expect), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_and_jobs_are_one_list_with_one_numbering() {
+    let kitchen = kitchen().await;
+    let session = &kitchen.session;
+    let command = session.spawn(NewTask::shell("sleep 60").name("Sleeper")).await.unwrap();
+    let closure = NewTask::closure("nap", |_| std::future::pending::<Result<(), JobError>>());
+    let closure = session.spawn(closure).await.unwrap();
+    let listed: Vec<String> = session
+        .list()
+        .iter()
+        .map(|(no, row)| format!("{} {}", row.address(*no), row.state.word()))
+        .collect();
+    assert_eq!(listed, ["process:1 running", "job:2 running"]);
+    for task in [&command, &closure] {
+        task.stop(None).await.unwrap();
+        assert_eq!(kitchen.task(task).await.word(), "cancelled");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreground_command_that_outlives_the_patience_goes_on_in_the_background() {
+    let kitchen = kitchen().await;
+    let quick = NewTask::shell("echo quick");
+    let run = kitchen.session.run(quick, Duration::from_secs(20)).await.unwrap();
+    let Foreground::Ended(_, ending) = run else { panic!("{run:?}") };
+    assert_eq!(report(&ending.outcome).tail, "quick\n");
+    let slow = NewTask::shell("sleep 0.5; echo slow");
+    let run = kitchen.session.run(slow, Duration::from_millis(50)).await.unwrap();
+    let Foreground::Background(task) = run else { panic!("{run:?}") };
+    assert_eq!(task.get().await.unwrap().state.word(), "running");
+    assert_eq!(report(&kitchen.task(&task).await).tail, "slow\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_ends_a_command_as_failed_with_what_there_was() {
+    let kitchen = kitchen().await;
+    let task = NewTask::shell("echo begun; exec sleep 60").deadline(Duration::from_millis(300));
+    let task = kitchen.session.spawn(task).await.unwrap();
+    let outcome = kitchen.task(&task).await;
+    assert_eq!(outcome.to_string(), "failed (timeout after 300 ms)");
+    let report = report(&outcome);
+    assert_eq!((report.signal, report.tail.as_str()), (Some(15), "begun\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_key_is_the_same_command() {
+    let kitchen = kitchen().await;
+    let command = || NewTask::shell("echo x >> ran").cwd(kitchen.folder.path()).key("once");
+    let first = kitchen.session.spawn(command()).await.unwrap();
+    kitchen.task(&first).await;
+    let again = kitchen.session.spawn(command()).await.unwrap();
+    assert!(again.existed() && again.no() == first.no());
+    kitchen.task(&again).await;
+    assert_eq!(std::fs::read_to_string(kitchen.folder.path().join("ran")).unwrap(), "x\n");
+    let other = kitchen.session.spawn(NewTask::shell("echo y").key("once")).await;
+    assert!(other.unwrap_err().to_string().contains("another request"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_at_once_all_end_as_they_should() {
+    let kitchen = kitchen().await;
+    let commands = (0..200).map(|n| NewTask::shell(&format!("echo {n}; exit {}", n % 3)));
+    let tasks = kitchen.session.spawn_all(commands).await.unwrap();
+    for (n, task) in tasks.into_iter().enumerate() {
+        let report = report(&kitchen.task(&task.unwrap()).await);
+        assert_eq!((report.exit_code, report.tail), (Some(n as i32 % 3), format!("{n}\n")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_closes_its_streams_is_waited_for_all_the_same() {
+    let kitchen = kitchen().await;
+    let task = NewTask::shell("echo before; exec >&- 2>&-; sleep 0.3; exit 4");
+    let task = kitchen.session.spawn(task).await.unwrap();
+    let report = report(&kitchen.task(&task).await);
+    assert_eq!((report.exit_code, report.tail.as_str()), (Some(4), "before\n"));
+    assert!(report.ran_ms >= 300, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_command_leaves_behind_ends_with_it() {
+    let kitchen = kitchen().await;
+    let text = "sleep 61 & setsid sh -c 'sleep 62 & wait' & exit 5";
+    let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
+    assert_eq!(kitchen.task(&task).await.to_string(), "failed (exit code 5)");
+    assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_without_commands_keeps_them_queued_and_says_so() {
+    let runtime = brigade_runtime::Runtime::builder().start().await.unwrap();
+    let session = runtime.session("bare").await.unwrap();
+    let task = session.spawn(NewTask::shell("true")).await.unwrap();
+    loop {
+        let row = task.get().await.unwrap();
+        if row.state.word() == "queued" {
+            assert!(format!("{:?}", row.state).contains("no performer for process"), "{row:?}");
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(task.output().await.unwrap_err().to_string().contains("has no output"));
+}
+
+#[tokio::test]
+async fn only_a_command_has_what_only_commands_have() {
+    let kitchen = kitchen().await;
+    let job = || NewTask::closure("nap", |_| std::future::ready(Ok::<(), JobError>(())));
+    for (task, expect) in [
+        (job().cwd("/"), "only a command has a working directory"),
+        (job().reads_messages(), "only a command has an input"),
+        (job().output_cap(1), "only a command has an output"),
+        (NewTask::shell("true").cwd("here"), "not an absolute path"),
+        (NewTask::shell("  "), "blank"),
+    ] {
+        let refusal = kitchen.session.spawn(task).await.unwrap_err();
+        assert!(refusal.to_string().contains(expect), "{refusal}");
+    }
+}

@@ -1,0 +1,144 @@
+//! What cannot be known is said to be lost, with the reason, and nothing of it is left running.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use brigade_model::ids::TaskNo;
+use brigade_model::outcome::Verified;
+use brigade_runtime::NewTask;
+
+use crate::support::*;
+
+/// A command with a child in another session, under a runtime that goes away.
+async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, Verified) {
+    let first = kitchen().await;
+    let text = "setsid sleep 61 & echo up; sleep 62";
+    let task = first.session.spawn(NewTask::shell(text)).await.unwrap();
+    said(&task, "up").await;
+    begun(&first).await;
+    drop(task);
+    let next = first.reopened_after(meanwhile).await;
+    let outcome = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
+    let (evidence, verified) = lost(&outcome.outcome);
+    (next, evidence, verified)
+}
+
+/// Until the store knows that the command has begun.
+async fn begun(kitchen: &Kitchen) {
+    loop {
+        let (_, row) = kitchen.session.list().pop().unwrap();
+        if row.extra.as_ref().is_some_and(|extra| extra.state.is_some()) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+fn damage(folder: &Path) {
+    let claim = only_place(folder).join("claim");
+    fs::File::options().write(true).open(claim).unwrap().write_all_at(b"!", 200).unwrap();
+}
+
+fn halve(folder: &Path) {
+    let claim = only_place(folder).join("claim");
+    fs::File::options().write(true).open(claim).unwrap().set_len(100).unwrap();
+}
+
+/// As a restart of the machine would leave it, but for the processes.
+fn another_boot(folder: &Path) {
+    let place = only_place(folder);
+    let mut record = record(&place);
+    record.boot = [1; 16];
+    let claim = fs::File::options().write(true).open(place.join("claim")).unwrap();
+    record.write_to(&claim).unwrap();
+}
+
+fn kill(pid: u32) {
+    let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_vanished_or_cannot_be_read_means_lost_and_ended() {
+    type Accident = fn(&Path);
+    let table: [(Accident, &str); 4] = [
+        (|folder| fs::remove_dir_all(only_place(folder)).unwrap(), "its directory is gone"),
+        (|folder| fs::remove_dir_all(folder.join("processes")).unwrap(), "its directory is gone"),
+        (damage, "the record is damaged"),
+        (halve, "the record is cut short"),
+    ];
+    for (meanwhile, expect) in table {
+        let (next, evidence, verified) = interrupted(meanwhile).await;
+        assert_eq!((evidence.as_str(), verified), (expect, Verified::Gone));
+        assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new(), "{expect}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_of_the_machine_means_lost() {
+    let (_, evidence, _) = interrupted(another_boot).await;
+    assert_eq!(evidence, "the machine has been restarted since");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shim_killed_while_nobody_looked_means_lost_and_its_orphans_are_ended() {
+    let shot = |folder: &Path| kill(record(&only_place(folder)).shim.pid);
+    let (next, evidence, verified) = interrupted(shot).await;
+    assert_eq!(evidence, "its shim is gone and left no ending");
+    assert_eq!(verified, Verified::Gone);
+    assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shim_killed_under_a_living_runtime_means_lost_at_once() {
+    let kitchen = kitchen().await;
+    let text = "setsid sleep 61 & (trap '' TERM; sleep 62) & echo up; sleep 63";
+    let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
+    said(&task, "up").await;
+    let shim = record(&kitchen.place()).shim.pid;
+    kill(shim);
+    let (evidence, verified) = lost(&kitchen.task(&task).await);
+    assert_eq!(evidence, "its shim is gone and left no ending");
+    assert_eq!(verified, Verified::Gone);
+    assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
+    assert_eq!(own_zombies(shim), 0, "what was inherited is reaped");
+}
+
+/// Children of this process that ended, were not waited for, and were in this session.
+fn own_zombies(session: u32) -> usize {
+    let me = std::process::id();
+    let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let stats = all.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let zombies = stats.filter(|stat| stat.contains(&format!(") Z {me} ")));
+    zombies.filter(|stat| stat.contains(&format!(" {session} "))).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_of_others_in_this_process_are_left_to_them() {
+    let kitchen = kitchen().await;
+    let mut own =
+        tokio::process::Command::new("sh").args(["-c", "sleep 0.3; exit 11"]).spawn().unwrap();
+    for _ in 0..20 {
+        let task = kitchen.session.spawn(NewTask::shell("sleep 61")).await.unwrap();
+        let place = kitchen.folder.path().join("processes").join(kitchen.session.id().to_string());
+        let place = place.join(format!("{}.1.1", task.no()));
+        until("a shim", || place.join("claim").exists()).await;
+        kill(record(&place).shim.pid);
+        lost(&kitchen.task(&task).await);
+    }
+    assert_eq!(own.wait().await.unwrap().code(), Some(11));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_never_began_is_begun_by_the_next_runtime() {
+    let first = kitchen().await;
+    let task = NewTask::shell("echo ran >> runs; exit 2").cwd(first.folder.path());
+    let task = first.session.spawn(task).await.unwrap();
+    drop(task);
+    // Whatever the first had time for, it is carried out once.
+    let next = first.reopened().await;
+    let outcome = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
+    assert_eq!(outcome.outcome.to_string(), "failed (exit code 2)");
+    assert_eq!(fs::read_to_string(next.folder.path().join("runs")).unwrap(), "ran\n");
+}

@@ -1,0 +1,11 @@
+//! Commands as tasks, with real processes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod adoption;
+mod endings;
+mod input;
+mod lost;
+mod output;
+mod stop;
+mod support;
+mod surroundings;

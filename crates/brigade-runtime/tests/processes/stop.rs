@@ -1,0 +1,141 @@
+//! Stopping is real: the whole tree, kindly first, and nothing is left.
+
+use std::time::{Duration, Instant};
+
+use brigade_model::command::StopTarget;
+use brigade_model::outcome::{Cancelled, Failure, Late, Outcome, Verified};
+use brigade_runtime::{NewTask, TaskHandle};
+
+use crate::support::*;
+
+async fn stopped(kitchen: &Kitchen, task: &TaskHandle) -> Cancelled {
+    task.stop(Some("enough")).await.unwrap();
+    cancelled(kitchen, task).await
+}
+
+async fn cancelled(kitchen: &Kitchen, task: &TaskHandle) -> Cancelled {
+    let outcome = kitchen.task(task).await;
+    let Outcome::Cancelled(cancelled) = &outcome else { panic!("{outcome:?}") };
+    cancelled.clone()
+}
+
+fn signal(cancelled: &Cancelled) -> Option<i32> {
+    match &cancelled.late {
+        Some(Late::Failure(Failure::Signal(signal))) => Some(*signal),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_asks_before_it_kills_and_keeps_the_real_ending() {
+    let kitchen = kitchen().await;
+    let polite = "trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 0.05; done";
+    let task = kitchen.session.spawn(NewTask::shell(polite)).await.unwrap();
+    said(&task, "up").await;
+    let ended = stopped(&kitchen, &task).await;
+    assert_eq!(ended.late, Some(Late::Failure(Failure::ExitCode(9))));
+    assert_eq!(ended.verified, Verified::Gone);
+    said(&task, "bye").await;
+    let task = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
+    assert_eq!(signal(&stopped(&kitchen, &task).await), Some(15));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ignores_the_asking_is_killed_when_its_grace_is_over() {
+    let kitchen = kitchen().await;
+    let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
+    let task = NewTask::shell(deaf).grace(Duration::from_millis(300));
+    let task = kitchen.session.spawn(task).await.unwrap();
+    said(&task, "up").await;
+    let began = Instant::now();
+    let ended = stopped(&kitchen, &task).await;
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+    assert_eq!((signal(&ended), ended.verified), (Some(9), Verified::Gone));
+    assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_with_its_own_grace_overrides_the_task_s() {
+    let kitchen = kitchen().await;
+    let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
+    let task = NewTask::shell(deaf).grace(Duration::from_secs(60));
+    let task = kitchen.session.spawn(task).await.unwrap();
+    said(&task, "up").await;
+    let target = StopTarget::Task(task.no().into());
+    kitchen.session.stop_with(target, None, Some(Duration::ZERO)).await.unwrap();
+    assert_eq!(signal(&cancelled(&kitchen, &task).await), Some(9));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn escapees_and_their_children_go_too() {
+    let kitchen = kitchen().await;
+    // One in another session, one that was forked twice, one that ignores TERM, each with a child.
+    let tree = "
+        setsid sh -c 'sleep 61 & echo one; wait' &
+        (setsid sh -c 'trap \"\" TERM; sleep 62 & echo two; while :; do sleep 0.05; done' &)
+        sh -c 'trap \"\" TERM; (trap \"\" TERM; sleep 63) & echo three; while :; do sleep 0.05; done' &
+        echo four; wait";
+    let task = NewTask::shell(tree).grace(Duration::from_millis(200));
+    let task = kitchen.session.spawn(task).await.unwrap();
+    for word in ["one", "two", "three", "four"] {
+        said(&task, word).await;
+    }
+    assert!(processes_with(&task_mark(&kitchen)).len() >= 7);
+    let ended = stopped(&kitchen, &task).await;
+    assert_eq!(ended.verified, Verified::Gone);
+    assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_sleeps_under_a_stop_signal_is_ended_too() {
+    let kitchen = kitchen().await;
+    let task = kitchen.session.spawn(NewTask::shell("echo up; kill -STOP $$")).await.unwrap();
+    said(&task, "up").await;
+    assert_eq!(stopped(&kitchen, &task).await.verified, Verified::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_may_come_at_any_moment_of_the_start() {
+    let kitchen = kitchen().await;
+    for round in 0..40 {
+        let task = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(round * 100)).await;
+        let ended = stopped(&kitchen, &task).await;
+        assert_eq!(ended.verified, Verified::Gone, "round {round}");
+    }
+    assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopping_twice_is_stopping_once() {
+    let kitchen = kitchen().await;
+    let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
+    let task = NewTask::shell(deaf).grace(Duration::from_millis(200));
+    let task = kitchen.session.spawn(task).await.unwrap();
+    said(&task, "up").await;
+    assert!(!task.stop(None).await.unwrap().already);
+    assert!(task.stop(None).await.unwrap().already);
+    assert_eq!(signal(&cancelled(&kitchen, &task).await), Some(9));
+    assert!(task.stop(None).await.unwrap().already, "after the end it is a no-op");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_prints_for_ever_can_be_stopped_and_fills_no_disk() {
+    let kitchen = kitchen().await;
+    let task = NewTask::shell("yes").output_cap(1 << 20);
+    let task = kitchen.session.spawn(task).await.unwrap();
+    let place = loop {
+        if kitchen.folder.path().join("processes").exists() {
+            break kitchen.place();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    until("four mebibytes", || {
+        place.join("claim").exists() && record(&place).produced[0] > 4 << 20
+    })
+    .await;
+    assert_eq!(stopped(&kitchen, &task).await.verified, Verified::Gone);
+    let sizes =
+        std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    assert!(sizes.sum::<u64>() < 2 << 20);
+}

@@ -1,0 +1,98 @@
+//! What a command is given: a place, an environment, and no secrets of the runtime.
+
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::work::EnvValue;
+use brigade_runtime::{NewTask, ProcessOptions, Runtime};
+
+use crate::support::*;
+
+fn variables(text: &str) -> Vec<(String, String)> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_knows_who_it_is_and_sees_only_what_it_may() {
+    let kitchen = kitchen().await;
+    let task = NewTask::program(["env"]).env("SPICE", EnvValue::Text("pepper".into()));
+    let task = kitchen.session.spawn(task).await.unwrap();
+    let seen = variables(&report(&kitchen.task(&task).await).tail);
+    let value = |name: &str| seen.iter().find(|(other, _)| other == name).map(|(_, v)| v.as_str());
+    assert_eq!(value("BRIGADE_TASK"), Some("kitchen/process:1"));
+    assert_eq!(value("SPICE"), Some("pepper"));
+    assert_eq!(value("PATH"), std::env::var("PATH").ok().as_deref());
+    // Cargo sets this for every test, as a secret could be set for a runtime.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    assert_eq!(value("CARGO_MANIFEST_DIR"), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_is_passed_on_where_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ProcessOptions::new(folder.path()).pass_env("CARGO_*");
+    let runtime = Runtime::builder().processes(options).start().await.unwrap();
+    let session = runtime.session("kitchen").await.unwrap();
+    let task = session.spawn(NewTask::shell("echo $CARGO_MANIFEST_DIR")).await.unwrap();
+    let said = report(&task.wait().await.unwrap().outcome).tail;
+    assert_eq!(said.trim_end(), std::env::var("CARGO_MANIFEST_DIR").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn references_to_secrets_reach_the_command_and_nothing_else() {
+    let kitchen = kitchen().await;
+    let secret = kitchen.folder.path().join("secret");
+    std::fs::write(&secret, "s3cr3t-s4lt\n").unwrap();
+    let reference = EnvValue::FromFile(secret.to_str().unwrap().into());
+    let text = "test \"$KEY\" = s3cr3t-s4lt".replace("s3cr3t-s4lt", "\"$(cat secret)\"");
+    let task = NewTask::shell(&text).cwd(kitchen.folder.path()).env("KEY", reference);
+    let task = kitchen.session.spawn(task).await.unwrap();
+    assert_eq!(kitchen.task(&task).await.to_string(), "succeeded");
+    let row = task.get().await.unwrap();
+    assert!(!format!("{row:?}").contains("s3cr3t"), "{row:?}");
+    let stored = kitchen.store.task(kitchen.session.id(), task.no()).await.unwrap();
+    assert!(!format!("{stored:?}").contains("s3cr3t"));
+    std::fs::remove_file(&secret).unwrap();
+    let grepped = std::process::Command::new("grep")
+        .args(["-r", "s3cr3t", kitchen.folder.path().to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&grepped.stdout), "", "it is kept nowhere");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reference_that_leads_nowhere_fails_the_command_before_it_runs() {
+    let kitchen = kitchen().await;
+    let nowhere = EnvValue::FromEnv("NO_SUCH_VARIABLE".into());
+    let task = NewTask::shell("touch ran").cwd(kitchen.folder.path()).env("KEY", nowhere);
+    let task = kitchen.session.spawn(task).await.unwrap();
+    let outcome = kitchen.task(&task).await;
+    let Outcome::Failed(failed) = &outcome else { panic!("{outcome:?}") };
+    let Failure::Error(text) = &failed.failure else { panic!("{failed:?}") };
+    assert!(text.contains("NO_SUCH_VARIABLE of the runtime's environment"), "{text}");
+    assert!(!kitchen.folder.path().join("ran").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_runs_where_it_is_told_with_signals_as_they_should_be() {
+    let kitchen = kitchen().await;
+    let text = "pwd; grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status; ls /proc/self/fd | wc -l";
+    let task = NewTask::shell(text).cwd("/usr");
+    let task = kitchen.session.spawn(task).await.unwrap();
+    let said = report(&kitchen.task(&task).await).tail;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "/usr");
+    assert_eq!(lines[1], "SigBlk:\t0000000000000000");
+    // The C library keeps two numbers to itself and always ignores them here.
+    let ignored = u64::from_str_radix(lines[2].trim_start_matches("SigIgn:\t"), 16).unwrap();
+    assert_eq!(ignored & !0x1_8000_0000, 0, "{}", lines[2]);
+    // Its three streams and the directory that is being listed.
+    assert_eq!(lines[4].trim(), "4");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_folder_that_cannot_be_used_is_a_clear_refusal() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let options = ProcessOptions::new(file.path().join("below"));
+    let refusal = Runtime::builder().processes(options).start().await.unwrap_err();
+    assert!(refusal.to_string().contains("commands cannot be run here"), "{refusal}");
+}
