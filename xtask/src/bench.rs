@@ -27,6 +27,9 @@ pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
     if filter.is_none() {
         memory()?;
     }
+    if filter.is_none_or(|filter| filter == "processes") {
+        processes()?;
+    }
     Ok(())
 }
 
@@ -50,6 +53,15 @@ fn memory() -> Result<(), String> {
         .status()
         .map_err(|e| format!("cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err("the footprint was not measured".into()) }
+}
+
+/// Processes are measured in turns with their baseline, by a program that prints its own table.
+fn processes() -> Result<(), String> {
+    let status = cargo()
+        .args(["bench", "--quiet", "--package", "brigade", "--bench", "processes"])
+        .status()
+        .map_err(|e| format!("cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err("processes were not measured".into()) }
 }
 
 fn cargo() -> Command {

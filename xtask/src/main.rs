@@ -1,10 +1,12 @@
-//! What people and CI run: `cargo xtask test`, `tidy`, `bench`.
+//! What people and CI run: `cargo xtask test`, `tidy`, `bench`, `chaos`.
 //!
 //! - `test`: tidy, formatting, lints and all tests; `--only NAME` narrows it.
 //! - `tidy`: what no compiler checks: who depends on whom, how files look.
+//! - `chaos`: kills, at random moments and many times.
 //! - `bench`: Brigade's figures beside plain tokio and plain rusqlite, as ratios.
 
 mod bench;
+mod chaos;
 mod check;
 mod tidy;
 
@@ -16,6 +18,8 @@ usage: cargo xtask COMMAND
   test [--only NAME]   tidy, format, clippy, and the tests; or only one of these, or only the
                        tests of one crate (brigade-model, brigade-store, ...)
   tidy                 check what the compiler does not: layers, file sizes, words
+  chaos [KILLS]        kill runtimes and shims at random moments (100 and 1,000 times), and see
+                       that nothing is lost, repeated or left behind
   bench [FILTER]       measure Brigade beside its baselines and print the ratios
 ";
 
@@ -26,6 +30,8 @@ fn main() -> ExitCode {
         ["test"] => check::test(None),
         ["test", "--only", name] => check::test(Some(name)),
         ["tidy"] => tidy::run(),
+        ["chaos"] => chaos::run(None),
+        ["chaos", kills] => chaos::run(Some(kills)),
         ["bench"] => bench::run(None),
         ["bench", filter] => bench::run(Some(filter)),
         [] | ["help" | "--help" | "-h"] => {

@@ -234,7 +234,7 @@ fn of_two_shims_exactly_one_executes() {
 
 #[test]
 fn the_lock_tells_whether_the_shim_lives() {
-    let mut shim = script("sleep 1000");
+    let mut shim = Orders::default().run(&["sleep", "1000"]);
     shim.wait_until(|record| record.phase == Phase::Running);
     let claim = fs::File::open(shim.path("claim")).unwrap();
     assert!(claim.try_lock_shared().is_err());

@@ -4,6 +4,12 @@ mod shim_support;
 
 use std::fs;
 use std::time::{Duration, Instant};
+#[cfg(target_os = "linux")]
+use std::{
+    fs::Permissions,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+};
 
 use brigade_process::shim::record::{Ending, Phase, StopStage};
 use shim_support::*;
@@ -183,6 +189,40 @@ mod linux {
             assert_eq!(shim.done().survivors_total, 0);
         }
         assert_gone(&pids);
+    }
+
+    /// Needs root, to make a program that becomes root under a shim that is not.
+    #[test]
+    fn what_cannot_be_killed_is_named() {
+        const NOBODY: u32 = 65534;
+        let become_root = Path::new("/usr/bin/setpriv");
+        if !is_full_linux() || !rustix::process::geteuid().is_root() || !become_root.exists() {
+            eprintln!("not tested: needs root and setpriv");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
+        let place = |name: &str| directory.path().join(name);
+        mode(directory.path(), 0o777).unwrap();
+        fs::copy(companion().command().0, place("shim")).unwrap();
+        mode(&place("shim"), 0o755).unwrap();
+        fs::copy(become_root, place("become-root")).unwrap();
+        mode(&place("become-root"), 0o4755).unwrap();
+        let stubborn = "echo > $D/up; sleep 1000 & exec $D/become-root --reuid=0 sleep 1000";
+        let usual = Orders::default().command(directory.path(), &["sh", "-c", stubborn]);
+        let mut command = std::process::Command::new(place("shim"));
+        command.args(usual.get_args()).env("D", directory.path()).uid(NOBODY);
+        let child = command.spawn().unwrap();
+        let mut shim = Shim { directory, child };
+        shim.wait_for_file("up");
+        std::thread::sleep(Duration::from_millis(300));
+        shim.signal(Signal::USR1);
+        let record = shim.done();
+        let command = record.command.unwrap();
+        let pid = rustix::process::Pid::from_raw(command.pid as i32).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        assert_eq!((record.ending, record.survivors_total), (None, 1), "{record:?}");
+        assert_eq!((record.survivors[0].id, &*record.survivors[0].name), (command, "sleep"));
     }
 
     /// Needs to mount a file system of its own, so it tests nothing for ordinary users.

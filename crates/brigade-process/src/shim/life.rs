@@ -14,7 +14,7 @@ use super::sys::{self, Watch, signal};
 use super::tree::{self, Left, Tree};
 
 /// After this long of killing without an end the survivors are named, and the shim gives up.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks at a tree whose end no signal announces.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -57,8 +57,8 @@ enum State {
     Asking {
         deadline: Instant,
     },
-    /// The tree is killed from the top down, as far as it is inherited.
-    Peeling {
+    /// All are killed, and whatever came of them meanwhile, until nothing is left.
+    Killing {
         give_up: Instant,
     },
     Over,
@@ -110,7 +110,7 @@ impl Life {
                 Some(until(deadline).min(LOOK_AGAIN))
             }
             State::Asking { deadline } => Some(until(deadline)),
-            State::Peeling { give_up } => Some(until(give_up).min(LOOK_AGAIN)),
+            State::Killing { give_up } => Some(until(give_up).min(LOOK_AGAIN)),
             State::Over => Some(Duration::ZERO),
         }
     }
@@ -155,7 +155,7 @@ impl Life {
         }
         match (left, self.state) {
             (Left::Nothing, _) => self.state = State::Over,
-            (_, State::Peeling { .. }) => self.tree.force(),
+            (_, State::Killing { .. }) => self.tree.force(),
             _ => {}
         }
     }
@@ -170,7 +170,7 @@ impl Life {
                 }
                 self.force();
             }
-            State::Peeling { give_up } if now >= give_up => {
+            State::Killing { give_up } if now >= give_up => {
                 let mut survivors = self.tree.survivors();
                 self.claim.record.survivors_total = survivors.len() as u32;
                 survivors.truncate(SURVIVORS_MAX);
@@ -189,7 +189,7 @@ impl Life {
             State::Asking { deadline: earlier } => {
                 State::Asking { deadline: earlier.min(deadline) }
             }
-            already @ (State::Peeling { .. } | State::Over) => already,
+            already @ (State::Killing { .. } | State::Over) => already,
         };
         self.claim.write();
         self.tree.ask();
@@ -198,7 +198,7 @@ impl Life {
     /// Firm. The stage is written first, so that a stop that was firm is never taken for a kind one.
     fn force(&mut self) {
         if matches!(self.state, State::Running | State::Asking { .. }) {
-            self.state = State::Peeling { give_up: Instant::now() + PATIENCE };
+            self.state = State::Killing { give_up: Instant::now() + PATIENCE };
         }
         self.claim.write();
         self.tree.force();

@@ -53,10 +53,6 @@ pub(crate) fn descendants(of: u32) -> Vec<Member> {
     found
 }
 
-pub(crate) fn children(of: u32) -> Vec<Member> {
-    Lister::new(of).children(of)
-}
-
 enum Lister {
     /// The kernel lists the children of each thread.
     Files,

@@ -75,7 +75,8 @@ impl Tree {
         self.asked.clear();
     }
 
-    /// Asks everything that was not asked yet to end.
+    /// Asks everything that was not asked yet to end. TERM stays pending in a stopped process, so
+    /// it is continued as well.
     pub(super) fn ask(&mut self) {
         for _ in 0..ASKING_ROUNDS {
             let mut unasked = proc::descendants(self.shim);
@@ -85,16 +86,18 @@ impl Tree {
             }
             for member in unasked {
                 self.asked.push(member.pid);
-                self.ask_one(member);
+                self.send(member, &[signal::TERM, signal::CONT]);
             }
         }
     }
 
-    /// Kills the children. Their children are inherited, and killed by the next call.
+    /// Kills everything, from the top. What is missed is inherited, and killed by the next call.
+    ///
+    /// A refusal means that a process has become another user's: it will be named as a survivor.
+    /// Those below it are not inherited then, and have to be reached where they are.
     pub(super) fn force(&mut self) {
-        for child in proc::children(self.shim) {
-            // A refusal means that it has become another user's; it will be named as a survivor.
-            let _ = sys::send(child.pid as i32, signal::KILL);
+        for member in proc::descendants(self.shim) {
+            self.send(member, &[signal::KILL]);
         }
     }
 
@@ -108,12 +111,10 @@ impl Tree {
         proc::descendants(self.shim).into_iter().filter_map(survivor).collect()
     }
 
-    /// TERM stays pending in a stopped process, so it is continued as well.
-    fn ask_one(&self, member: Member) {
-        let pid = member.pid as i32;
+    fn send(&self, member: Member, numbers: &[i32]) {
         if member.parent == self.shim {
             // The pid of a child is its own until it is reaped, which only this thread does.
-            let _ = sys::send(pid, signal::TERM).and_then(|()| sys::send(pid, signal::CONT));
+            let _ = numbers.iter().try_for_each(|number| sys::send(member.pid as i32, *number));
             return;
         }
         // Of others the pid may have gone to somebody else since. The handle holds whoever has it
@@ -121,7 +122,7 @@ impl Tree {
         let Ok(handle) = Handle::open(member.pid) else { return };
         let parent = proc::stat(member.pid).map(|stat| stat.parent);
         if parent == Some(member.parent) || parent == Some(self.shim) {
-            let _ = handle.send(signal::TERM).and_then(|()| handle.send(signal::CONT));
+            let _ = numbers.iter().try_for_each(|number| handle.send(*number));
         }
     }
 }

@@ -31,15 +31,18 @@ pub struct ProcessReport {
     pub survivors: Vec<String>,
 }
 
-/// The ending that a record speaks of; none while it has none.
+/// The ending that a record speaks of; none while it has none. A command that could not be killed
+/// has none either, and is itself among the survivors.
 pub(crate) fn end_of(record: &Record, dir: &Path, survivors: &[Survivor]) -> Option<End> {
-    let ending = record.ending?;
     let mut named = names(survivors);
-    let unnamed =
-        record.survivors_total as usize - survivors.len().min(record.survivors_total as usize);
+    let unnamed = (record.survivors_total as usize).saturating_sub(survivors.len());
     if unnamed > 0 {
         named.push(format!("{unnamed} more"));
     }
+    let Some(ending) = record.ending else {
+        let survives = !named.is_empty();
+        return survives.then(|| End { how: EndedHow::Aborted, verified: verified(named) });
+    };
     let report = report(record, dir, ending, &named);
     let failed = |failure| EndedHow::Failed { failure, partial: report.clone() };
     let how = match ending {
