@@ -3,6 +3,7 @@
 //! - [`options`]: where things are kept and what a command is given.
 //! - `service`: the performer; `driver`: what watches over one command; `settle`: how a record or
 //!   its absence becomes an ending.
+//! - `session`: what a session does with commands beside what it does with every task.
 //! - `environment`, `places`: variables and directories.
 //! - [`report`]: what is said of a command that ended.
 
@@ -12,6 +13,7 @@ pub mod options;
 mod places;
 pub mod report;
 mod service;
+mod session;
 mod settle;
 
 pub use options::ProcessOptions;

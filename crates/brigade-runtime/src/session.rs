@@ -16,10 +16,9 @@ use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{State, TaskRow};
+use brigade_model::task::TaskRow;
 use brigade_model::tree::{MessageRow, TreeRow};
 use brigade_model::work::Kind;
-use brigade_process::Output;
 use brigade_store::{RunRow, TaskQuery};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -29,7 +28,6 @@ use crate::feed::{Scope, Subscription};
 use crate::input::{Input, Outcome, WaitInput};
 use crate::jobs::JobContext;
 use crate::new_task::NewTask;
-use crate::performer::TaskId;
 use crate::runtime::Runtime;
 use crate::task_handle::TaskHandle;
 use crate::view::TreeView;
@@ -309,41 +307,6 @@ impl Session {
         first_sent(sent)
     }
 
-    /// Says that nothing more will be sent to a command: it reads the end of its input after what
-    /// was sent before.
-    pub async fn close_input(&self, of: impl Into<TaskRef>) -> Result<MessageNo, Refusal> {
-        let Command::Send(send) = self.send_command(of.into(), Json::null()) else {
-            return Err(unexpected());
-        };
-        first_sent(self.submit(Command::Send(Send { last: true, ..send })).await?)
-    }
-
-    /// The output of a command: of its latest run, or of the one named.
-    pub async fn output(&self, task: impl Into<TaskRef>) -> Result<Output, Refusal> {
-        let task = task.into();
-        let run = task.run;
-        let (no, row) = self.get(task).await?;
-        let processes = self.runtime.inner.processes.as_ref();
-        let processes = processes.filter(|_| row.spec.work.kind() == Kind::Process);
-        let Some(processes) = processes else {
-            return Err(Refusal::invalid(format!("{} has no output", row.address(no))));
-        };
-        let id = TaskId { tree: self.tree, no };
-        match processes.place_of(id, run.unwrap_or(row.run)) {
-            Some(dir) => Output::open(&dir)
-                .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
-            None if row.is_living() => {
-                let starting = matches!(row.state, State::Queued(_));
-                let attempt = if starting { row.attempt.next() } else { row.attempt };
-                Ok(Output::expected(&processes.place_to_come(id, row.run, attempt)))
-            }
-            None => Err(Refusal::not_found(format!(
-                "of {} there is no output any more",
-                row.address(no)
-            ))),
-        }
-    }
-
     /// Sends many messages with one acknowledgement, in order.
     pub async fn send_all<B: Serialize>(
         &self,
@@ -356,7 +319,7 @@ impl Session {
         Ok(replies.into_iter().map(|reply| reply.and_then(first_sent)).collect())
     }
 
-    fn send_command(&self, to: TaskRef, body: Json) -> Command {
+    pub(crate) fn send_command(&self, to: TaskRef, body: Json) -> Command {
         Command::Send(Send {
             caller: self.caller.clone(),
             to: Recipient::Task(to),
@@ -461,7 +424,7 @@ impl Session {
         self.runtime.inner.feed.subscribe(Some(self.tree), after).within(scope)
     }
 
-    async fn submit(&self, command: Command) -> Outcome<Reply> {
+    pub(crate) async fn submit(&self, command: Command) -> Outcome<Reply> {
         self.runtime.submit(self.tree, command).await
     }
 
@@ -505,13 +468,13 @@ impl Drop for Unwait<'_> {
     }
 }
 
-fn first_sent(reply: Reply) -> Result<MessageNo, Refusal> {
+pub(crate) fn first_sent(reply: Reply) -> Result<MessageNo, Refusal> {
     match reply {
         Reply::Sent(numbers) => numbers.first().copied().ok_or_else(unexpected),
         _ => Err(unexpected()),
     }
 }
 
-fn unexpected() -> Refusal {
+pub(crate) fn unexpected() -> Refusal {
     Refusal::internal("the loop answered with something else")
 }

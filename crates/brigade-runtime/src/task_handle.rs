@@ -12,6 +12,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_model::work::Kind;
 use brigade_process::Output;
+use brigade_process::output::{Follow, Start, Which};
 use serde::Serialize;
 
 use crate::jobs::{Child, JobContext, Waited};
@@ -95,6 +96,11 @@ impl TaskHandle {
     /// The output of a command.
     pub async fn output(&self) -> Result<Output, Refusal> {
         self.session.output(self.no).await
+    }
+
+    /// The output of a command as it comes, to its end.
+    pub async fn follow(&self, which: Which, from: Start) -> Result<Follow, Refusal> {
+        self.session.follow(self.no, which, from).await
     }
 
     /// Says that nothing more will be sent to a command.

@@ -1,5 +1,6 @@
 //! What a command prints is kept within bounds and can be read at any time.
 
+use brigade_process::output::{self, Piece, Read, Resume, Search, Start, Which};
 use brigade_runtime::NewTask;
 
 use crate::support::*;
@@ -27,4 +28,97 @@ async fn only_the_owner_and_the_operator_read_it() {
     let unknown = brigade_model::ids::TaskNo::new(99).unwrap();
     let refusal = kitchen.session.output(unknown).await.unwrap_err();
     assert!(refusal.to_string().contains("no task 99"), "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gibibyte_is_counted_and_its_beginning_and_end_are_kept() {
+    let kitchen = kitchen().await;
+    let text = "echo begun; head -c 1073741824 /dev/zero; echo; echo ended";
+    let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
+    let report = report(&kitchen.task(&task).await);
+    let total = 6 + (1 << 30) + 1 + 6;
+    assert_eq!((report.exit_code, report.stdout_bytes), (Some(0), total));
+    assert_eq!(report.tail, "ended\n");
+    let output = task.output().await.unwrap();
+    let read = Read { which: Which::Stdout, from: Start::At(0), max_bytes: 64 << 20 };
+    let page = output.read(read).unwrap();
+    assert_eq!((page.total, page.next, page.ended), (total, total, true));
+    let kept: u64 = total - page.cut();
+    assert_eq!(kept, 8 << 20, "as much as the cap says");
+    let Some(Piece::Bytes { bytes, .. }) = page.pieces.first() else { panic!("no beginning") };
+    assert!(bytes.starts_with(b"begun\n"));
+    let sizes = std::fs::read_dir(kitchen.place()).unwrap();
+    let on_disk: u64 = sizes.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    assert!(on_disk < 9 << 20, "{on_disk} bytes on disk");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn binary_output_is_kept_as_it_is() {
+    let kitchen = kitchen().await;
+    let all: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    std::fs::write(kitchen.folder.path().join("all"), &all).unwrap();
+    let task = NewTask::shell("cat all; cat all >&2").cwd(kitchen.folder.path());
+    let task = kitchen.session.spawn(task).await.unwrap();
+    kitchen.task(&task).await;
+    let output = task.output().await.unwrap();
+    for which in [Which::Stdout, Which::Stderr] {
+        let read = Read { which, from: Start::At(0), max_bytes: 1 << 20 };
+        let pieces = output.read(read).unwrap().pieces;
+        let bytes = pieces.into_iter().flat_map(|piece| match piece {
+            Piece::Bytes { bytes, .. } => bytes,
+            Piece::Cut { .. } => panic!("nothing was cut"),
+        });
+        assert!(bytes.eq(all.iter().copied()), "{which:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn output_is_followed_from_before_the_start_to_the_end() {
+    let kitchen = kitchen().await;
+    let limits = brigade_model::limits::Limits { running: Some(1), ..Default::default() };
+    kitchen.session.set_limits(limits).await.unwrap();
+    let first = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
+    let text = "for n in 1 2 3 4 5; do echo $n; sleep 0.02; done";
+    let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
+    assert_eq!(task.get().await.unwrap().state.word(), "queued");
+    let mut follow = task.follow(Which::Combined, Start::At(0)).await.unwrap();
+    first.stop(None).await.unwrap();
+    let mut seen = String::new();
+    while let Some(page) = follow.next().await.unwrap() {
+        seen.push_str(&output::text(&page));
+    }
+    assert_eq!(seen, "1\n2\n3\n4\n5\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_are_found_by_a_pattern() {
+    let kitchen = kitchen().await;
+    let text = "echo ok 1; echo error: salt >&2; echo ok 2; echo error: pepper";
+    let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
+    kitchen.task(&task).await;
+    let search = Search {
+        which: Which::Combined,
+        pattern: "^error: (salt|pepper)$",
+        ignore_case: false,
+        from: Resume::default(),
+        max_matches: 10,
+        max_line_bytes: 100,
+    };
+    let found = task.output().await.unwrap().search(search).unwrap();
+    let mut lines: Vec<&str> = found.lines.iter().map(|line| line.text.as_str()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["error: pepper", "error: salt"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn following_ends_with_the_task_when_its_shim_is_killed() {
+    let kitchen = kitchen().await;
+    let task = kitchen.session.spawn(NewTask::shell("echo up; exec sleep 60")).await.unwrap();
+    let mut follow = task.follow(Which::Stdout, Start::At(0)).await.unwrap();
+    let page = follow.next().await.unwrap().unwrap();
+    assert_eq!(output::text(&page), "up\n");
+    let shim = record(&kitchen.place()).shim.pid.to_string();
+    std::process::Command::new("kill").args(["-9", &shim]).status().unwrap();
+    assert_eq!(follow.next().await.unwrap(), None);
+    lost(&kitchen.task(&task).await);
 }

@@ -1,0 +1,91 @@
+//! What a session does with commands beside what it does with every task.
+
+use brigade_model::address::TaskRef;
+use brigade_model::command::{Command, Send};
+use brigade_model::event::Event;
+use brigade_model::ids::{MessageNo, RunNo, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::refusal::Refusal;
+use brigade_model::task::{State, TaskRow};
+use brigade_model::work::Kind;
+use brigade_process::Output;
+use brigade_process::output::{Follow, Start, Which};
+
+use crate::feed::FeedMessage;
+use crate::performer::TaskId;
+use crate::session::{Session, first_sent, unexpected};
+
+impl Session {
+    /// Says that nothing more will be sent to a command: it reads the end of its input after what
+    /// was sent before.
+    pub async fn close_input(&self, of: impl Into<TaskRef>) -> Result<MessageNo, Refusal> {
+        let Command::Send(send) = self.send_command(of.into(), Json::null()) else {
+            return Err(unexpected());
+        };
+        first_sent(self.submit(Command::Send(Send { last: true, ..send })).await?)
+    }
+
+    /// The output of a command: of its latest run, or of the one named.
+    pub async fn output(&self, task: impl Into<TaskRef>) -> Result<Output, Refusal> {
+        let task = task.into();
+        let run = task.run;
+        let (no, row) = self.get(task).await?;
+        self.output_of(no, run, &row)
+    }
+
+    /// The same as it comes, to its end: also when the shim was killed and cannot say so.
+    pub async fn follow(
+        &self,
+        task: impl Into<TaskRef>,
+        which: Which,
+        from: Start,
+    ) -> Result<Follow, Refusal> {
+        let task = task.into();
+        let run = task.run;
+        let (no, row) = self.get(task).await?;
+        let output = self.output_of(no, run, &row)?;
+        let (session, run) = (self.clone(), run.unwrap_or(row.run));
+        Ok(output.follow(which, from).ended_by(async move { session.run_over(no, run).await }))
+    }
+
+    /// Returns when a run has ended, or nobody will ever say so.
+    async fn run_over(&self, no: TaskNo, run: RunNo) {
+        let mut feed = self.subscribe(self.runtime.position());
+        while let Ok((_, row)) = self.get(no).await {
+            if row.run > run || row.ended().is_some() {
+                return;
+            }
+            let ends =
+                |event: &Event| matches!(event, Event::Ended { no: ended, .. } if *ended == no);
+            loop {
+                match feed.next().await {
+                    Ok(FeedMessage::Event(item)) if !ends(&item.record.event) => {}
+                    Ok(_) => break,
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    fn output_of(&self, no: TaskNo, run: Option<RunNo>, row: &TaskRow) -> Result<Output, Refusal> {
+        let processes = self.runtime.inner.processes.as_ref();
+        let processes = processes.filter(|_| row.spec.work.kind() == Kind::Process);
+        let Some(processes) = processes else {
+            return Err(Refusal::invalid(format!("{} has no output", row.address(no))));
+        };
+        let id = TaskId { tree: self.tree, no };
+        match processes.place_of(id, run.unwrap_or(row.run)) {
+            Some(dir) => Output::open(&dir)
+                .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
+            None if row.is_living() => {
+                let starting = matches!(row.state, State::Queued(_));
+                let attempt = if starting { row.attempt.next() } else { row.attempt };
+                Ok(Output::expected(&processes.place_to_come(id, row.run, attempt)))
+            }
+            None => Err(Refusal::not_found(format!(
+                "of {} there is no output any more",
+                row.address(no)
+            ))),
+        }
+    }
+}
