@@ -21,6 +21,9 @@
 //! one's child: a stop reaches the command's process group, a shim is known by the lock it holds, and
 //! what left the group is out of reach.
 
+/// Whether this system lets a shim reach everything that came of its command.
+pub const IS_COMPLETE: bool = cfg!(full_linux);
+
 pub mod companion;
 pub mod doctor;
 pub mod find;
