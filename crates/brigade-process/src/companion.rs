@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -113,6 +113,9 @@ impl Companion {
     }
 }
 
+/// Tells the drafts of one process apart.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
+
 /// Several runtimes may do this at once: each writes a file of its own and renames it.
 fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     if binary.is_empty() {
@@ -123,9 +126,12 @@ fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
         return Ok(path);
     }
-    let draft = folder.join(format!(".brigade-shim-{}", process::id()));
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let draft = folder.join(format!(".brigade-shim-{}-{number}", process::id()));
+    // A draft of a process that had this pid before may lie there.
+    let _ = fs::remove_file(&draft);
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o700).open(&draft)?;
+    let mut file = options.write(true).create_new(true).mode(0o700).open(&draft)?;
     let installed = file.write_all(binary).and_then(|()| {
         drop(file);
         fs::rename(&draft, &path)

@@ -15,8 +15,11 @@ pub enum Found {
     Alive(Shim),
     /// The command ended and the shim finished its work.
     Finished(Record),
-    /// It was never executed and will not be: the claim is ours.
+    /// It was never executed and will not be: the record says so.
     NeverBegan,
+    /// There was no claim, and now it is ours: nothing will be executed. Nothing was, either, unless
+    /// somebody took the claim away.
+    Unclaimed,
     /// The shim is gone without having finished. What the command left may still be there.
     Abandoned { record: Option<Record>, evidence: String },
     /// There is no directory. Whether it was ever executed cannot be told from here.
@@ -29,7 +32,7 @@ pub fn find(dir: &Path, boot: &[u8; 16]) -> io::Result<Found> {
         return Ok(Found::Vanished);
     }
     if claim(dir, boot)? {
-        return Ok(Found::NeverBegan);
+        return Ok(Found::Unclaimed);
     }
     let file = match File::open(dir.join(CLAIM)) {
         Ok(file) => file,
@@ -69,9 +72,9 @@ pub fn claim(dir: &Path, boot: &[u8; 16]) -> io::Result<bool> {
     }
     let mine = dir.join(format!("{CLAIM}.{}", std::process::id()));
     let nobody = ProcessId { pid: std::process::id(), start: 0 };
-    fs::write(&mine, Record::new(Claimer::Runtime, *boot, nobody, 0).encode())?;
-    let linked = fs::hard_link(&mine, &claim);
-    fs::remove_file(&mine)?;
+    let written = fs::write(&mine, Record::new(Claimer::Runtime, *boot, nobody, 0).encode());
+    let linked = written.and_then(|()| fs::hard_link(&mine, &claim));
+    let _ = fs::remove_file(&mine);
     match linked {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -104,6 +107,7 @@ mod tests {
             Found::Alive(_) => "alive".into(),
             Found::Finished(_) => "finished".into(),
             Found::NeverBegan => "never began".into(),
+            Found::Unclaimed => "unclaimed".into(),
             Found::Abandoned { evidence, .. } => evidence,
             Found::Vanished => "vanished".into(),
         }
@@ -130,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn an_unclaimed_directory_is_claimed_once_and_stays_so() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(claim(dir.path(), &BOOT).unwrap());
+        assert_eq!(found(dir.path()), "unclaimed");
         assert!(!claim(dir.path(), &BOOT).unwrap());
         assert_eq!(found(dir.path()), "never began");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left lying about");

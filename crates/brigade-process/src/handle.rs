@@ -27,13 +27,14 @@ mod linux {
     use std::os::fd::{AsFd, OwnedFd};
 
     use rustix::process::{
-        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open,
+        pidfd_send_signal, waitid, waitpid,
     };
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
     use super::{File, Order, ProcessId, io};
-    use crate::shim::proc::{Stat, stat};
+    use crate::shim::proc::{Stat, look};
 
     /// Holds on to one process, not to whoever has its pid later.
     #[derive(Debug)]
@@ -43,9 +44,23 @@ mod linux {
     }
 
     impl Shim {
-        /// Of a process that was just started here and has not been waited for.
+        /// Of a process that was just started here and has not been waited for. When it cannot be
+        /// held, it is ended and the error says why. May block for as long.
         pub(crate) fn of_child(pid: u32) -> io::Result<Self> {
-            Ok(Self { pid, pidfd: hold(pid)? })
+            let mut tried = 0;
+            loop {
+                match hold(pid) {
+                    Ok(pidfd) => return Ok(Self { pid, pidfd }),
+                    Err(_) if tried < HOLD_TRIES => {
+                        tried += 1;
+                        std::thread::sleep(BETWEEN_TRIES);
+                    }
+                    Err(error) => {
+                        end_child(pid);
+                        return Err(error);
+                    }
+                }
+            }
         }
 
         /// Of a process that was found by its claim; none if it is gone.
@@ -57,7 +72,7 @@ mod linux {
             };
             // The pid is held from here on, so its start time is that of what we hold.
             let shim = Self { pid: id.pid, pidfd };
-            match stat(id.pid).filter(|stat| stat.start == id.start) {
+            match look(id.pid)?.filter(|stat| stat.start == id.start) {
                 Some(stat) if is_over(&stat) => shim.reap().map(|()| None),
                 found => Ok(found.map(|_| shim)),
             }
@@ -92,6 +107,18 @@ mod linux {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
                 Err(error) => Err(error.into()),
             }
+        }
+    }
+
+    /// Out of descriptors is often over in a moment.
+    const HOLD_TRIES: u32 = 100;
+    const BETWEEN_TRIES: std::time::Duration = std::time::Duration::from_millis(50);
+
+    /// Nobody would ever hear of it again. As a child that was not waited for it has its pid still.
+    fn end_child(pid: u32) {
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::USR1);
+            let _ = waitpid(Some(pid), WaitOptions::empty());
         }
     }
 

@@ -66,6 +66,9 @@ async fn open(dir: &Path) -> io::Result<Sender> {
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) && ready => {
                 return Err(closed_it());
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !dir.exists() => {
+                return Err(io::Error::new(io::ErrorKind::BrokenPipe, "its directory is gone"));
+            }
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
                     || error.raw_os_error() == Some(libc::ENXIO) => {}

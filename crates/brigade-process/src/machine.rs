@@ -1,18 +1,38 @@
-//! What tells this boot of this machine from another.
+//! What tells this boot of this machine, and these pids, from others.
 
 use std::io;
 
-/// The kernel's id of this boot, or zeros where there is none to be had: then only the lock that a
-/// shim holds tells whether it lives.
+/// The kernel's id of this boot, mixed with what tells this container's pids from those of another:
+/// a container that is restarted gives the same pids to others. Zeros where there is none to be had:
+/// then only the lock that a shim holds tells whether it lives.
 pub fn boot_id() -> io::Result<[u8; 16]> {
     #[cfg(full_linux)]
     {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        parse(text.trim())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the boot id is unreadable"))
+        let boot = parse(text.trim()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the boot id is unreadable")
+        })?;
+        let pids = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let first = crate::shim::proc::look(1)?.map_or(0, |init| init.start);
+        Ok(mixed(boot, &format!("{} {first}", pids.display())))
     }
     #[cfg(not(full_linux))]
     Ok([0; 16])
+}
+
+/// The user that this process acts as.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// FNV-1a of the text, laid over the first half.
+#[cfg(any(full_linux, test))]
+fn mixed(mut boot: [u8; 16], text: &str) -> [u8; 16] {
+    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    boot.iter_mut().zip(sum.to_le_bytes()).for_each(|(byte, other)| *byte ^= other);
+    boot
 }
 
 #[cfg(any(full_linux, test))]
@@ -33,6 +53,13 @@ pub(crate) fn hex(boot: &[u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_pids_are_another_boot() {
+        let boot = [7; 16];
+        assert_ne!(mixed(boot, "pid:[1] 3"), mixed(boot, "pid:[1] 4"));
+        assert_eq!(mixed(boot, "pid:[1] 3"), mixed(boot, "pid:[1] 3"));
+    }
 
     #[test]
     fn a_boot_id_survives_being_told() {

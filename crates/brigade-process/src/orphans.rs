@@ -1,43 +1,67 @@
 //! Ending what a dead shim left behind.
 //!
 //! A shim inherits whatever its command's tree orphans, so while it lives nothing escapes. When it is
-//! killed itself, its children go to the nearest process above that inherits orphans, or to init,
-//! and have to be looked for: by the session the command was started in, and by the mark in their
-//! environment. A process that left the session and also wiped its environment is not found. That is
-//! the one gap, and it takes somebody to kill the shim.
+//! killed itself, its children go to init (or to whoever inherits orphans above) and have to be
+//! looked for: by the mark in their environment, and, by a runtime that saw the shim die, by the
+//! session they were started in. A process that left the session and also wiped its environment is
+//! not found. That is the one gap, and it takes somebody to kill the shim.
 
+use std::io;
 use std::time::Duration;
 
-use crate::shim::record::{Record, Survivor};
+use crate::shim::record::{ProcessId, Survivor};
 
 /// The variable that marks everything a command starts.
 pub const MARK: &str = "BRIGADE_SHIM";
 
 /// How long orphans are looked for and killed before the rest is named.
-const BOUND: Duration = Duration::from_secs(4);
+const BOUND: Duration = Duration::from_secs(3);
 
-/// Makes this process inherit what its shims orphan when they are killed. Its own children are left
-/// to whoever waits for them: nothing here ever waits for a child that it was not told of.
-pub fn inherit_orphans() -> std::io::Result<()> {
+/// What was found of a command whose shim is dead.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// How many processes there were at the first look.
+    pub found: usize,
+    /// Those that could not be killed.
+    pub survivors: Vec<Survivor>,
+}
+
+/// Kills what is left of a command whose shim is dead. The shim is given by whoever saw it die just
+/// now: later its number may be another session's. It takes a while; not to be called where nothing
+/// may block. An error means that it could not be looked, and says nothing of what there is.
+pub fn end_orphans(mark: &str, died_now: Option<ProcessId>) -> io::Result<Remains> {
+    #[cfg(full_linux)]
+    return linux::end(mark, died_now);
+    #[cfg(not(full_linux))]
+    {
+        // Without a way to tell whose a process is, nothing is killed.
+        let _ = (mark, died_now, BOUND);
+        Ok(Remains::default())
+    }
+}
+
+/// Makes this process the parent of what its shims orphan when they are killed. It then has to call
+/// [`reap_inherited`] now and again.
+pub fn inherit_orphans() -> io::Result<()> {
     #[cfg(full_linux)]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     Ok(())
 }
 
-/// Kills what is left of a command whose shim is dead, and names what could not be killed. It takes
-/// a while; not to be called where nothing may block.
-pub fn end_orphans(mark: &str, boot: &[u8; 16], record: Option<&Record>) -> Vec<Survivor> {
-    // The pids in a record of another boot are somebody else's by now.
-    let record = record.filter(|record| record.boot == *boot);
+/// Waits for children that have ended, whoever started them: only for a program whose children are
+/// all Brigade's. A shim that is reaped here is no loss, since its record tells how it ended.
+pub fn reap_inherited() {
     #[cfg(full_linux)]
-    return linux::end(mark, record);
-    #[cfg(not(full_linux))]
-    portable::end(mark, record)
+    {
+        use rustix::process::{WaitOptions, wait};
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    }
 }
 
 #[cfg(full_linux)]
 mod linux {
     use std::fs;
+    use std::os::fd::AsFd;
     use std::thread;
     use std::time::Instant;
 
@@ -45,67 +69,83 @@ mod linux {
         Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal,
         waitid,
     };
-    use std::os::fd::AsFd;
 
-    use super::{BOUND, Duration, MARK, Record, Survivor};
-    use crate::shim::proc::{self, Stat};
-    use crate::shim::record::ProcessId;
+    use super::{BOUND, Duration, MARK, ProcessId, Remains, Survivor, io};
+    use crate::shim::proc::{Stat, look, numbers_in};
 
     /// Killed processes take a moment to go.
     const PAUSE: Duration = Duration::from_millis(2);
 
-    pub(super) fn end(mark: &str, record: Option<&Record>) -> Vec<Survivor> {
+    pub(super) fn end(mark: &str, died_now: Option<ProcessId>) -> io::Result<Remains> {
         let deadline = Instant::now() + BOUND;
         let mark = format!("{MARK}={mark}").into_bytes();
+        let mut found = None;
         loop {
-            let found: Vec<_> = orphans(&mark, record).collect();
-            if found.is_empty() || Instant::now() > deadline {
-                return found.into_iter().map(survivor).collect();
+            let orphans = orphans(&mark, died_now)?;
+            let found = *found.get_or_insert(orphans.len());
+            if orphans.is_empty() || Instant::now() > deadline {
+                let survivors = orphans.into_iter().map(survivor).collect();
+                return Ok(Remains { found, survivors });
             }
-            for (pid, stat) in &found {
-                kill(*pid, stat.start);
+            for (pid, stat) in &orphans {
+                kill(*pid, stat.start)?;
             }
             thread::sleep(PAUSE);
         }
     }
 
-    fn orphans<'a>(
-        mark: &'a [u8],
-        record: Option<&'a Record>,
-    ) -> impl Iterator<Item = (u32, Stat)> + 'a {
+    fn orphans(mark: &[u8], died_now: Option<ProcessId>) -> io::Result<Vec<(u32, Stat)>> {
+        // Read once, so that a table that cannot be read is not taken for an empty one.
+        fs::read_dir("/proc")?;
+        let session = match died_now {
+            // Its number is free for another process only when its session is empty.
+            Some(shim) if look(shim.pid)?.is_none_or(|stat| stat.start == shim.start) => Some(shim),
+            _ => None,
+        };
         let me = getpid().as_raw_nonzero().get().unsigned_abs();
-        let pids = proc::numbers_in("/proc").filter(move |pid| *pid != me);
-        let living = pids.filter_map(|pid| Some((pid, proc::stat(pid)?)));
-        living.filter(move |(pid, stat)| {
-            let dead = stat.state == b'Z' && stat.parent != me;
-            !dead && (in_session(record, stat) || is_marked(*pid, mark))
-        })
+        let mut found = Vec::new();
+        for pid in numbers_in("/proc").filter(|pid| *pid != me) {
+            let Some(stat) = look(pid)? else { continue };
+            let ours = session.is_some_and(|shim| {
+                stat.session == shim.pid && stat.start >= shim.start && pid != shim.pid
+            });
+            let dead = matches!(stat.state, b'Z' | b'X') && !(ours && stat.parent == me);
+            if !dead && (ours || is_marked(pid, mark)?) {
+                found.push((pid, stat));
+            }
+        }
+        Ok(found)
     }
 
-    /// A session's id is free again only when its last process is gone, so whatever bears that of
-    /// the shim and is not older than it belongs to it.
-    fn in_session(record: Option<&Record>, stat: &Stat) -> bool {
-        record.is_some_and(|record| {
-            stat.session == record.shim.pid && stat.start >= record.shim.start
-        })
-    }
-
-    fn is_marked(pid: u32, mark: &[u8]) -> bool {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+    fn is_marked(pid: u32, mark: &[u8]) -> io::Result<bool> {
+        match fs::read(format!("/proc/{pid}/environ")) {
+            Ok(environment) => {
+                Ok(environment.split(|byte| *byte == 0).any(|variable| variable == mark))
+            }
+            // Another user's, or gone since.
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Err(error),
+                _ => Ok(false),
+            },
+        }
     }
 
     /// Kills the process that was seen, not one that has its pid now, and reaps it if it is ours.
-    fn kill(pid: u32, start: u64) {
-        let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-        let Ok(held) = pidfd_open(raw, PidfdFlags::empty()) else { return };
-        if proc::stat(pid).is_none_or(|stat| stat.start != start) {
-            return;
+    fn kill(pid: u32, start: u64) -> io::Result<()> {
+        let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        let held = match pidfd_open(raw, PidfdFlags::empty()) {
+            Ok(held) => held,
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if look(pid)?.is_none_or(|stat| stat.start != start) {
+            return Ok(());
         }
         // Without the right to kill it, it will be named.
         let _ = pidfd_send_signal(&held, Signal::KILL);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let _ = waitid(WaitId::PidFd(held.as_fd()), options);
+        Ok(())
     }
 
     fn survivor((pid, stat): (u32, Stat)) -> Survivor {
@@ -113,26 +153,40 @@ mod linux {
     }
 }
 
-#[cfg(not(full_linux))]
-mod portable {
-    use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+#[cfg(all(test, full_linux))]
+mod tests {
+    use std::process::{Child, Command};
 
-    use super::{BOUND, Duration, Record, Survivor};
+    use super::*;
+    use crate::shim::proc::stat;
 
-    /// The process group of the command is all that can be found again.
-    pub(super) fn end(_mark: &str, record: Option<&Record>) -> Vec<Survivor> {
-        let Some(command) = record.and_then(|record| record.command) else { return Vec::new() };
-        let Some(group) = i32::try_from(command.pid).ok().and_then(Pid::from_raw) else {
-            return Vec::new();
-        };
-        let pause = Duration::from_millis(10);
-        for _ in 0..BOUND.as_millis() / pause.as_millis() {
-            let _ = kill_process_group(group, Signal::KILL);
-            if test_kill_process_group(group).is_err() {
-                return Vec::new();
+    /// A session that has nothing to do with us, with a child in it.
+    fn stranger(mark: &str) -> Child {
+        let mut command = Command::new("setsid");
+        command.args(["sh", "-c", "sleep 30 & exec sleep 30"]).env(MARK, mark).spawn().expect("a process")
+    }
+
+    fn leads_a_session(child: &Child) -> ProcessId {
+        let pid = child.id();
+        loop {
+            if let Some(stat) = stat(pid).filter(|stat| stat.session == pid && stat.name == "sleep")
+            {
+                return ProcessId { pid, start: stat.start };
             }
-            std::thread::sleep(pause);
+            std::thread::sleep(Duration::from_millis(2));
         }
-        vec![Survivor { id: command, name: "process group".to_owned() }]
+    }
+
+    #[test]
+    fn a_session_that_has_the_number_of_a_dead_shim_is_left_alone() {
+        let mut stranger = stranger("somebody-else");
+        let theirs = leads_a_session(&stranger);
+        let dead = ProcessId { pid: theirs.pid, start: theirs.start - 1 };
+        assert_eq!(end_orphans("nobody", Some(dead)).unwrap(), Remains::default());
+        assert!(stranger.try_wait().unwrap().is_none(), "it lives");
+        let remains = end_orphans("somebody-else", None).unwrap();
+        assert_eq!((remains.found, remains.survivors.len()), (2, 0));
+        // Reaped here if it was ours to reap; gone in any case.
+        let _ = stranger.wait();
     }
 }

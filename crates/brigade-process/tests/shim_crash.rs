@@ -9,11 +9,11 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, SystemTime};
-use std::{io, thread};
 
 use brigade_process::shim::layout::CLAIM;
-use brigade_process::shim::record::{Claimer, Ending, Phase, ProcessId, Record};
+use brigade_process::shim::record::{Claimer, Ending, Phase, Record};
 use rustix::process::{Pid, kill_process, kill_process_group};
 use shim_support::*;
 
@@ -111,18 +111,8 @@ fn kill(starter: &mut Child, directory: &Path, victim: Victim) {
 
 /// What a runtime does that recovers: it claims, or reads who did.
 fn claim_or_read(directory: &Path) -> Record {
-    let record = Record::new(Claimer::Runtime, [0; 16], ProcessId { pid: 1, start: 0 }, 0);
-    let draft = directory.join("claim.runtime");
-    record.write_to(&File::create(&draft).unwrap()).unwrap();
-    let linked = fs::hard_link(&draft, directory.join(CLAIM));
-    fs::remove_file(draft).unwrap();
-    match linked {
-        Ok(()) => record,
-        Err(error) => {
-            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
-            Record::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap()
-        }
-    }
+    brigade_process::find::claim(directory, &[0; 16]).unwrap();
+    Record::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap()
 }
 
 /// Until the shim has ended, and its command, which may be left alone, has had its time.

@@ -161,6 +161,7 @@ impl Builder {
             shutdown: None,
         };
         supervisor.recover().await?;
+        remove_unknown(&self.performers, &self.store).await?;
         #[expect(clippy::disallowed_methods, reason = "ends when the last handle is dropped")]
         tokio::spawn(supervisor.run());
         Ok(Runtime {
@@ -184,4 +185,19 @@ impl Builder {
 
 fn no_processes(error: &std::io::Error) -> Refusal {
     Refusal::unavailable(format!("commands cannot be run here: {error}"))
+}
+
+/// What is kept of tasks that the store does not have: nobody could ever ask for it or stop it.
+pub(crate) async fn remove_unknown(
+    performers: &Performers,
+    store: &Arc<dyn Store>,
+) -> Result<(), Refusal> {
+    for performer in performers.all() {
+        for task in performer.kept().await {
+            if store.task(task.tree, task.no).await.map_err(|e| refusal(&e))?.is_none() {
+                performer.remove(task).await;
+            }
+        }
+    }
+    Ok(())
 }

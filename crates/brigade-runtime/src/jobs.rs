@@ -5,13 +5,14 @@
 //! future. A *closure* keeps its future while it waits, and is lost with the process.
 //!
 //! - `registry`: the handlers, by name, with the recovery policy that each must state.
-//! - `context`: what a job can do: [`JobContext`].
+//! - `context`: what a job can do: [`JobContext`]; `messages`: what it says to others.
 //! - `calls`: the calls of one attempt: replayed, under way, parked.
 //! - `engine`: the performer, and the driver that polls one job; `stop_signal`: how it is told to end.
 
 mod calls;
 mod context;
 mod engine;
+mod messages;
 mod registry;
 mod stop_signal;
 

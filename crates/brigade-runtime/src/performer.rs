@@ -95,6 +95,8 @@ pub enum Reconciled {
     NeverBegan,
     /// There is nothing left of it.
     Lost { evidence: Arc<str> },
+    /// It could not be looked. Recovery does not go on: nothing may be concluded from that.
+    Unknown { problem: Arc<str> },
 }
 
 /// Speaks for one attempt of a task.

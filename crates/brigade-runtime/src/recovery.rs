@@ -1,12 +1,13 @@
 //! Before the first request is answered: every stored state is reconciled and committed.
 
 use brigade_model::action::Action;
-use brigade_model::command::{Command, Gone, Recover, Report, Reported};
+use brigade_model::command::{Command, End, EndedHow, Gone, Recover, Report, Reported};
 use brigade_model::ids::{TaskNo, TreeId};
+use brigade_model::outcome::{Failure, Verified};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{State, StopStage, TaskRow};
 use brigade_model::tree::{SessionState, Tree};
-use brigade_model::work::Recovery;
+use brigade_model::work::{Kind, Recovery};
 use brigade_store::StoreError;
 
 use crate::commit::{Acknowledged, Decided};
@@ -35,7 +36,7 @@ impl Supervisor {
                 continue;
             }
             let mut decided = self.recover_tree(row.id, &Gone::Crash).await;
-            self.reconcile(row.id, &mut decided).await;
+            self.reconcile(row.id, &mut decided).await?;
             let Some(committed) = self.commit(decided).await else {
                 return Err(Refusal::unavailable("recovery could not be stored"));
             };
@@ -52,8 +53,8 @@ impl Supervisor {
     }
 
     /// Asks the performers of work that may have outlived the process.
-    async fn reconcile(&mut self, id: TreeId, decided: &mut Decided) {
-        let Some(tree) = self.trees.get(&id) else { return };
+    async fn reconcile(&mut self, id: TreeId, decided: &mut Decided) -> Result<(), Refusal> {
+        let Some(tree) = self.trees.get(&id) else { return Ok(()) };
         let adoptable = |row: &TaskRow| {
             row.is_performed() && row.spec.work.conduct().recovery == Recovery::Adopt
         };
@@ -66,15 +67,19 @@ impl Supervisor {
             let kind = row.spec.work.kind();
             let found = match self.performers.of(&kind).cloned() {
                 Some(performer) => performer.reconcile(task, &row, reporter).await,
-                None => Reconciled::Lost {
-                    evidence: format!("no performer for {kind} is registered").into(),
-                },
+                None => Reconciled::Ended(unattended(&kind)),
             };
             let (why, end) = match found {
                 Reconciled::Adopted => (Gone::Adopted, None),
                 // It was at work when we went away, and may have been given what we gave it.
                 Reconciled::Ended(end) => (Gone::Adopted, Some(end)),
                 Reconciled::NeverBegan => (Gone::NeverBegan, None),
+                Reconciled::Unknown { problem } => {
+                    return Err(Refusal::unavailable(format!(
+                        "what became of {} cannot be found out: {problem}",
+                        row.address(no)
+                    )));
+                }
                 Reconciled::Lost { evidence } => {
                     (Gone::NotFound { by: "its performer".into(), evidence }, None)
                 }
@@ -86,6 +91,7 @@ impl Supervisor {
                 let _ = self.decide(id, command, now, decided).await;
             }
         }
+        Ok(())
     }
 
     /// Stops that an earlier process began go on.
@@ -96,6 +102,14 @@ impl Supervisor {
             self.perform_one(id, action);
         }
     }
+}
+
+/// Work that may go on somewhere, with nobody here who could look.
+fn unattended(kind: &Kind) -> End {
+    let evidence = format!("no performer for {kind} is registered").into();
+    let failure = Failure::Lost { by: "recovery".into(), evidence };
+    let how = EndedHow::Failed { failure, partial: None };
+    End { how, verified: Verified::Unconfirmed }
 }
 
 /// Work that was adopted in the middle of its stop is told again.

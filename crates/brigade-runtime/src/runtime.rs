@@ -14,7 +14,7 @@ use brigade_store::{Pruned, Retention, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::builder::Builder;
+use crate::builder::{Builder, remove_unknown};
 use crate::clock::Clock;
 use crate::error::{gone, in_doubt, refusal};
 use crate::feed::{Feed, Subscription};
@@ -106,13 +106,7 @@ impl Runtime {
         let now = self.inner.clock.now();
         let store = &self.inner.store;
         let pruned = store.prune(retention, now).await.map_err(|e| refusal(&e))?;
-        for performer in self.inner.performers.all() {
-            for task in performer.kept().await {
-                if store.task(task.tree, task.no).await.map_err(|e| refusal(&e))?.is_none() {
-                    performer.remove(task).await;
-                }
-            }
-        }
+        remove_unknown(&self.inner.performers, store).await?;
         Ok(pruned)
     }
 

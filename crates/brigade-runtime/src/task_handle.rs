@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::address::TaskRef;
+use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Ending, WaitMode};
 use brigade_model::command::Caller;
 use brigade_model::decide::Stopped;
@@ -95,17 +95,24 @@ impl TaskHandle {
 
     /// The output of a command.
     pub async fn output(&self) -> Result<Output, Refusal> {
-        self.session.output(self.no).await
+        self.session.output(self.this_run()).await
+    }
+
+    fn this_run(&self) -> TaskRef {
+        TaskRef { who: Who::No(self.no), run: Some(self.run) }
     }
 
     /// The output of a command as it comes, to its end.
     pub async fn follow(&self, which: Which, from: Start) -> Result<Follow, Refusal> {
-        self.session.follow(self.no, which, from).await
+        self.session.follow(self.this_run(), which, from).await
     }
 
     /// Says that nothing more will be sent to a command.
     pub async fn close_input(&self) -> Result<MessageNo, Refusal> {
-        self.session.close_input(self.no).await
+        match self.parent() {
+            Some((job, child)) => job.close_input(&child).await,
+            None => self.session.close_input(self.no).await,
+        }
     }
 
     pub async fn stop(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {

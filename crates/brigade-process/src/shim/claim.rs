@@ -3,10 +3,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::thread;
+use std::time::Duration;
 
 use super::layout;
 use super::orders::Orders;
 use super::record::{Claimer, ProcessId, Record};
+
+const LAST_TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// The record of a shim that won, and the file it is kept in.
 ///
@@ -36,9 +41,24 @@ impl Claim {
         Some(Self { file: taken.ok()?, record })
     }
 
-    /// Overwrites the record. There is nobody to tell of a failure: the space was allocated when
-    /// the record was claimed, and on a broken disk the command still deserves its pipes drained.
+    /// Overwrites the record. Most file systems have the space for it since it was claimed.
+    pub(super) fn try_write(&self) -> io::Result<()> {
+        self.record.write_to(&self.file)
+    }
+
+    /// The same, where the next write tells as much: on a broken disk the command still deserves to
+    /// have its pipes drained.
     pub(super) fn write(&self) {
-        let _ = self.record.write_to(&self.file);
+        let _ = self.try_write();
+    }
+
+    /// The same, where nothing follows that would tell: tried for a while.
+    pub(super) fn write_surely(&self) {
+        for _ in 0..LAST_TRIES {
+            if self.try_write().is_ok() {
+                return;
+            }
+            thread::sleep(BETWEEN_TRIES);
+        }
     }
 }

@@ -43,7 +43,8 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
 
     claim.record.phase = Phase::Launching;
     claim.record.started_at = now();
-    claim.write();
+    // Who finds an earlier phase takes it that nothing was executed.
+    claim.try_write().map_err(refused(Step::Execute))?;
     let child = command.spawn().map_err(refused(Step::Execute))?;
     let id = ProcessId { pid: child.id(), start: tree::start_time(child.id()) };
     claim.record.phase = Phase::Running;

@@ -34,7 +34,7 @@ pub(super) fn run(orders: Orders) {
             claim.record.ending = Some(ending);
             claim.record.ended_at = launch::now();
             claim.record.phase = Phase::Done;
-            claim.write();
+            claim.write_surely();
         }
     }
 }
@@ -48,6 +48,8 @@ struct Life {
     /// The writing end that keeps the command's input open.
     input: Option<File>,
     state: State,
+    /// By a clock that nobody sets.
+    began: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +73,7 @@ impl Life {
             tree: Tree::new(launched.id),
             input: launched.input,
             state: State::Running,
+            began: Instant::now(),
             orders,
             claim,
             signals,
@@ -143,7 +146,8 @@ impl Life {
         let mut left = self.tree.collect();
         if let Left::Command(ending) = left {
             self.claim.record.ending = Some(ending);
-            self.claim.record.ended_at = launch::now();
+            let ran = self.began.elapsed().as_millis() as u64;
+            self.claim.record.ended_at = self.claim.record.started_at + ran;
             self.claim.record.phase = Phase::Exited;
             // Written before it is reaped: as long as the pid exists it is the command's.
             self.claim.write();
@@ -228,6 +232,6 @@ impl Life {
         });
         self.close_input();
         self.claim.record.phase = Phase::Done;
-        self.claim.write();
+        self.claim.write_surely();
     }
 }

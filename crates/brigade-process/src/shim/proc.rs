@@ -1,7 +1,7 @@
 //! Reading /proc: who a process is, and what came of it.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 
 use super::record::ProcessId;
 
@@ -24,11 +24,22 @@ pub(crate) struct Member {
     pub(crate) parent: u32,
 }
 
-/// None when there is no such process.
+/// None when there is no such process, or it cannot be looked at.
 pub(crate) fn stat(pid: u32) -> Option<Stat> {
+    look(pid).ok().flatten()
+}
+
+/// None when there is no such process. An error says nothing about it.
+pub(crate) fn look(pid: u32) -> io::Result<Option<Stat>> {
+    const NO_SUCH_PROCESS: i32 = 3;
     let mut line = [0; 1024];
-    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
-    parse_stat(&line[..length])
+    let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut line));
+    match read {
+        Ok(length) => Ok(parse_stat(&line[..length])),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) fn own_id() -> ProcessId {

@@ -16,7 +16,7 @@ static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// Signals that mean something to a shim.
 const ORDERS: [i32; 4] = [signal::TERM, signal::USR1, signal::USR2, signal::CHLD];
 /// Signals that would end or stop it, or that a starter may have ignored.
-const DEAF_TO: [i32; 8] = [
+const DEAF_TO: [i32; 10] = [
     signal::HUP,
     signal::INT,
     signal::QUIT,
@@ -25,6 +25,8 @@ const DEAF_TO: [i32; 8] = [
     signal::TSTP,
     signal::TTIN,
     signal::TTOU,
+    signal::XCPU,
+    signal::XFSZ,
 ];
 
 #[derive(Debug)]

@@ -20,6 +20,8 @@ pub(super) mod signal {
     pub(crate) const TERM: i32 = 15;
     pub(crate) const TTIN: i32 = 21;
     pub(crate) const TTOU: i32 = 22;
+    pub(crate) const XCPU: i32 = 24;
+    pub(crate) const XFSZ: i32 = 25;
     #[cfg(target_os = "linux")]
     pub(crate) use linux::*;
     #[cfg(not(target_os = "linux"))]

@@ -8,15 +8,14 @@ use std::time::Duration;
 use brigade_model::address::TaskRef;
 use brigade_model::call::{Answer, Asked, Ending, Spawned, WaitMode};
 use brigade_model::command::{
-    Caller, Command, GiveAnswer, Given, Recipient, Reported, Send, Spawn, Stop, StopTarget,
+    Caller, Command, GiveAnswer, Given, Reported, Spawn, Stop, StopTarget,
 };
 use brigade_model::decide::{Reply, Stopped};
 use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, TaskNo, TreeId};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
-use brigade_model::message::{Message, Receipt, Sender};
+use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::tree::MessageRow;
 use brigade_model::work::Kind;
 use brigade_store::Store;
 use serde::Serialize;
@@ -27,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 use super::calls::{AnswerFuture, Begun, Calls};
 use super::registry::{Handlers, JobError};
 use super::stop_signal::StopSignal;
-use crate::error::refusal;
 use crate::input::Input;
 use crate::new_task::NewTask;
 use crate::performer::{Reporter, TaskId, submit};
@@ -251,77 +249,6 @@ impl JobContext {
         }
     }
 
-    /// Sends a message to a child.
-    pub fn send(
-        &self,
-        to: &Child,
-        body: impl Serialize,
-    ) -> impl Future<Output = Result<MessageNo, Refusal>> {
-        let to = Recipient::Task(TaskRef::from(to.no));
-        let sent = Json::of(&body).map(|body| self.send_to(to, body));
-        async move { first_sent(&sent?.await?) }
-    }
-
-    /// Sends a message to whoever spawned this job.
-    pub fn send_parent(
-        &self,
-        body: impl Serialize,
-    ) -> impl Future<Output = Result<MessageNo, Refusal>> {
-        let sent = Json::of(&body).map(|body| self.send_to(Recipient::Parent, body));
-        async move { first_sent(&sent?.await?) }
-    }
-
-    /// Sends a message to every living child.
-    pub fn send_children(
-        &self,
-        body: impl Serialize,
-    ) -> impl Future<Output = Result<Vec<MessageNo>, Refusal>> {
-        let sent = Json::of(&body).map(|body| self.send_to(Recipient::Children, body));
-        async move { sent?.await }
-    }
-
-    fn send_to(
-        &self,
-        to: Recipient,
-        body: Json,
-    ) -> impl Future<Output = Result<Vec<MessageNo>, Refusal>> {
-        let call = self.begin("send");
-        async move {
-            let index = match call? {
-                Call::Known(answer) => {
-                    return match &*answered(answer.await?)? {
-                        Answer::Sent(numbers) => Ok(numbers.clone()),
-                        other => Err(unexpected("send", other)),
-                    };
-                }
-                Call::New(index) => index,
-            };
-            let _under_way = self.inner.calls.under_way();
-            let (caller, call) = (self.caller(), Some(index));
-            let send =
-                Send { caller, to, body, interrupt: false, reply_to: None, last: false, call };
-            match &*self.recorded(index, "send", Command::Send(send)).await? {
-                Answer::Sent(numbers) => Ok(numbers.clone()),
-                other => Err(unexpected("send", other)),
-            }
-        }
-    }
-
-    /// How far a message that this job sent has come. Read from outside, so it belongs into a step.
-    pub async fn receipt(&self, no: MessageNo) -> Result<Option<Receipt>, Refusal> {
-        let found = self.inner.store.message(self.tree(), no).await;
-        let found = found.map_err(|error| refusal(&error))?;
-        let me = self.task();
-        let mine =
-            |row: &MessageRow| [Sender::Parent(me), Sender::Child(me)].contains(&row.message.from);
-        match found {
-            Some(row) if !mine(&row) => {
-                Err(Refusal::forbidden(format!("message {no} was sent by somebody else")))
-            }
-            found => Ok(found.map(|row| row.receipt)),
-        }
-    }
-
     /// Answers the question that a child is waiting with.
     pub fn answer(
         &self,
@@ -450,7 +377,7 @@ impl JobContext {
     /// Makes the next call. That happens when it is asked for and not when it is first polled, so
     /// that the order of the calls is the order of the program also where a `select!` polls them
     /// in any order.
-    fn begin(&self, label: &str) -> Result<Call, Refusal> {
+    pub(super) fn begin(&self, label: &str) -> Result<Call, Refusal> {
         Ok(match self.inner.calls.begin(label)? {
             Begun::Known(index) => Call::Known(self.inner.calls.answer(index)),
             Begun::New(index) => Call::New(index),
@@ -483,7 +410,7 @@ impl JobContext {
 
     /// Submits a command that records its answer, and hears of it in its turn; a refusal is recorded
     /// beside it.
-    async fn recorded(
+    pub(super) async fn recorded(
         &self,
         index: CallIndex,
         label: &'static str,
@@ -501,7 +428,7 @@ impl JobContext {
 }
 
 /// A call that was made: the journal knows it, or it is to be carried out.
-enum Call {
+pub(super) enum Call {
     Known(AnswerFuture),
     New(CallIndex),
 }
@@ -567,14 +494,14 @@ pub(crate) fn label(asked: &Asked) -> &'static str {
 }
 
 /// An answer from the journal, where the value of anything but a step is a refusal.
-fn answered(answer: Arc<Answer>) -> Result<Arc<Answer>, Refusal> {
+pub(super) fn answered(answer: Arc<Answer>) -> Result<Arc<Answer>, Refusal> {
     match &*answer {
         Answer::Refused(refusal) => Err(refusal.clone()),
         _ => Ok(answer),
     }
 }
 
-fn first_sent(sent: &[MessageNo]) -> Result<MessageNo, Refusal> {
+pub(super) fn first_sent(sent: &[MessageNo]) -> Result<MessageNo, Refusal> {
     sent.first().copied().ok_or_else(|| Refusal::internal("a message has no number"))
 }
 
@@ -585,7 +512,7 @@ fn ended(waited: Waited) -> Result<Vec<Ending>, Refusal> {
     }
 }
 
-fn unexpected(call: &str, answer: &Answer) -> Refusal {
+pub(super) fn unexpected(call: &str, answer: &Answer) -> Refusal {
     Refusal::conflict(format!("the journal answers {call} with {answer:?}"))
 }
 

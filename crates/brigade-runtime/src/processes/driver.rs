@@ -1,6 +1,7 @@
 //! Watches over one command from its start, or its adoption, to its end.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use brigade_model::command::{Arrival, End, EndedHow, Reported};
 use brigade_model::ids::{Attempt, Time};
 use brigade_model::json::Json;
 use brigade_model::message::Message;
-use brigade_model::outcome::Failure;
+use brigade_model::outcome::{Failure, Verified};
 use brigade_model::task::TaskRow;
 use brigade_process::shim::layout::{CLAIM, GRACE};
 use brigade_process::{Input, Order, Phase, Record, Shim};
@@ -26,6 +27,10 @@ use crate::performer::Reporter;
 /// A command that lives longer than this is recorded as begun, so that a directory which is gone
 /// later is not taken for one that never was.
 const BEGUN_AFTER: Duration = Duration::from_millis(50);
+
+/// How often, and how long apart, it is tried to find out what became of a command.
+const LOOKS: u32 = 60;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// What a command is told while it runs.
 #[derive(Debug)]
@@ -91,10 +96,13 @@ impl Driver {
     /// Hands over what the command is told until its shim is gone.
     async fn attend(&mut self, shim: &Shim) {
         let (lines, mut waiting) = mpsc::unbounded_channel();
-        let writer = Writer { takes_input: self.takes_input, shim, reporter: &self.reporter };
+        let writer =
+            Writer { takes_input: self.takes_input, shim, reporter: self.reporter.clone() };
         let mut writing = pin!(writer.run(Input::new(&self.dir), &mut waiting));
         let mut gone = pin!(shim.gone());
-        let mut begun = pin!(tokio::time::sleep(BEGUN_AFTER));
+        let mut begun = tokio::time::interval(BEGUN_AFTER);
+        // The first tick comes at once.
+        begun.tick().await;
         loop {
             tokio::select! {
                 biased;
@@ -111,14 +119,18 @@ impl Driver {
                     Told::Kill => ask(shim, Order::Kill),
                 },
                 () = &mut writing => {}
-                () = &mut begun, if self.known == Known::No => {
-                    self.known = Known::Begun;
-                    let begun = Begun { attempt: self.execution.attempt, shim_pid: shim.pid() };
-                    if let Ok(state) = Json::of(&begun) {
-                        self.reporter.post(Reported::State(state)).await;
-                    }
-                }
+                _ = begun.tick(), if self.known == Known::No => self.note_begun(shim).await,
             }
+        }
+    }
+
+    /// Records that it was executed, once the shim says so.
+    async fn note_begun(&mut self, shim: &Shim) {
+        let is_begun = record(&self.dir).is_some_and(|record| record.phase >= Phase::Launching);
+        let begun = Begun { attempt: self.execution.attempt, shim_pid: shim.pid() };
+        if is_begun && let Ok(state) = Json::of(&begun) {
+            self.known = Known::Begun;
+            self.reporter.post(Reported::State(state)).await;
         }
     }
 
@@ -131,27 +143,48 @@ impl Driver {
         ask(shim, Order::Stop);
     }
 
-    /// The shim is gone and has left no ending: somebody killed it.
+    /// The shim is gone and has left no ending: somebody killed it. What cannot be looked at, for want
+    /// of descriptors perhaps, is looked at again.
     async fn look_again(&self) -> End {
         let (execution, dir, boot) = (self.execution, self.dir.clone(), self.boot);
-        let sought = Sought { execution, dir, boot, was_begun: true };
-        let looked = tokio::task::spawn_blocking(move || sought.settle());
-        let evidence = match looked.await {
-            Ok(Ok(Settled::Ended(end))) => return end,
-            Ok(Ok(Settled::NeverBegan)) => "its shim was gone before it began".to_owned(),
-            Ok(Ok(Settled::Alive(_))) => "its shim is out of sight".to_owned(),
-            Ok(Err(error)) => format!("its directory cannot be read: {error}"),
-            Err(error) => format!("it could not be looked for: {error}"),
-        };
-        let failure = Failure::Lost { by: "the runtime".into(), evidence: evidence.into() };
-        EndedHow::Failed { failure, partial: None }.into()
+        let was_begun = self.known == Known::Begun;
+        let sought = Sought { execution, dir, boot, was_begun, saw_it_die: true };
+        let mut tried = 0;
+        loop {
+            let sought = sought.clone();
+            let looked = tokio::task::spawn_blocking(move || sought.settle()).await;
+            let problem = match looked.map_err(io::Error::other).and_then(|looked| looked) {
+                Ok(Settled::Ended(end)) => return end,
+                Ok(Settled::NeverBegan) => {
+                    return failed(Failure::Error(
+                        "its shim ended before the command began".into(),
+                    ));
+                }
+                Ok(Settled::Alive(_)) => "its shim is out of sight".to_owned(),
+                Err(error) => format!("it cannot be looked for: {error}"),
+            };
+            if tried == LOOKS {
+                let (by, evidence) = ("the runtime".into(), problem.into());
+                let lost = failed(Failure::Lost { by, evidence });
+                return End { verified: Verified::Unconfirmed, ..lost };
+            }
+            tried += 1;
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
     }
+}
+
+fn failed(failure: Failure) -> End {
+    EndedHow::Failed { failure, partial: None }.into()
 }
 
 /// The record of a shim that finished its work.
 fn finished(dir: &Path) -> Option<Record> {
-    let file = fs::File::open(dir.join(CLAIM)).ok()?;
-    Record::read_from(&file).ok().filter(|record| record.phase == Phase::Done)
+    record(dir).filter(|record| record.phase == Phase::Done)
+}
+
+fn record(dir: &Path) -> Option<Record> {
+    Record::read_from(&fs::File::open(dir.join(CLAIM)).ok()?).ok()
 }
 
 fn ask(shim: &Shim, order: Order) {
@@ -164,7 +197,7 @@ fn ask(shim: &Shim, order: Order) {
 struct Writer<'a> {
     takes_input: bool,
     shim: &'a Shim,
-    reporter: &'a Reporter,
+    reporter: Reporter,
 }
 
 impl Writer<'_> {

@@ -1,12 +1,17 @@
 //! The environment that a command gets.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
 
 use brigade_model::work::EnvValue;
 
 /// Who the command is: `session/process:4`.
 pub(crate) const TASK: &str = "BRIGADE_TASK";
+
+/// The longest value, as the kernel takes it.
+const VALUE_MAX: u64 = 128 * 1024;
 
 /// Variables of this process that are on the list, in their order.
 pub(crate) fn passed(list: &[String]) -> Vec<(OsString, OsString)> {
@@ -29,7 +34,7 @@ pub(crate) fn resolve(name: &str, value: &EnvValue) -> Result<OsString, String> 
         }),
         EnvValue::FromFile(path) => {
             let problem = |what: &str| format!("{name} is to be read from {path}: {what}");
-            let text = fs::read_to_string(&**path).map_err(|e| problem(&e.kind().to_string()))?;
+            let text = read(Path::new(&**path)).map_err(|e| problem(&e.to_string()))?;
             let text = text.strip_suffix('\n').unwrap_or(&text);
             if text.contains('\0') {
                 return Err(problem("it contains a NUL byte"));
@@ -37,6 +42,20 @@ pub(crate) fn resolve(name: &str, value: &EnvValue) -> Result<OsString, String> 
             Ok(OsString::from(text))
         }
     }
+}
+
+/// The content of a file that is one: a pipe or a device might never end.
+fn read(path: &Path) -> io::Result<String> {
+    let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    if !fs::metadata(path)?.is_file() {
+        return wrong("it is not a plain file");
+    }
+    let mut text = String::new();
+    File::open(path)?.take(VALUE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > VALUE_MAX {
+        return wrong("it is longer than 128 KiB");
+    }
+    Ok(text)
 }
 
 /// Sets variables over those that are there.
@@ -75,6 +94,12 @@ mod tests {
         assert_eq!(resolve("P", &EnvValue::FromEnv("PATH".into())), Ok(path));
         let unset = resolve("KEY", &EnvValue::FromEnv("BRIGADE_TEST_NOT_SET".into()));
         assert!(unset.unwrap_err().contains("BRIGADE_TEST_NOT_SET of the runtime's environment"));
+        for (path, expect) in [("/dev/zero", "plain file"), ("/nowhere/at/all", "No such file")] {
+            let refused = resolve("KEY", &EnvValue::FromFile(path.into())).unwrap_err();
+            assert!(refused.contains(expect), "{refused}");
+        }
+        fs::write(file.path(), "x".repeat(VALUE_MAX as usize + 1)).unwrap();
+        assert!(resolve("KEY", &from_file).unwrap_err().contains("longer than"));
         fs::write(file.path(), "hid\0den").unwrap();
         let refused = resolve("KEY", &from_file).unwrap_err();
         assert!(refused.contains("NUL") && !refused.contains("hid\0den"), "{refused}");

@@ -39,7 +39,7 @@ impl ProcessOptions {
             passed: PASSED.map(str::to_owned).to_vec(),
             shell: PathBuf::from("/bin/sh"),
             output_cap: OUTPUT_CAP,
-            inherit_orphans: true,
+            inherit_orphans: false,
         }
     }
 
@@ -65,11 +65,11 @@ impl ProcessOptions {
         self
     }
 
-    /// Whether this process inherits what a killed shim orphans. For a program that leaves daemons
-    /// behind on purpose and does not want to be their parent.
+    /// Makes this process the parent of whatever is orphaned below it, instead of init, and has it
+    /// wait for all its children. Only for a program that starts no children of its own.
     #[must_use]
-    pub fn inherit_orphans(mut self, yes: bool) -> Self {
-        self.inherit_orphans = yes;
+    pub fn inherit_orphans(mut self) -> Self {
+        self.inherit_orphans = true;
         self
     }
 }

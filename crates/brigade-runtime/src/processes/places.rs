@@ -63,55 +63,49 @@ impl Places {
 
     /// The directory of a run's last execution.
     pub(crate) fn last_of(&self, task: TaskId, run: RunNo) -> Option<PathBuf> {
-        let all = self.executions(task.tree);
-        let mine = all.into_iter().filter(|(no, at, _)| *no == task.no && *at == run);
-        let (no, run, attempt) = mine.max_by_key(|(_, _, attempt)| *attempt)?;
-        let task = TaskId { tree: task.tree, no };
-        Some(self.of(&Execution { task, run, attempt }))
+        let mine = self.executions(task).into_iter().filter(|execution| execution.run == run);
+        mine.max_by_key(|execution| execution.attempt).map(|execution| self.of(&execution))
     }
 
     /// Every task of which something is kept.
     pub(crate) fn kept(&self) -> Vec<TaskId> {
         let trees =
             names(&self.root).filter_map(|name| Some(TreeId::from_uuid(name.parse().ok()?)));
-        let mut found: Vec<TaskId> = trees
-            .flat_map(|tree| {
-                let executions = self.executions(tree);
-                executions.into_iter().map(move |(no, _, _)| TaskId { tree, no })
-            })
-            .collect();
+        let mut found: Vec<TaskId> =
+            trees.flat_map(|tree| self.all(tree)).map(|execution| execution.task).collect();
         found.sort_unstable_by_key(|task| (task.tree, task.no));
         found.dedup();
         found
     }
 
-    /// Removes all that is kept of a task.
-    pub(crate) fn remove(&self, task: TaskId) -> io::Result<()> {
-        for (no, run, attempt) in self.executions(task.tree) {
-            if no == task.no {
-                fs::remove_dir_all(self.of(&Execution { task, run, attempt }))?;
-            }
-        }
-        // Stays while another task of the tree has something in it.
-        let _ = fs::remove_dir(self.tree(task.tree));
+    /// Every execution of a task of which something is kept.
+    pub(crate) fn executions(&self, task: TaskId) -> Vec<Execution> {
+        self.all(task.tree).filter(|execution| execution.task == task).collect()
+    }
+
+    pub(crate) fn remove(&self, execution: &Execution) -> io::Result<()> {
+        fs::remove_dir_all(self.of(execution))?;
+        // Stays while another execution in the tree has something in it.
+        let _ = fs::remove_dir(self.tree(execution.task.tree));
         Ok(())
     }
 
-    fn executions(&self, tree: TreeId) -> Vec<(TaskNo, RunNo, Attempt)> {
-        names(&self.tree(tree)).filter_map(|name| parse(&name)).collect()
+    fn all(&self, tree: TreeId) -> impl Iterator<Item = Execution> + use<> {
+        names(&self.tree(tree)).filter_map(move |name| parse(tree, &name))
     }
 }
 
-fn names(dir: &Path) -> impl Iterator<Item = String> {
+fn names(dir: &Path) -> impl Iterator<Item = String> + use<> {
     let entries = fs::read_dir(dir).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
 }
 
-fn parse(name: &str) -> Option<(TaskNo, RunNo, Attempt)> {
+fn parse(tree: TreeId, name: &str) -> Option<Execution> {
     let mut parts = name.split('.').map(|part| part.parse::<u32>().ok());
     let (no, run, attempt) = (parts.next()??, parts.next()??, parts.next()??);
     if parts.next().is_some() {
         return None;
     }
-    Some((TaskNo::new(no)?, RunNo(run), Attempt(attempt)))
+    let task = TaskId { tree, no: TaskNo::new(no)? };
+    Some(Execution { task, run: RunNo(run), attempt: Attempt(attempt) })
 }

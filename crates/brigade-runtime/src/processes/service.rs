@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Stdin, Work};
 use brigade_process::machine::boot_id;
-use brigade_process::orphans::{MARK, inherit_orphans};
+use brigade_process::orphans::{MARK, end_orphans, inherit_orphans, reap_inherited};
 use brigade_process::{Companion, Launch, Shim};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
@@ -34,6 +34,10 @@ use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskI
 /// How long a stop stays kind when nobody says so: what the model uses too.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a folder that an earlier runtime of this program had may take to become free.
+const LOCK_TRIES: u32 = 50;
+const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(10);
+
 /// Runs commands. One per runtime and state folder.
 #[derive(Debug)]
 pub(crate) struct Processes {
@@ -43,6 +47,8 @@ pub(crate) struct Processes {
     boot: [u8; 16],
     clock: Arc<dyn Clock>,
     watched: Arc<Mutex<Watched>>,
+    /// Held until the runtime leaves: a folder has one owner.
+    lock: Mutex<Option<File>>,
     tracker: TaskTracker,
     halted: CancellationToken,
 }
@@ -50,8 +56,11 @@ pub(crate) struct Processes {
 type Watched = HashMap<TaskId, (Attempt, mpsc::UnboundedSender<Told>)>;
 
 impl Processes {
-    pub(crate) fn open(options: ProcessOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
+    pub(crate) fn open(mut options: ProcessOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        options.folder = std::path::absolute(&options.folder)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&options.folder)?;
+        check_folder(&options.folder)?;
+        let lock = take(&options.folder)?;
         let companion = Companion::prepare(&options.folder)?;
         if options.inherit_orphans {
             inherit_orphans()?;
@@ -63,6 +72,7 @@ impl Processes {
             boot: boot_id()?,
             clock,
             watched: Arc::default(),
+            lock: Mutex::new(Some(lock)),
             tracker: TaskTracker::new(),
             halted: CancellationToken::new(),
         })
@@ -76,6 +86,33 @@ impl Processes {
     /// Where the output of an attempt will be.
     pub(crate) fn place_to_come(&self, task: TaskId, run: RunNo, attempt: Attempt) -> PathBuf {
         self.places.of(&Execution { task, run, attempt })
+    }
+
+    fn begin(&self, start: &Start, execution: &Execution) -> Result<Shim, String> {
+        let made = self.places.make(execution);
+        let dir = made.map_err(|error| format!("cannot make its directory: {error}"))?;
+        self.launch(start, execution, &dir)
+    }
+
+    /// Removes what is kept of a task that nobody knows any more, and ends what may still run of it.
+    fn remove(&self, task: TaskId) -> io::Result<()> {
+        for execution in self.places.executions(task) {
+            let (dir, boot) = (self.places.of(&execution), self.boot);
+            let sought = Sought { execution, dir, boot, was_begun: true, saw_it_die: false };
+            if let Settled::Alive(shim) = sought.settle()? {
+                tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
+                end_orphans(&execution.mark(), None)?;
+            }
+            self.places.remove(&execution)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for what was inherited and has ended.
+    fn reap(&self) {
+        if self.options.inherit_orphans {
+            reap_inherited();
+        }
     }
 
     /// Starts a shim for an attempt, or says why that is not possible.
@@ -192,12 +229,14 @@ impl Performer for ProcessPerformer {
         let Some(driver) = self.0.watch(watch) else { return };
         let processes = self.0.clone();
         self.0.attend(execution, async move {
-            let made = processes.places.make(&execution);
-            let made = made.map_err(|error| format!("cannot make its directory: {error}"));
-            match made.and_then(|dir| processes.launch(&start, &execution, &dir)) {
+            let launching = processes.clone();
+            // Files are made and read here, and a file can take its time.
+            let launched = tokio::task::spawn_blocking(move || launching.begin(&start, &execution));
+            match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(shim) => driver.follow(shim).await,
                 Err(problem) => reporter.post(Reported::Ended(not_started(problem))).await,
             }
+            processes.reap();
         });
     }
 
@@ -228,14 +267,12 @@ impl Performer for ProcessPerformer {
             let dir = self.0.places.of(&execution);
             let known = Known::of(row);
             let was_begun = known == Known::Begun;
-            let sought = Sought { execution, dir: dir.clone(), boot: self.0.boot, was_begun };
+            let (boot, place) = (self.0.boot, dir.clone());
+            let sought = Sought { execution, dir: place, boot, was_begun, saw_it_die: false };
             let looked = tokio::task::spawn_blocking(move || sought.settle());
             let settled = match looked.await.map_err(io::Error::other).and_then(|looked| looked) {
                 Ok(settled) => settled,
-                Err(error) => {
-                    let evidence = format!("its directory cannot be read: {error}").into();
-                    return Reconciled::Lost { evidence };
-                }
+                Err(error) => return Reconciled::Unknown { problem: error.to_string().into() },
             };
             match settled {
                 Settled::Ended(end) => Reconciled::Ended(end),
@@ -260,9 +297,9 @@ impl Performer for ProcessPerformer {
     }
 
     fn remove(&self, task: TaskId) -> BoxFuture<'_, ()> {
-        let places = self.0.places.clone();
+        let processes = self.0.clone();
         Box::pin(async move {
-            let removed = tokio::task::spawn_blocking(move || places.remove(task)).await;
+            let removed = tokio::task::spawn_blocking(move || processes.remove(task)).await;
             if let Err(error) = removed.map_err(io::Error::other).and_then(|removed| removed) {
                 tracing::warn!(%error, "the output of a pruned task could not be removed");
             }
@@ -275,6 +312,7 @@ impl Performer for ProcessPerformer {
             self.0.halted.cancel();
             self.0.tracker.close();
             self.0.tracker.wait().await;
+            self.0.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         })
     }
 }
@@ -286,4 +324,36 @@ fn takes_input(work: &Work) -> bool {
 fn not_started(problem: String) -> End {
     let failure = Failure::Error(problem.into());
     EndedHow::Failed { failure, partial: None }.into()
+}
+
+/// Whoever can write to the folder can have commands executed as this user.
+fn check_folder(folder: &Path) -> io::Result<()> {
+    let found = folder.metadata()?;
+    let foreign = found.uid() != brigade_process::machine::user();
+    if foreign || found.permissions().mode() & 0o022 != 0 {
+        let folder = folder.display();
+        let whose = if foreign { "belongs to another user" } else { "can be written by others" };
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("the folder {folder} {whose}; use one that is yours alone (mode 0700)"),
+        ));
+    }
+    Ok(())
+}
+
+/// Takes the folder, which no other runtime may use.
+fn take(folder: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let lock =
+        options.write(true).create(true).truncate(false).open(folder.join("processes.lock"))?;
+    for _ in 0..LOCK_TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::Error(error)) => return Err(error),
+            // A child that is just being started has it, until it executes.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_LOCK_TRIES),
+        }
+    }
+    let text = format!("another runtime uses the folder {}", folder.display());
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
 }

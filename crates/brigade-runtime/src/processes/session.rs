@@ -74,14 +74,18 @@ impl Session {
             return Err(Refusal::invalid(format!("{} has no output", row.address(no))));
         };
         let id = TaskId { tree: self.tree, no };
-        match processes.place_of(id, run.unwrap_or(row.run)) {
+        let current = run.is_none_or(|run| run == row.run);
+        let dir = if current {
+            let starting = matches!(row.state, State::Queued(_));
+            let attempt = if starting { row.attempt.next() } else { row.attempt };
+            Some(processes.place_to_come(id, row.run, attempt))
+        } else {
+            run.and_then(|run| processes.place_of(id, run))
+        };
+        match dir {
+            Some(dir) if row.is_living() && current => Ok(Output::expected(&dir)),
             Some(dir) => Output::open(&dir)
                 .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
-            None if row.is_living() => {
-                let starting = matches!(row.state, State::Queued(_));
-                let attempt = if starting { row.attempt.next() } else { row.attempt };
-                Ok(Output::expected(&processes.place_to_come(id, row.run, attempt)))
-            }
             None => Err(Refusal::not_found(format!(
                 "of {} there is no output any more",
                 row.address(no)

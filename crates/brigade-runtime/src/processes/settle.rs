@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use brigade_model::command::{End, EndedHow};
 use brigade_model::outcome::Failure;
-use brigade_process::orphans::end_orphans;
-use brigade_process::{Found, Record, Shim, Survivor, find};
+use brigade_process::orphans::{Remains, end_orphans};
+use brigade_process::{Found, Record, Shim, find};
 
 use super::places::Execution;
 use super::report::{end_of, names, verified};
@@ -25,58 +25,69 @@ pub(crate) struct Sought {
     pub(crate) execution: Execution,
     pub(crate) dir: PathBuf,
     pub(crate) boot: [u8; 16],
-    /// Whether there must be a directory: none is not always one that was never made.
+    /// Whether it is known to have been executed: without a claim or a directory it cannot be told.
     pub(crate) was_begun: bool,
+    /// Whether its shim was held until it died just now.
+    pub(crate) saw_it_die: bool,
 }
 
 impl Sought {
-    /// Looks for it, and ends what is left of one whose shim is dead, which takes a while.
+    /// Looks for it, and ends what is left of one whose shim is dead, which takes a while. An error
+    /// means that it could not be looked: nothing follows from it.
     pub(crate) fn settle(&self) -> io::Result<Settled> {
         Ok(match find(&self.dir, &self.boot)? {
             Found::Alive(shim) => Settled::Alive(shim),
             Found::NeverBegan => Settled::NeverBegan,
             Found::Finished(record) => match end_of(&record, &self.dir, &record.survivors) {
                 Some(end) => Settled::Ended(end),
-                None => Settled::Ended(self.lost("its shim finished without an ending", None)),
+                None => Settled::Ended(self.lost("its shim finished without an ending", None)?),
             },
             Found::Abandoned { record: Some(record), evidence } => {
-                Settled::Ended(self.abandoned(&record, &evidence))
+                Settled::Ended(self.abandoned(&record, &evidence)?)
             }
             Found::Abandoned { record: None, evidence } => {
-                Settled::Ended(self.lost(&evidence, None))
+                Settled::Ended(self.lost(&evidence, None)?)
             }
-            Found::Vanished if self.was_begun => {
-                Settled::Ended(self.lost("its directory is gone", None))
-            }
-            Found::Vanished => Settled::NeverBegan,
+            Found::Unclaimed => self.missing("its claim is gone")?,
+            Found::Vanished => self.missing("its directory is gone")?,
         })
     }
 
+    /// Never begun, unless it is known to have been, or something of it runs.
+    fn missing(&self, evidence: &str) -> io::Result<Settled> {
+        let remains = end_orphans(&self.execution.mark(), None)?;
+        // One process is a shim that comes too late; it and its command are two.
+        if self.was_begun || remains.found > 1 {
+            return Ok(Settled::Ended(lost(evidence, &remains)));
+        }
+        Ok(Settled::NeverBegan)
+    }
+
     /// The shim is dead. The command's ending may be known all the same.
-    fn abandoned(&self, record: &Record, evidence: &str) -> End {
+    fn abandoned(&self, record: &Record, evidence: &str) -> io::Result<End> {
         if record.ending.is_some() {
-            let survivors = self.end_orphans(Some(record));
-            if let Some(end) = end_of(record, &self.dir, &survivors) {
-                return end;
+            let remains = self.end_orphans(Some(record))?;
+            if let Some(end) = end_of(record, &self.dir, &remains.survivors) {
+                return Ok(end);
             }
         }
         self.lost(evidence, Some(record))
     }
 
     /// Nobody can say how it ended. Whatever is left of it can no longer be followed, so it is ended.
-    fn lost(&self, evidence: &str, record: Option<&Record>) -> End {
-        let survivors = self.end_orphans(record);
-        let failure = Failure::Lost {
-            by: "the runtime that looked for it".into(),
-            evidence: evidence.into(),
-        };
-        End {
-            how: EndedHow::Failed { failure, partial: None },
-            verified: verified(names(&survivors)),
-        }
+    fn lost(&self, evidence: &str, record: Option<&Record>) -> io::Result<End> {
+        Ok(lost(evidence, &self.end_orphans(record)?))
     }
 
-    fn end_orphans(&self, record: Option<&Record>) -> Vec<Survivor> {
-        end_orphans(&self.execution.mark(), &self.boot, record)
+    fn end_orphans(&self, record: Option<&Record>) -> io::Result<Remains> {
+        let shim = record.filter(|_| self.saw_it_die).map(|record| record.shim);
+        end_orphans(&self.execution.mark(), shim)
     }
+}
+
+fn lost(evidence: &str, remains: &Remains) -> End {
+    let failure =
+        Failure::Lost { by: "the runtime that looked for it".into(), evidence: evidence.into() };
+    let survivors = names(&remains.survivors);
+    End { how: EndedHow::Failed { failure, partial: None }, verified: verified(survivors) }
 }

@@ -138,16 +138,3 @@ async fn children_of_others_in_this_process_are_left_to_them() {
     }
     assert_eq!(own.wait().await.unwrap().code(), Some(11));
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_never_began_is_begun_by_the_next_runtime() {
-    let first = kitchen().await;
-    let task = NewTask::shell("echo ran >> runs; exit 2").cwd(first.folder.path());
-    let task = first.session.spawn(task).await.unwrap();
-    drop(task);
-    // Whatever the first had time for, it is carried out once.
-    let next = first.reopened().await;
-    let outcome = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
-    assert_eq!(outcome.outcome.to_string(), "failed (exit code 2)");
-    assert_eq!(fs::read_to_string(next.folder.path().join("runs")).unwrap(), "ran\n");
-}

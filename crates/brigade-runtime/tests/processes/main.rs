@@ -9,3 +9,4 @@ mod output;
 mod stop;
 mod support;
 mod surroundings;
+mod trouble;

@@ -8,7 +8,7 @@ use crate::support::*;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn output_is_there_while_the_command_runs_and_after() {
     let kitchen = kitchen().await;
-    let text = "echo one; echo two >&2; while ! test -e go; do sleep 0.02; done; echo three";
+    let text = "echo one; echo two >&2; for n in $(seq 1000); do test -e go && break; sleep 0.02; done; echo three";
     let task = NewTask::shell(text).cwd(kitchen.folder.path());
     let task = kitchen.session.spawn(task).await.unwrap();
     said(&task, "two").await;

@@ -1,0 +1,91 @@
+//! A process that runs out of file descriptors concludes nothing from that. By itself in a program:
+//! descriptors are shared by all threads.
+
+use std::fs::{self, File};
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_model::ids::TaskNo;
+use brigade_model::outcome::Outcome;
+use brigade_runtime::{NewTask, ProcessOptions, Runtime};
+use brigade_store::{MemoryStore, Store};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Takes all descriptors but so many.
+fn take_all_but(left: usize) -> Vec<File> {
+    let mut taken = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        taken.push(file);
+    }
+    taken.truncate(taken.len().saturating_sub(left));
+    taken
+}
+
+async fn outcome(runtime: &Runtime, no: u32) -> Arc<Outcome> {
+    let session = runtime.session("kitchen").await.expect("a session");
+    let no = TaskNo::new(no).expect("a number");
+    let mut endings = session.wait_all([no.into()]).await.expect("endings");
+    endings.pop().expect("one").outcome
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_descriptors_nothing_is_lost_killed_or_forgotten() {
+    let limit = Rlimit { current: Some(200), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).expect("a lower limit");
+    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let start = || {
+        let options = ProcessOptions::new(folder.path());
+        Runtime::builder().shared_store(store.clone()).processes(options).start()
+    };
+    let runtime = start().await.expect("a runtime");
+    let session = runtime.session("kitchen").await.expect("a session");
+    let command = |text: &str| NewTask::shell(text).cwd(folder.path());
+
+    // At the end of a command: its exit code is found when there are descriptors again.
+    session.spawn(command("sleep 0.3; exit 6")).await.expect("a task");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let taken = take_all_but(0);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    drop(taken);
+    assert_eq!(outcome(&runtime, 1).await.to_string(), "failed (exit code 6)");
+
+    // At the start: either it is started, or it is not; never both.
+    let taken = take_all_but(0);
+    session.spawn(command("echo ran >> runs; exit 7")).await.expect("a task");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    drop(taken);
+    let ended = outcome(&runtime, 2).await.to_string();
+    let runs = fs::read_to_string(folder.path().join("runs")).unwrap_or_default();
+    assert!(
+        ended == "failed (exit code 7)" && runs == "ran\n"
+            || ended.contains("error:") && runs.is_empty(),
+        "{ended}, and it ran as {runs:?}"
+    );
+
+    // At recovery: the start is refused, and the commands live on.
+    for _ in 0..20 {
+        session.spawn(command("sleep 2; echo end >> ends")).await.expect("a task");
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(session);
+    runtime.shutdown().await.expect("a good end");
+    let taken = take_all_but(12);
+    let refused = start().await;
+    drop(taken);
+    if let Err(refusal) = refused {
+        assert!(refusal.to_string().contains("Too many open files"), "{refusal}");
+    }
+    let runtime = loop {
+        // The lock of the one that was refused is free when it is dropped.
+        match start().await {
+            Ok(runtime) => break runtime,
+            Err(refusal) => assert!(refusal.to_string().contains("another runtime"), "{refusal}"),
+        }
+    };
+    for no in 3..23 {
+        assert_eq!(outcome(&runtime, no).await.to_string(), "succeeded", "command {no}");
+    }
+    let ends = fs::read_to_string(folder.path().join("ends")).expect("they ran");
+    assert_eq!(ends.lines().count(), 20);
+}
