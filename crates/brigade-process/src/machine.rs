@@ -20,6 +20,17 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
     Ok([0; 16])
 }
 
+/// The parent of a process. None where the system does not tell, and at the top.
+pub fn parent_of(pid: u32) -> Option<u32> {
+    #[cfg(full_linux)]
+    return crate::shim::proc::stat(pid).map(|stat| stat.parent).filter(|parent| *parent != 0);
+    #[cfg(not(full_linux))]
+    {
+        let _ = pid;
+        None
+    }
+}
+
 /// The user that this process acts as.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()

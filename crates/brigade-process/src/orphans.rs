@@ -163,7 +163,11 @@ mod tests {
     /// A session that has nothing to do with us, with a child in it.
     fn stranger(mark: &str) -> Child {
         let mut command = Command::new("setsid");
-        command.args(["sh", "-c", "sleep 30 & exec sleep 30"]).env(MARK, mark).spawn().expect("a process")
+        command
+            .args(["sh", "-c", "sleep 30 & exec sleep 30"])
+            .env(MARK, mark)
+            .spawn()
+            .expect("a process")
     }
 
     fn leads_a_session(child: &Child) -> ProcessId {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brigade_model::command::{Caller, Command};
 use brigade_model::decide::Reply;
-use brigade_model::ids::{Position, TreeId};
+use brigade_model::ids::{Attempt, Position, TreeId};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
@@ -20,7 +20,7 @@ use crate::error::{gone, in_doubt, refusal};
 use crate::feed::{Feed, Subscription};
 use crate::input::Input;
 use crate::jobs::Handlers;
-use crate::performer::{Performers, submit};
+use crate::performer::{Performers, TaskId, submit};
 use crate::processes::Processes;
 use crate::session::Session;
 use crate::view::{TreeView, View};
@@ -62,12 +62,39 @@ impl Runtime {
 
     /// The same, with limits for a session that is new.
     pub async fn session_with(&self, name: &str, limits: Limits) -> Result<Session, Refusal> {
+        let view = self.open(name, limits).await?;
+        Ok(self.attach(view, Caller::Client(self.inner.client.as_ref().into())))
+    }
+
+    /// The open session of this name, or a new one, as another client than this program.
+    pub async fn session_as(&self, name: &str, client: &str) -> Result<Session, Refusal> {
+        let view = self.open(name, Limits::default()).await?;
+        Ok(self.attach(view, Caller::Client(client.into())))
+    }
+
+    async fn open(&self, name: &str, limits: Limits) -> Result<Arc<TreeView>, Refusal> {
         let name: SessionName = name.parse()?;
         let (reply, answer) = oneshot::channel();
         let input = Input::Open { name, limits, reply };
         self.inner.inputs.send(input).await.map_err(|_| gone())?;
-        let view = answer.await.map_err(|_| in_doubt())??;
-        Ok(self.attach(view, Caller::Client(self.inner.client.as_ref().into())))
+        answer.await.map_err(|_| in_doubt())?
+    }
+
+    /// The open session of this name, else the newest closed one.
+    pub async fn find_session(&self, name: &str) -> Result<Option<TreeRow>, Refusal> {
+        let name: SessionName = name.parse()?;
+        self.inner.store.tree_named(&name).await.map_err(|e| refusal(&e))
+    }
+
+    /// A session as the task sees it that is at work in this attempt.
+    pub async fn act_as(&self, task: TaskId, attempt: Attempt) -> Result<Session, Refusal> {
+        let session = self.operate(task.tree).await?;
+        Ok(Session { caller: Caller::Task { no: task.no, attempt }, ..session })
+    }
+
+    /// The task of the command that a process belongs to, if it runs below one of ours.
+    pub fn task_above(&self, pid: u32) -> Option<(TaskId, Attempt)> {
+        self.inner.processes.as_ref()?.task_above(pid)
     }
 
     /// A session as the operator sees it: all of it, consuming nothing.

@@ -15,7 +15,7 @@ use brigade_model::ids::{Attempt, Millis, RunNo};
 use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Stdin, Work};
-use brigade_process::machine::boot_id;
+use brigade_process::machine::{boot_id, parent_of};
 use brigade_process::orphans::{MARK, end_orphans, inherit_orphans, reap_inherited};
 use brigade_process::{Companion, Launch, Shim};
 use brigade_store::BoxFuture;
@@ -34,6 +34,8 @@ use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskI
 /// How long a stop stays kind when nobody says so: what the model uses too.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How far up it is looked for the shim that a process runs below.
+const ANCESTORS_MAX: usize = 256;
 /// How long a folder that an earlier runtime of this program had may take to become free.
 const LOCK_TRIES: u32 = 50;
 const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(10);
@@ -53,7 +55,16 @@ pub(crate) struct Processes {
     halted: CancellationToken,
 }
 
-type Watched = HashMap<TaskId, (Attempt, mpsc::UnboundedSender<Told>)>;
+type Watched = HashMap<TaskId, Watching>;
+
+/// An attempt that is being watched.
+#[derive(Debug)]
+struct Watching {
+    attempt: Attempt,
+    told: mpsc::UnboundedSender<Told>,
+    /// None until there is one.
+    shim: Option<u32>,
+}
 
 impl Processes {
     pub(crate) fn open(mut options: ProcessOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
@@ -165,10 +176,10 @@ impl Processes {
         let (sender, told) = mpsc::unbounded_channel();
         let mut watched = self.watched();
         let (task, attempt) = (execution.task, execution.attempt);
-        if watched.get(&task).is_some_and(|(watched, _)| *watched == attempt) {
+        if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
             return None;
         }
-        watched.insert(task, (attempt, sender));
+        watched.insert(task, Watching { attempt, told: sender, shim: None });
         let (boot, clock) = (self.boot, self.clock.clone());
         Some(Driver { execution, dir, boot, takes_input, known, clock, reporter, told })
     }
@@ -183,7 +194,7 @@ impl Processes {
                 () = work => {}
             }
             let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-            if watched.get(&task).is_some_and(|(watched, _)| *watched == attempt) {
+            if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
                 watched.remove(&task);
             }
         });
@@ -194,12 +205,39 @@ impl Processes {
     }
 
     fn tell(&self, task: TaskId, attempt: Attempt, told: Told) {
-        if let Some((watched, sender)) = self.watched().get(&task)
-            && *watched == attempt
+        if let Some(watching) = self.watched().get(&task)
+            && watching.attempt == attempt
         {
             // Nobody listens to an attempt that is over; its end is on its way.
-            let _ = sender.send(told);
+            let _ = watching.told.send(told);
         }
+    }
+
+    fn note_shim(&self, execution: &Execution, shim: &Shim) {
+        if let Some(watching) = self.watched().get_mut(&execution.task)
+            && watching.attempt == execution.attempt
+        {
+            watching.shim = Some(shim.pid());
+        }
+    }
+
+    /// The task whose command this process came of: every process below a shim stays below it.
+    pub(crate) fn task_above(&self, pid: u32) -> Option<(TaskId, Attempt)> {
+        let watched = self.watched();
+        let shims: HashMap<u32, (TaskId, Attempt)> = watched
+            .iter()
+            .filter_map(|(task, watching)| Some((watching.shim?, (*task, watching.attempt))))
+            .collect();
+        drop(watched);
+        let mut above = Some(pid);
+        for _ in 0..ANCESTORS_MAX {
+            let pid = above?;
+            if let Some(found) = shims.get(&pid) {
+                return Some(*found);
+            }
+            above = parent_of(pid);
+        }
+        None
     }
 }
 
@@ -233,7 +271,10 @@ impl Performer for ProcessPerformer {
             // Files are made and read here, and a file can take its time.
             let launched = tokio::task::spawn_blocking(move || launching.begin(&start, &execution));
             match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
-                Ok(shim) => driver.follow(shim).await,
+                Ok(shim) => {
+                    processes.note_shim(&execution, &shim);
+                    driver.follow(shim).await;
+                }
                 Err(problem) => reporter.post(Reported::Ended(not_started(problem))).await,
             }
             processes.reap();
@@ -281,6 +322,7 @@ impl Performer for ProcessPerformer {
                     let takes_input = takes_input(&row.spec.work);
                     let watch = Watch { execution, dir, takes_input, known, reporter };
                     if let Some(driver) = self.0.watch(watch) {
+                        self.0.note_shim(&execution, &shim);
                         self.0.attend(execution, driver.follow(shim));
                     }
                     Reconciled::Adopted

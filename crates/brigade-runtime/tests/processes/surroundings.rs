@@ -99,3 +99,28 @@ async fn a_state_folder_that_cannot_be_used_is_a_clear_refusal() {
     let refusal = Runtime::builder().processes(options).start().await.unwrap_err();
     assert!(refusal.to_string().contains("commands cannot be run here"), "{refusal}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_below_a_command_is_known_as_its_task() {
+    if !brigade_process::IS_COMPLETE {
+        return;
+    }
+    let kitchen = kitchen().await;
+    let text = "echo $$; setsid sh -c '(sleep 60 & echo $!) ; sleep 60'";
+    let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
+    let pids = loop {
+        let said = task.output().await.unwrap().tail_text(100).unwrap();
+        if said.lines().count() == 2 {
+            break said.lines().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    for pid in pids {
+        let (found, attempt) = kitchen.runtime.task_above(pid).unwrap();
+        assert_eq!((found.no, attempt.0), (task.no(), 1));
+        let session = kitchen.runtime.act_as(found, attempt).await.unwrap();
+        assert!(session.list().is_empty(), "it sees only what it started itself");
+        assert!(session.get(task.no()).await.is_err());
+    }
+    assert_eq!(kitchen.runtime.task_above(std::process::id()), None);
+}
