@@ -184,20 +184,25 @@ impl Processes {
         Some(Driver { execution, dir, boot, takes_input, known, clock, reporter, told })
     }
 
-    /// Runs something on behalf of an attempt until it is over or the runtime leaves.
+    /// Runs something on behalf of an attempt. The runtime does not leave before it is over.
     fn attend(&self, execution: Execution, work: impl Future<Output = ()> + Send + 'static) {
-        let (halted, watched) = (self.halted.clone(), self.watched.clone());
+        let watched = self.watched.clone();
         let (task, attempt) = (execution.task, execution.attempt);
         self.tracker.spawn(async move {
-            tokio::select! {
-                () = halted.cancelled() => {}
-                () = work => {}
-            }
+            work.await;
             let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
             if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
                 watched.remove(&task);
             }
         });
+    }
+
+    /// Does something until the runtime leaves.
+    async fn while_here(&self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.halted.cancelled() => {}
+            () = work => {}
+        }
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
@@ -268,14 +273,18 @@ impl Performer for ProcessPerformer {
         let processes = self.0.clone();
         self.0.attend(execution, async move {
             let launching = processes.clone();
-            // Files are made and read here, and a file can take its time.
+            // Files are made and read here, and a file can take its time. It is waited for in any
+            // case: the next runtime must find a shim, or be sure that there will be none.
             let launched = tokio::task::spawn_blocking(move || launching.begin(&start, &execution));
             match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(shim) => {
                     processes.note_shim(&execution, &shim);
-                    driver.follow(shim).await;
+                    processes.while_here(driver.follow(shim)).await;
                 }
-                Err(problem) => reporter.post(Reported::Ended(not_started(problem))).await,
+                Err(problem) => {
+                    let ended = Reported::Ended(not_started(problem));
+                    processes.while_here(reporter.post(ended)).await;
+                }
             }
             processes.reap();
         });
@@ -323,7 +332,11 @@ impl Performer for ProcessPerformer {
                     let watch = Watch { execution, dir, takes_input, known, reporter };
                     if let Some(driver) = self.0.watch(watch) {
                         self.0.note_shim(&execution, &shim);
-                        self.0.attend(execution, driver.follow(shim));
+                        let processes = self.0.clone();
+                        self.0.attend(execution, async move {
+                            processes.while_here(driver.follow(shim)).await;
+                            processes.reap();
+                        });
                     }
                     Reconciled::Adopted
                 }
