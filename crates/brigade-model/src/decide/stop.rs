@@ -11,7 +11,7 @@ use crate::ids::{Millis, Owner, TaskNo, Time};
 use crate::json::Json;
 use crate::outcome::{Cancelled, Failed, Failure, Late, Outcome, StopOrder, Stopper, Verified};
 use crate::refusal::Refusal;
-use crate::task::{State, StopCause, TaskRow};
+use crate::task::{State, StopCause, StopStage, TaskRow};
 use crate::tree::{Tree, sweeps_children};
 
 /// How long a stop stays kind unless the task or the order says otherwise.
@@ -54,7 +54,7 @@ pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refu
             reached.tasks += tree.living_below(no) + 1;
         }
         let event = stop_one(tree, no, &order, now);
-        reached.already &= event.is_none();
+        reached.already &= event.is_none() || matches!(row.state, State::Stopping(_));
         drafts.extend(event.map(Draft::from));
     }
     let answer = Answer::Value(Json::of(&reached)?);
@@ -91,6 +91,16 @@ pub(crate) fn stop_one(
             }
             _ => None,
         },
+        // Told again with less grace: the sooner deadline holds, here and below.
+        State::Stopping(stopping) if stopping.stage == StopStage::Asked => {
+            let deadline = now.after(order.grace?);
+            let cause = match &stopping.cause {
+                StopCause::Order(_) => StopCause::Order(order.clone()),
+                failure @ StopCause::Failure(_) => failure.clone(),
+            };
+            let cause = Box::new(cause);
+            (deadline < stopping.deadline).then_some(Event::StopAsked { no, cause, deadline })
+        }
         State::Stopping(_) | State::Ended(_) => None,
     }
 }

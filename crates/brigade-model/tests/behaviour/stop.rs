@@ -367,3 +367,26 @@ fn a_report_after_the_ending_is_refused() {
     let late = Reported::Ended(EndedHow::Returned(json("again")).into());
     refused(env.try_report(no, late), RefusalKind::Ended, "is over");
 }
+
+#[test]
+fn a_second_stop_with_less_grace_brings_the_deadline_forward_and_never_back() {
+    let mut env = Env::new();
+    let no = env.spawn(job().grace(60_000));
+    let child = env.below(no, job().grace(60_000));
+    env.stop_task(no);
+    let stop = |grace| Stop {
+        caller: operator(),
+        target: StopTarget::Task(no.into()),
+        reason: None,
+        grace: Some(Millis(grace)),
+        call: None,
+    };
+    env.submit(&Command::Stop(stop(90_000))).unwrap();
+    env.advance(1_000);
+    env.states(&[(no, "stopping"), (child, "stopping")]);
+    let kills = |a: &Action| matches!(a, Action::Kill { .. });
+    assert_eq!(env.acted(kills), 0);
+    env.submit(&Command::Stop(stop(0))).unwrap();
+    env.advance(0);
+    assert_eq!(env.acted(kills), 2, "it and what is below it");
+}
