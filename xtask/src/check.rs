@@ -9,6 +9,7 @@ type Stage = fn() -> Result<(), String>;
 
 pub(crate) fn test(only: Option<&str>) -> Result<(), String> {
     needs_a_c_compiler()?;
+    wants_a_terminal();
     let stages: [(&str, Stage); 4] =
         [("tidy", tidy::run), ("format", format), ("clippy", clippy), ("tests", tests)];
     if let Some(only) = only {
@@ -65,15 +66,25 @@ fn has(program: &str) -> bool {
 
 /// SQLite is compiled from source. Where nothing can compile it, install what can, and say so.
 fn needs_a_c_compiler() -> Result<(), String> {
-    if ["cc", "gcc", "clang"].into_iter().any(has) {
+    if ["cc", "gcc", "clang"].into_iter().any(has) || install(&["gcc", "libc6-dev"]) {
         return Ok(());
     }
-    println!("no C compiler found: installing gcc and libc6-dev with apt-get");
-    let installed = Command::new("apt-get")
-        .args(["install", "--yes", "--no-install-recommends", "gcc", "libc6-dev"])
-        .status();
-    match installed {
-        Ok(status) if status.success() => Ok(()),
-        _ => Err("a C compiler is needed to build SQLite; install gcc or clang".into()),
+    Err("a C compiler is needed to build SQLite; install gcc or clang".into())
+}
+
+/// The terminal that `exec` and `top` are tested on. Without it those tests are passed over.
+fn wants_a_terminal() {
+    let there = Command::new("tmux").arg("-V").output().is_ok();
+    if !there && !install(&["tmux"]) {
+        println!("tmux could not be installed: tests on a terminal are passed over");
     }
+}
+
+fn install(packages: &[&str]) -> bool {
+    println!("missing: installing {} with apt-get", packages.join(" and "));
+    let installed = Command::new("apt-get")
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(packages)
+        .status();
+    installed.is_ok_and(|status| status.success())
 }

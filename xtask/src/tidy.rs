@@ -4,12 +4,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Who may depend on whom. No other arrow exists.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("brigade-model", &[]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
     ("brigade-process", &[]),
     ("brigade-runtime", &["brigade-model", "brigade-process", "brigade-store"]),
+    ("brigade-server", &["brigade-model", "brigade-process", "brigade-runtime", "brigade-store"]),
+    (
+        "brigade-cli",
+        &[
+            "brigade-model",
+            "brigade-process",
+            "brigade-runtime",
+            "brigade-server",
+            "brigade-sqlite",
+            "brigade-store",
+        ],
+    ),
     ("brigade-testkit", &["brigade-model", "brigade-runtime", "brigade-store"]),
     (
         "brigade",

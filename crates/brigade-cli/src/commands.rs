@@ -1,0 +1,52 @@
+//! The subcommands, a file each.
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $module:ident :: $name:ident),* $(,)?) => {
+        $(mod $module;)*
+
+        #[derive(Debug, clap::Subcommand)]
+        pub(crate) enum Command {
+            $($(#[$doc])* $name($module::$name),)*
+        }
+
+        impl Command {
+            pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+                match self {
+                    $(Self::$name(command) => command.run(context).await,)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    exec::Exec,
+    ps::Ps,
+    tree::Tree,
+    show::Show,
+    logs::Logs,
+    events::Events,
+    wait::Wait,
+    send::Send,
+    stop::Stop,
+    top::Top,
+    sessions::Sessions,
+    close::Close,
+    prune::Prune,
+    doctor::Doctor,
+    #[command(name = "config")]
+    config::ShowConfig,
+    daemon::Daemon,
+    mcp::Mcp,
+    demo::Demo,
+    completions::Completions,
+}
+
+impl Command {
+    pub(crate) fn is_daemon(&self) -> bool {
+        matches!(self, Self::Daemon(daemon) if daemon.is_foreground())
+    }
+}

@@ -1,0 +1,245 @@
+//! The daemon by hand. It also starts by itself.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brigade_runtime::{ProcessOptions, Runtime};
+use brigade_server::daemon::{Claimed, DaemonError};
+use brigade_server::requests::{Leave, Status};
+use brigade_server::start::{STATE_VARIABLE, TAKEN};
+use brigade_server::{ClientError, DaemonOptions};
+use brigade_sqlite::SqliteStore;
+use brigade_store::StoreError;
+use rustix::process::{Pid, setsid, test_kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::context::{Context, this_program};
+use crate::exit::{Exit, Failure};
+use crate::{show, span};
+
+/// How long a daemon may take to leave.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the store may be somebody else's.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Start, stop or look at the daemon; any command starts it when it is needed
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Daemon {
+    #[command(subcommand)]
+    what: What,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade daemon status
+  brigade daemon stop                       commands go on; the next daemon finds them
+  brigade daemon start --foreground         for a service manager";
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Start it, unless it runs
+    Start {
+        /// Be the daemon
+        #[arg(long)]
+        foreground: bool,
+        /// Belong to nobody's terminal
+        #[arg(long, hide = true, requires = "foreground")]
+        detached: bool,
+    },
+    /// Let it leave; commands go on without it
+    Stop,
+    /// Say how it is; exit code 127 when there is none
+    Status,
+}
+
+impl Daemon {
+    pub(crate) fn is_foreground(&self) -> bool {
+        matches!(self.what, What::Start { foreground: true, .. })
+    }
+
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        match self.what {
+            What::Start { foreground: false, .. } => {
+                context.daemon().await?;
+                status(context).await
+            }
+            What::Start { detached: true, .. } => {
+                // Before anything else: from here on no terminal ends it.
+                let _ = setsid();
+                // Whoever started it reads the last line of the log.
+                Ok(serve(context).await.unwrap_or_else(|failure| failure.report_in_a_line()))
+            }
+            What::Start { .. } => serve(context).await,
+            What::Stop => stop(context).await,
+            What::Status => status(context).await,
+        }
+    }
+}
+
+async fn status(context: &Context) -> Result<Exit, Failure> {
+    let client = match context.running_daemon().await {
+        Ok(client) => client,
+        Err(ClientError::NoDaemon(_)) => return none_runs(context, Exit::NOT_FOUND),
+        Err(error) => return Err(error.into()),
+    };
+    let status = client.ask(Status {}).await?;
+    if context.json {
+        show::json(&serde_json::json!({ "running": true, "status": status }))?;
+    } else {
+        show::line(&format!(
+            "running: version {}, protocol {}, pid {}, for {}\n\
+             folder:  {}\n\
+             has:     {} clients, {} workspaces, {} living tasks",
+            status.version,
+            status.protocol,
+            status.pid,
+            span::short(status.up_ms),
+            status.folder,
+            status.clients,
+            status.sessions,
+            status.living
+        ))?;
+    }
+    Ok(Exit::SUCCEEDED)
+}
+
+async fn stop(context: &Context) -> Result<Exit, Failure> {
+    let client = match context.running_daemon().await {
+        Ok(client) => client,
+        Err(ClientError::NoDaemon(_)) => return none_runs(context, Exit::SUCCEEDED),
+        Err(error) => return Err(error.into()),
+    };
+    let pid = client.daemon_pid();
+    match client.ask(Leave {}).await {
+        Ok(()) | Err(ClientError::Lost | ClientError::Unheard) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while is_there(pid) {
+        if Instant::now() > deadline {
+            let problem = format!("the daemon (pid {pid}) was told to leave and is still there");
+            return Err(Failure::broken(problem).hint("its log says what it does: daemon.log"));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    if context.json {
+        show::json(&serde_json::json!({ "running": false, "stopped": pid }))?;
+    } else {
+        show::line(&format!("stopped (pid {pid})"))?;
+    }
+    Ok(Exit::SUCCEEDED)
+}
+
+fn none_runs(context: &Context, exit: Exit) -> Result<Exit, Failure> {
+    if context.json {
+        show::json(&serde_json::json!({ "running": false }))?;
+    } else {
+        show::line("no daemon is running")?;
+    }
+    Ok(exit)
+}
+
+fn is_there(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let there = pid.is_some_and(|pid| test_kill_process(pid).is_ok());
+    there && !is_zombie(pid)
+}
+
+/// One that has ended and waits for its parent to notice.
+fn is_zombie(pid: Option<Pid>) -> bool {
+    let Some(pid) = pid else { return false };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The program's name is in parentheses and may contain anything.
+    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
+}
+
+async fn serve(context: &Context) -> Result<Exit, Failure> {
+    name_the_folder(context)?;
+    let filter = EnvFilter::try_from_env("BRIGADE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let places = &context.places;
+    let claimed = Claimed::take(places)?;
+    let store = open_store(&places.store()).await?;
+    let idle = context.config.idle().map_err(Failure::usage)?;
+    let options = DaemonOptions { places: places.clone(), idle };
+    let builder = Runtime::builder().store(store).processes(process_options(context));
+    let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
+    tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
+    let told = leave_when_told(daemon.leaving())?;
+    let left = daemon.run().await;
+    told.abort();
+    left?;
+    tracing::info!("left");
+    Ok(Exit::SUCCEEDED)
+}
+
+/// A daemon that leaves lets go of the folder, and a moment later of the store.
+async fn open_store(path: &Path) -> Result<SqliteStore, Failure> {
+    let deadline = Instant::now() + STORE_PATIENCE;
+    loop {
+        match SqliteStore::open(path, Default::default()) {
+            Err(StoreError::Locked { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            opened => {
+                return opened
+                    .map_err(|error| Failure::broken(format!("{}: {error}", path.display())));
+            }
+        }
+    }
+}
+
+/// Commands find the daemon by this variable, so that the daemon has to have it itself.
+fn name_the_folder(context: &Context) -> Result<(), Failure> {
+    let folder = context.places.folder().as_os_str();
+    if std::env::var_os(STATE_VARIABLE).is_some_and(|named| named == folder) {
+        return Ok(());
+    }
+    let mut again = std::process::Command::new(this_program()?);
+    Err(again.args(std::env::args_os().skip(1)).env(STATE_VARIABLE, folder).exec().into())
+}
+
+fn process_options(context: &Context) -> ProcessOptions {
+    let config = &context.config;
+    let options = ProcessOptions::new(context.places.folder())
+        .shell(&config.shell)
+        .output_cap(config.output_cap)
+        .pass_env(STATE_VARIABLE)
+        // The daemon has no children but shims.
+        .inherit_orphans();
+    config.pass_env.iter().fold(options, |options, name| options.pass_env(name))
+}
+
+fn leave_when_told(leaving: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // A terminal that goes away is no reason to leave.
+    let mut hangup = signal(SignalKind::hangup())?;
+    #[expect(clippy::disallowed_methods, reason = "ended by the caller when the daemon has left")]
+    let told = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hangup.recv() => {}
+            }
+        }
+        tracing::info!("told to leave by a signal");
+        leaving.cancel();
+    });
+    Ok(told)
+}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Self {
+        match error {
+            DaemonError::Running { .. } => Self::new(Exit(TAKEN), error.to_string()),
+            DaemonError::Refused(refusal) => refusal.into(),
+            DaemonError::Folder { .. } => Self::broken(error.to_string()),
+        }
+    }
+}

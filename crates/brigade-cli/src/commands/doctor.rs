@@ -1,0 +1,201 @@
+//! Looks for what is wrong.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use brigade_process::doctor::{Finding, State, examine};
+use brigade_process::orphans::MARK;
+use brigade_server::requests::{List, Sessions, Status};
+use brigade_server::{Client, ClientError};
+use brigade_sqlite::SqliteStore;
+use brigade_store::Store;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::show;
+
+/// Check what Brigade depends on, and say what to do about what is wrong
+///
+/// Looks at the state folder and its permissions, the daemon, the store, the shim, the kernel, the
+/// service manager, and for processes that should not be there any more. Changes nothing and starts no
+/// daemon. The exit code is 120 when something is broken.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Doctor {}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade doctor
+  brigade doctor --json | jq '.[] | select(.state != \"fine\")'";
+
+impl Doctor {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let mut findings = vec![folder(context)];
+        if findings[0].state != State::Broken {
+            let (daemon, client) = daemon(context).await;
+            findings.push(daemon);
+            findings.push(store(context, client.as_ref()).await);
+            findings.extend(examine(context.places.folder()));
+            findings.extend(left_over(client.as_ref()).await);
+        }
+        let broken = findings.iter().any(|finding| finding.state == State::Broken);
+        print(context, &findings)?;
+        Ok(if broken { Exit::FAILED } else { Exit::SUCCEEDED })
+    }
+}
+
+fn print(context: &Context, findings: &[Finding]) -> Result<(), Failure> {
+    if context.json {
+        let findings = findings.iter().map(|finding| {
+            let state = word(finding.state);
+            serde_json::json!({ "what": finding.what, "state": state, "text": finding.text })
+        });
+        return show::json(&findings.collect::<Vec<_>>());
+    }
+    for finding in findings {
+        let style = match finding.state {
+            State::Fine => show::style("succeeded"),
+            State::Lacking => show::style("stopping"),
+            State::Broken => show::style("failed"),
+        };
+        let (state, what) = (word(finding.state), finding.what);
+        show::line(&format!("{style}{state:<7}{style:#}  {what:<15}  {}", finding.text))?;
+    }
+    Ok(())
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Fine => "fine",
+        State::Lacking => "lacking",
+        State::Broken => "broken",
+    }
+}
+
+fn finding(what: &'static str, state: State, text: impl Into<String>) -> Finding {
+    Finding { what, state, text: text.into() }
+}
+
+fn folder(context: &Context) -> Finding {
+    let what = "state folder";
+    let folder = context.places.folder();
+    let shown = folder.display();
+    if let Err(error) = context.places.make() {
+        let advice = "name another with --state or BRIGADE_STATE";
+        return finding(what, State::Broken, format!("{shown}: {error}; {advice}"));
+    }
+    if let Err(error) = writable(folder) {
+        let advice = "make room or mend its permissions";
+        return finding(what, State::Broken, format!("{shown} cannot be written to: {error}; {advice}"));
+    }
+    match fs::metadata(folder) {
+        Ok(about) if about.mode() & 0o077 != 0 => {
+            let mode = about.mode() & 0o777;
+            let advice = format!("others can look into {shown} (mode {mode:o}): chmod 700 {shown}");
+            finding(what, State::Lacking, advice)
+        }
+        Ok(_) => finding(what, State::Fine, shown.to_string()),
+        Err(error) => finding(what, State::Broken, format!("{shown}: {error}")),
+    }
+}
+
+fn writable(folder: &Path) -> std::io::Result<()> {
+    let probe = folder.join(format!(".doctor-{}", std::process::id()));
+    let written = fs::write(&probe, b"is there room?");
+    let _ = fs::remove_file(&probe);
+    written
+}
+
+async fn daemon(context: &Context) -> (Finding, Option<Client>) {
+    let what = "daemon";
+    match context.running_daemon().await {
+        Ok(client) => {
+            let text = format!("version {}, pid {}", client.daemon_version(), client.daemon_pid());
+            (finding(what, State::Fine, text), Some(client))
+        }
+        Err(ClientError::NoDaemon(_)) if context.places.socket().exists() => {
+            let text = "not running; the socket of the last one is left, which the next one replaces";
+            (finding(what, State::Fine, text), None)
+        }
+        Err(ClientError::NoDaemon(_)) => {
+            (finding(what, State::Fine, "not running; it starts when it is needed"), None)
+        }
+        Err(error) => (finding(what, State::Broken, error.to_string()), None),
+    }
+}
+
+async fn store(context: &Context, client: Option<&Client>) -> Finding {
+    let what = "store";
+    let path = context.places.store();
+    if let Some(client) = client {
+        return match client.ask(Status {}).await {
+            Ok(status) => {
+                let text = format!("{} workspaces, {} living tasks", status.sessions, status.living);
+                finding(what, State::Fine, text)
+            }
+            Err(error) => finding(what, State::Broken, error.to_string()),
+        };
+    }
+    if !path.exists() {
+        return finding(what, State::Fine, "nothing is stored yet");
+    }
+    let looked = match SqliteStore::open_read_only(&path) {
+        Ok(store) => store.trees().await.map(|trees| trees.len()),
+        Err(error) => Err(error),
+    };
+    match looked {
+        Ok(trees) => finding(what, State::Fine, format!("{}: {trees} workspaces", path.display())),
+        Err(error) => {
+            let advice = "move it away to begin anew; it is not changed until then";
+            finding(what, State::Broken, format!("{}: {error}; {advice}", path.display()))
+        }
+    }
+}
+
+/// Processes that bear the mark of a task that has ended.
+async fn left_over(client: Option<&Client>) -> Option<Finding> {
+    let what = "processes";
+    let Some(client) = client else {
+        return Some(finding(what, State::Fine, "not looked at: the next daemon sees to them"));
+    };
+    let sessions = client.ask(Sessions { closed: true }).await.ok()?;
+    let tasks = client.ask(List { session: None, ended: false, most: None }).await.ok()?;
+    let living: Vec<String> = tasks
+        .iter()
+        .filter(|task| task.living)
+        .filter_map(|task| {
+            let session = sessions.iter().find(|session| session.name == task.session)?;
+            let number = task.address.rsplit(':').next()?;
+            Some(format!("{}.{number}.", session.id))
+        })
+        .collect();
+    let ours = |mark: &str| sessions.iter().any(|session| mark.starts_with(&session.id));
+    let left: Vec<String> = marked()
+        .into_iter()
+        .filter(|(_, mark)| ours(mark))
+        .filter(|(_, mark)| !living.iter().any(|task| mark.starts_with(task)))
+        .map(|(pid, _)| pid.to_string())
+        .collect();
+    Some(if left.is_empty() {
+        finding(what, State::Fine, "none is left of what has ended")
+    } else {
+        let pids = left.join(" ");
+        finding(what, State::Lacking, format!("left of tasks that have ended: kill {pids}"))
+    })
+}
+
+/// Processes with a task's mark in their environment.
+fn marked() -> Vec<(u32, String)> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid: u32| Some((pid, mark_of(pid)?))).collect()
+}
+
+fn mark_of(pid: u32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let variables = environment.split(|byte| *byte == 0);
+    let mark = variables.filter_map(|variable| variable.strip_prefix(MARK.as_bytes()));
+    let mark = mark.filter_map(|rest| rest.strip_prefix(b"=")).next()?;
+    String::from_utf8(mark.to_vec()).ok()
+}

@@ -1,0 +1,235 @@
+//! Runs a command.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brigade_model::json::Json;
+use brigade_model::outcome::{Failure as Ended, Outcome};
+use brigade_model::work::EnvValue;
+use brigade_server::requests::{self, Command, Started};
+use brigade_server::{Client, Target, TaskInfo};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::attach::{Attachment, Attended, Showing};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::{show, span};
+
+/// Variables of ours that the command sees as they are here, wherever the daemon was started.
+const CALLERS: [&str; 6] =
+    ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
+
+/// Run a command that outlives this terminal, and see it through
+///
+/// Its output appears here as it comes, and the exit code is its own. When this terminal goes away the
+/// command goes on; `brigade logs` and `brigade wait` find it again. Ctrl-C asks it to stop, a second
+/// one forces it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Exec {
+    /// What to call it: unique among what runs here
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// With the same key it is the same task: started once, however often it is asked for
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Print its address and return at once
+    #[arg(long, short)]
+    detach: bool,
+    /// Stay no longer than this; then it goes on in the background and the exit code is 124
+    #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with = "detach")]
+    timeout: Option<Duration>,
+    /// End it as failed when it has run for this long
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    deadline: Option<Duration>,
+    /// How long it may take to end when it is told to
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    grace: Option<Duration>,
+    /// Let it read lines: those of our input, or with --detach what `brigade send` sends
+    #[arg(long)]
+    stdin: bool,
+    /// Set a variable for it
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// Set a variable to the value that another has where the daemon runs; it is stored nowhere
+    #[arg(long, value_name = "NAME=VARIABLE", value_parser = pair)]
+    env_from: Vec<(String, String)>,
+    /// Set a variable to what a file says when the command starts; it is stored nowhere
+    #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
+    env_file: Vec<(String, String)>,
+    /// Where to run it [default: here]
+    #[arg(long, value_name = "FOLDER")]
+    cwd: Option<PathBuf>,
+    /// The most to keep of each of its output streams, in bytes
+    #[arg(long, value_name = "BYTES")]
+    output_cap: Option<u64>,
+    /// Started from within a task: outlive it
+    #[arg(long)]
+    keep: bool,
+    /// A line for the shell instead of a program and its arguments
+    #[arg(long, value_name = "TEXT", conflicts_with = "command")]
+    shell: Option<String>,
+    /// The program and its arguments, as they are
+    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade exec -- cargo test
+  brigade exec --timeout 30s -- make        half a minute of patience, then it goes on by itself
+  brigade exec -d --name Server -- ./serve --port 8000
+  brigade exec -d --shell 'make && make install'
+  brigade exec --key nightly-2026-01-31 --deadline 2h -- ./nightly
+  brigade exec --env-file TOKEN=/run/secrets/token -- ./deploy
+  seq 3 | brigade exec --stdin -- wc -l";
+
+impl Exec {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let request = self.request(context)?;
+        let session = request.session.clone();
+        let mut client = context.daemon().await?;
+        let started = context.ask_over(&mut client, request).await?;
+        let address = started.task.address.clone();
+        if self.detach {
+            print_started(context, &started, &address)?;
+            return Ok(Exit::SUCCEEDED);
+        }
+        let target = Target { session, task: address.clone() };
+        let showing = if context.json { Showing::Nothing } else { Showing::From(0) };
+        let attachment = Attachment::new(context, target.clone(), showing, self.timeout)?;
+        let attended = tokio::select! {
+            attended = attachment.attend(client.clone()) => attended,
+            Err(failure) = feed_input(self.stdin, &client, target) => Err(failure),
+        };
+        if attended.as_ref().is_err_and(Failure::is_gone_reader) {
+            show::note(&goes_on(&address));
+        }
+        match attended? {
+            Attended::Ended(task) => {
+                let exit = Exit::of(&task);
+                if context.json {
+                    show::json(&Started { task: *task, existed: started.existed })?;
+                } else {
+                    explain(&task);
+                }
+                Ok(exit)
+            }
+            Attended::GoesOn => {
+                if context.json {
+                    show::json(&started)?;
+                }
+                show::note(&goes_on(&address));
+                Ok(Exit::TIME_IS_UP)
+            }
+        }
+    }
+
+    fn request(&self, context: &Context) -> Result<requests::Exec, Failure> {
+        let cwd = match &self.cwd {
+            Some(folder) => std::path::absolute(folder)?,
+            None => std::env::current_dir()?,
+        };
+        let cwd = cwd.into_os_string().into_string().map_err(|cwd| not_text("directory", &cwd))?;
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Ok(requests::Exec {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            cwd: Some(cwd),
+            env: self.environment(),
+            reads_messages: self.stdin,
+            deadline_ms: self.deadline.map(millis),
+            grace_ms: self.grace.map(millis),
+            output_cap: self.output_cap,
+            keep: self.keep,
+            ..requests::Exec::new(context.session()?, self.what()?)
+        })
+    }
+
+    fn what(&self) -> Result<Command, Failure> {
+        if let Some(text) = &self.shell {
+            return Ok(Command::Shell(text.clone()));
+        }
+        let words = self.command.iter().map(|word| {
+            word.to_str().map(str::to_owned).ok_or_else(|| not_text("argument", word))
+        });
+        Ok(Command::Program(words.collect::<Result<_, _>>()?))
+    }
+
+    fn environment(&self) -> Vec<(String, EnvValue)> {
+        let said = |pairs: &[(String, String)], value: fn(&str) -> EnvValue| {
+            pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect::<Vec<_>>()
+        };
+        let mut env = said(&callers(), |text| EnvValue::Text(text.into()));
+        env.extend(said(&self.env, |text| EnvValue::Text(text.into())));
+        env.extend(said(&self.env_from, |variable| EnvValue::FromEnv(variable.into())));
+        env.extend(said(&self.env_file, |file| EnvValue::FromFile(file.into())));
+        env
+    }
+}
+
+pub(super) fn callers() -> Vec<(String, String)> {
+    let ours = std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        let listed = CALLERS.contains(&name.as_str()) || name.starts_with("LC_");
+        listed.then_some((name, value))
+    });
+    let mut ours: Vec<(String, String)> = ours.collect();
+    // The same surroundings are the same request, in whatever order they come.
+    ours.sort();
+    ours
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
+fn not_text(what: &str, word: &std::ffi::OsStr) -> Failure {
+    Failure::usage(format!("the {what} {:?} is not UTF-8", word))
+        .hint("commands are stored as text; put the bytes into a file or a script")
+}
+
+fn print_started(context: &Context, started: &Started, address: &str) -> Result<(), Failure> {
+    if context.json {
+        return show::json(started);
+    }
+    show::line(address)?;
+    if started.existed {
+        show::note(&format!("{address} was there already, under the same key"));
+    }
+    Ok(())
+}
+
+fn goes_on(address: &str) -> String {
+    format!("{address} goes on in the background; `brigade wait {address}` waits for it")
+}
+
+/// What an exit code alone does not say.
+fn explain(task: &TaskInfo) {
+    let plain = match &task.outcome {
+        Some(Outcome::Succeeded { .. }) | None => true,
+        Some(Outcome::Failed(failed)) => matches!(failed.failure, Ended::ExitCode(_)),
+        Some(Outcome::Cancelled(_)) => false,
+    };
+    if !plain {
+        let detail = task.detail.as_deref().unwrap_or(&task.state);
+        show::note(&format!("{} {detail}", task.address));
+    }
+}
+
+/// Our lines become its lines. Never returns unless something is wrong.
+async fn feed_input(wanted: bool, client: &Client, target: Target) -> Result<(), Failure> {
+    if wanted {
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        while let Some(line) = lines.next_line().await? {
+            let message = Some(Json::of(&line)?);
+            client.ask(requests::Send { target: target.clone(), message, last: false }).await?;
+        }
+        client.ask(requests::Send { target, message: None, last: true }).await?;
+    }
+    std::future::pending().await
+}

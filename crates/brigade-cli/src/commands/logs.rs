@@ -1,0 +1,246 @@
+//! Shows what a command wrote.
+
+use std::str::FromStr;
+
+use brigade_server::client::Step;
+use brigade_server::requests::{
+    Beginning, Bytes, Follow, OutputPage, OutputPiece, Read, Search, Which,
+};
+use brigade_server::{Client, Target};
+
+use crate::attach::write_page;
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::show;
+
+const PAGE: usize = 256 * 1024;
+const MATCHES: usize = 10_000;
+/// How long a line is taken to be at first when the last so many are looked for.
+const LINE_GUESS: u64 = 200;
+
+/// Show what a command wrote: its stdout to ours, its stderr to ours
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Logs {
+    /// The task
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Go on with what comes, until it ends
+    #[arg(long, short)]
+    follow: bool,
+    /// Only its stdout
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Only its stderr
+    #[arg(long)]
+    stderr: bool,
+    /// Only the end: so many lines, or bytes with a unit (512B, 64K, 1M)
+    #[arg(long, short, value_name = "LINES|BYTES")]
+    tail: Option<Tail>,
+    /// Only lines that match this regular expression; exit code 1 when there are none
+    #[arg(long, short, value_name = "PATTERN", conflicts_with_all = ["follow", "tail"])]
+    grep: Option<String>,
+    /// Match without regard to case
+    #[arg(long, short, requires = "grep")]
+    ignore_case: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade logs Tests
+  brigade logs -f Tests
+  brigade logs --tail 20 --stderr 3
+  brigade logs --tail 64K 3
+  brigade logs --grep 'warning|error' -i 3";
+
+/// How much of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tail {
+    Lines(u64),
+    Bytes(u64),
+}
+
+impl FromStr for Tail {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| "write a number of lines, or 64K")?;
+        let scale = match unit.to_ascii_uppercase().as_str() {
+            "" => return Ok(Self::Lines(number)),
+            "B" => 1,
+            "K" | "KB" | "KIB" => 1024,
+            "M" | "MB" | "MIB" => 1024 * 1024,
+            _ => return Err(format!("{unit:?} is no unit; use B, K or M")),
+        };
+        number.checked_mul(scale).map(Self::Bytes).ok_or_else(|| "that is too much".to_owned())
+    }
+}
+
+impl Logs {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let client = context.daemon().await?;
+        let reading = Reading {
+            target: context.target(&self.address)?,
+            which: match (self.stdout, self.stderr) {
+                (true, _) => Which::Stdout,
+                (_, true) => Which::Stderr,
+                _ => Which::Combined,
+            },
+            client: &client,
+            json: context.json,
+        };
+        if let Some(pattern) = self.grep {
+            return reading.search(pattern, self.ignore_case).await;
+        }
+        let from = match self.tail {
+            None => Beginning::At(0),
+            Some(Tail::Bytes(bytes)) => Beginning::End(bytes),
+            Some(Tail::Lines(lines)) => reading.last_lines(lines).await?,
+        };
+        if self.follow { reading.follow(from).await? } else { reading.read(from).await? }
+        Ok(Exit::SUCCEEDED)
+    }
+}
+
+/// The output that is read.
+struct Reading<'a> {
+    client: &'a Client,
+    target: Target,
+    which: Which,
+    json: bool,
+}
+
+impl Reading<'_> {
+    async fn page(&self, from: Beginning, max_bytes: usize) -> Result<OutputPage, Failure> {
+        let (target, which) = (self.target.clone(), self.which);
+        Ok(self.client.ask(Read { target, which, from, max_bytes }).await?)
+    }
+
+    /// What is there now.
+    async fn read(&self, mut from: Beginning) -> Result<(), Failure> {
+        let mut to = None;
+        loop {
+            let page = self.page(from, PAGE).await?;
+            let to = *to.get_or_insert(page.total);
+            self.print(&page)?;
+            if page.next >= to || page.pieces.is_empty() {
+                return Ok(());
+            }
+            from = Beginning::At(page.next);
+        }
+    }
+
+    async fn follow(&self, from: Beginning) -> Result<(), Failure> {
+        let (target, which) = (self.target.clone(), self.which);
+        let mut pages = self.client.stream(Follow { target, which, from })?;
+        while let Step::Item(page) = pages.next().await? {
+            self.print(&page)?;
+        }
+        Ok(())
+    }
+
+    /// Where the last so many lines begin.
+    async fn last_lines(&self, lines: u64) -> Result<Beginning, Failure> {
+        let mut bytes = lines.saturating_mul(LINE_GUESS).max(1);
+        loop {
+            let mut page = self.page(Beginning::End(bytes), usize::MAX).await?;
+            let (first, mut ends) = (page.from, Vec::new());
+            loop {
+                line_ends(&page, &mut ends);
+                if page.next >= page.total || page.pieces.is_empty() {
+                    break;
+                }
+                page = self.page(Beginning::At(page.next), usize::MAX).await?;
+            }
+            // The end of the last line begins no line.
+            ends.pop_if(|end| *end == page.next);
+            let wanted = usize::try_from(lines).unwrap_or(usize::MAX);
+            if wanted == 0 {
+                return Ok(Beginning::At(page.next));
+            }
+            if let Some(at) = ends.len().checked_sub(wanted) {
+                return Ok(Beginning::At(ends[at]));
+            }
+            if first == 0 {
+                return Ok(Beginning::At(0));
+            }
+            bytes = bytes.saturating_mul(4);
+        }
+    }
+
+    async fn search(&self, pattern: String, ignore_case: bool) -> Result<Exit, Failure> {
+        let (target, which) = (self.target.clone(), self.which);
+        let search = Search { target, which, pattern, ignore_case, max_matches: MATCHES };
+        let matches = self.client.ask(search).await?;
+        if self.json {
+            show::json(&matches)?;
+        } else {
+            for line in &matches.lines {
+                show::line(&line.text)?;
+            }
+            if matches.more {
+                show::note(&format!("only the first {MATCHES} matches are shown"));
+            }
+            if matches.cut > 0 {
+                show::note(&format!("{} bytes of output are not kept", matches.cut));
+            }
+        }
+        Ok(if matches.lines.is_empty() { Exit::NO_MATCH } else { Exit::SUCCEEDED })
+    }
+
+    fn print(&self, page: &OutputPage) -> Result<(), Failure> {
+        if !self.json {
+            return Ok(write_page(page)?);
+        }
+        for piece in &page.pieces {
+            show::json(&match piece {
+                OutputPiece::Stdout(bytes) => text("stdout", bytes),
+                OutputPiece::Stderr(bytes) => text("stderr", bytes),
+                OutputPiece::Cut(bytes) => serde_json::json!({ "cut": bytes }),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Text where it is text; what is not is marked by replacement characters.
+fn text(stream: &str, bytes: &Bytes) -> serde_json::Value {
+    serde_json::json!({ stream: String::from_utf8_lossy(&bytes.0) })
+}
+
+/// The positions after each line's end.
+fn line_ends(page: &OutputPage, ends: &mut Vec<u64>) {
+    let mut at = page.from;
+    for piece in &page.pieces {
+        match piece {
+            OutputPiece::Stdout(Bytes(bytes)) | OutputPiece::Stderr(Bytes(bytes)) => {
+                let found = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+                ends.extend(found.map(|(offset, _)| at + offset as u64 + 1));
+                at += bytes.len() as u64;
+            }
+            OutputPiece::Cut(bytes) => at += bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tails_are_read() {
+        for (text, expect) in [
+            ("20", Tail::Lines(20)),
+            ("512B", Tail::Bytes(512)),
+            ("64k", Tail::Bytes(65_536)),
+            ("1M", Tail::Bytes(1 << 20)),
+        ] {
+            assert_eq!(text.parse(), Ok(expect));
+        }
+        for bad in ["", "-1", "K", "3x", "99999999999999M"] {
+            assert!(bad.parse::<Tail>().is_err(), "{bad}");
+        }
+    }
+}

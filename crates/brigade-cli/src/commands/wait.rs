@@ -1,0 +1,104 @@
+//! Waits for tasks.
+
+use std::time::Duration;
+
+use brigade_model::call::WaitMode;
+use brigade_server::requests::{self, List, Waited};
+use brigade_server::{Client, TaskInfo};
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::{show, span};
+
+/// Wait until tasks have ended; the exit code is the task's, of several the first failure's
+///
+/// Without an address it waits for everything that runs here. A task that has ended already is
+/// answered at once, as often as it is asked for. When the time is up the tasks go on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Wait {
+    /// The tasks
+    #[arg(value_name = "ADDRESS")]
+    addresses: Vec<String>,
+    /// Until one of them has ended
+    #[arg(long, conflicts_with = "all")]
+    any: bool,
+    /// Until all of them have ended (this is the default)
+    #[arg(long)]
+    all: bool,
+    /// No longer than this; then the exit code is 124
+    #[arg(long, short, value_name = "TIME", value_parser = span::parse)]
+    timeout: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade wait Tests && git push
+  brigade wait --any 3 4 5
+  brigade wait --timeout 5m process:3 || echo 'not yet, or not well'";
+
+impl Wait {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let until = self.timeout.map(|timeout| tokio::time::Instant::now() + timeout);
+        let mut client = context.daemon().await?;
+        let tasks = match self.addresses.as_slice() {
+            [] => living(context, &client).await?,
+            addresses => addresses.to_vec(),
+        };
+        if tasks.is_empty() {
+            show::note("nothing runs here");
+            return Ok(Exit::SUCCEEDED);
+        }
+        let mode = if self.any { WaitMode::Any } else { WaitMode::All };
+        let waited = loop {
+            let left = until.map(|until| until.duration_since(tokio::time::Instant::now()));
+            let left = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+            let (session, tasks) = (context.session()?, tasks.clone());
+            let asked = requests::Wait { session, tasks, mode, timeout_ms: left };
+            match client.ask(asked).await.map_err(Failure::from) {
+                // Another daemon takes over; what is waited for does not notice.
+                Err(failure) if failure.is_lost_daemon() => client = context.daemon().await?,
+                waited => break waited?,
+            }
+        };
+        print(context, &waited)?;
+        Ok(exit(&waited))
+    }
+}
+
+async fn living(context: &Context, client: &Client) -> Result<Vec<String>, Failure> {
+    let list = List { session: Some(context.session()?), ended: false, most: None };
+    let tasks = client.ask(list).await?;
+    Ok(tasks.into_iter().filter(|task| task.living).map(|task| task.address).collect())
+}
+
+fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
+    if context.json {
+        return show::json(waited);
+    }
+    for task in &waited.ended {
+        show::line(&format!("{} {}", called(task), show::painted(task)))?;
+    }
+    if waited.timed_out {
+        for task in &waited.going_on {
+            show::note(&format!("{} is still {}", called(task), task.state));
+        }
+    }
+    Ok(())
+}
+
+fn called(task: &TaskInfo) -> String {
+    match &task.name {
+        Some(name) => format!("{} ({name})", task.address),
+        None => task.address.clone(),
+    }
+}
+
+fn exit(waited: &Waited) -> Exit {
+    let exits = waited.ended.iter().map(Exit::of);
+    match exits.into_iter().find(|exit| *exit != Exit::SUCCEEDED) {
+        _ if waited.timed_out => Exit::TIME_IS_UP,
+        Some(failed) => failed,
+        None => Exit::SUCCEEDED,
+    }
+}

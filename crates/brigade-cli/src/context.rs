@@ -1,0 +1,179 @@
+//! What every subcommand has: options, the daemon, the workspace.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use brigade_server::ask::Ask;
+use brigade_server::requests::Request;
+use brigade_server::start::{STATE_VARIABLE, Starter};
+use brigade_server::wire::As;
+use brigade_server::{Client, ClientError, Places, Target};
+
+use crate::config::Config;
+use crate::exit::Failure;
+use crate::workspace;
+
+/// How long somebody who may not start a daemon waits for one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many daemons may go away before it is too much.
+const TRIES: usize = 5;
+
+const EVERYWHERE: &str = "Options of every subcommand";
+
+/// Options of every subcommand.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Global {
+    /// Where state is kept [env: BRIGADE_STATE] [default: the user's state directory]
+    #[arg(long, global = true, value_name = "FOLDER", help_heading = EVERYWHERE)]
+    state: Option<PathBuf>,
+    /// Use this session instead of the one of this directory
+    #[arg(long, short, global = true, value_name = "NAME", help_heading = EVERYWHERE)]
+    workspace: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    json: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) places: Places,
+    pub(crate) config: Config,
+    pub(crate) json: bool,
+    workspace: Option<String>,
+}
+
+impl Context {
+    pub(crate) fn new(global: Global) -> Result<Self, Failure> {
+        let config = Config::load()?;
+        let folder = match global.state.or_else(|| from_env(STATE_VARIABLE)) {
+            Some(folder) => std::path::absolute(folder)?,
+            None => default_state()?,
+        };
+        let places = Places::new(folder);
+        Ok(Self { places, config, json: global.json, workspace: global.workspace })
+    }
+
+    /// The same with another state folder.
+    pub(crate) fn elsewhere(&self, places: Places) -> Self {
+        Self { places, config: self.config.clone(), json: self.json, workspace: None }
+    }
+
+    /// The session that is meant when nobody says: within a task its own, else the directory's.
+    pub(crate) fn session(&self) -> Result<String, Failure> {
+        if let Some(name) = &self.workspace {
+            return Ok(name.clone());
+        }
+        if let Some(task) = self.within()
+            && let Some((session, _)) = task.rsplit_once('/')
+        {
+            return Ok(session.to_owned());
+        }
+        workspace::of_directory(&std::env::current_dir()?)
+    }
+
+    /// The words that a shell needs to ask for the same from elsewhere.
+    pub(crate) fn command_line(&self, subcommand: &str) -> Vec<String> {
+        let mut words = vec!["brigade".to_owned()];
+        if default_state().is_ok_and(|folder| folder != self.places.folder()) {
+            words.extend(["--state".to_owned(), self.places.folder().display().to_string()]);
+        }
+        if let Some(name) = &self.workspace {
+            words.extend(["--workspace".to_owned(), name.clone()]);
+        }
+        words.push(subcommand.to_owned());
+        words
+    }
+
+    pub(crate) fn target(&self, address: &str) -> Result<Target, Failure> {
+        Ok(Target { session: self.session()?, task: address.to_owned() })
+    }
+
+    /// The daemon, started if there is none.
+    pub(crate) async fn daemon(&self) -> Result<Client, Failure> {
+        if self.within().is_some() {
+            return self.daemon_above().await;
+        }
+        Ok(self.starter()?.connect(As::Operator).await?)
+    }
+
+    /// Asks the daemon, or the next one when it goes away and asking twice does no harm.
+    pub(crate) async fn ask<A: Ask + Clone>(&self, question: A) -> Result<A::Done, Failure> {
+        self.ask_over(&mut self.daemon().await?, question).await
+    }
+
+    /// The same over a connection, which is replaced by one to the next daemon if need be.
+    pub(crate) async fn ask_over<A: Ask + Clone>(
+        &self,
+        client: &mut Client,
+        question: A,
+    ) -> Result<A::Done, Failure> {
+        let repeatable = Into::<Request>::into(question.clone()).is_repeatable();
+        for _ in 0..TRIES {
+            match client.ask(question.clone()).await {
+                Err(ClientError::Unheard) => {}
+                Err(ClientError::Lost) if repeatable => {}
+                answer => return Ok(answer?),
+            }
+            *client = self.daemon().await?;
+        }
+        Ok(client.ask(question).await?)
+    }
+
+    /// The daemon that runs.
+    pub(crate) async fn running_daemon(&self) -> Result<Client, ClientError> {
+        Client::connect(&self.places.socket(), As::Operator).await
+    }
+
+    /// A daemon that is started below a task would end with it, so there has to be one.
+    async fn daemon_above(&self) -> Result<Client, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.running_daemon().await {
+                Err(ClientError::NoDaemon(_)) if Instant::now() < deadline => {}
+                Err(error @ ClientError::NoDaemon(_)) => {
+                    return Err(Failure::broken(error.to_string()).hint(
+                        "one that is started from within a task would end with it; start it \
+                         elsewhere: `brigade daemon start`",
+                    ));
+                }
+                answer => return Ok(answer?),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The address of the task that this program runs in, if it is one of this daemon's.
+    fn within(&self) -> Option<String> {
+        let state = from_env(STATE_VARIABLE)?;
+        if state != self.places.folder() {
+            return None;
+        }
+        std::env::var("BRIGADE_TASK").ok()
+    }
+
+    pub(crate) fn starter(&self) -> Result<Starter, Failure> {
+        let mut args = vec!["--state".into(), self.places.folder().into()];
+        args.extend(["daemon", "start", "--foreground", "--detached"].map(Into::into));
+        Ok(Starter { places: self.places.clone(), program: this_program()?, args })
+    }
+}
+
+/// This program, also when its file was replaced by a newer one meanwhile.
+pub(crate) fn this_program() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe()?;
+    let itself = PathBuf::from("/proc/self/exe");
+    Ok(if !program.exists() && itself.exists() { itself } else { program })
+}
+
+fn from_env(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn default_state() -> Result<PathBuf, Failure> {
+    let base = from_env("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    let base = base.or_else(|| Some(from_env("HOME")?.join(".local/state")));
+    base.map(|base| base.join("brigade")).ok_or_else(|| {
+        Failure::usage("there is no home directory").hint("say where to keep state: --state FOLDER")
+    })
+}

@@ -1,0 +1,78 @@
+//! The `brigade` command.
+//!
+//! Every subcommand is a file in `commands`, holding its arguments (whose doc comments are its help)
+//! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
+//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`exit`] (what the exit
+//! code says), [`show`] and [`span`] (how things look).
+
+mod attach;
+mod commands;
+mod config;
+mod context;
+mod exit;
+mod show;
+mod span;
+mod top;
+mod workspace;
+
+use clap::Parser;
+
+use crate::commands::Command;
+use crate::context::{Context, Global};
+use crate::exit::Exit;
+
+/// Background work that survives: hand a command to something that outlives your session, and get the
+/// true result back.
+#[derive(Debug, Parser)]
+#[command(name = "brigade", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Brigade {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade exec -- cargo test              run it, see it through, exit with its code
+  brigade exec --detach --name Tests -- cargo test
+  brigade ps                              what runs here
+  brigade logs -f Tests                   its output as it comes
+  brigade wait Tests                      wait for it; the exit code is its own
+  brigade stop Tests                      end it with all that came of it
+
+Exit codes:
+  0 succeeded, 2 usage; of a command its own code, or 128 and its signal; 120 failed otherwise,
+  121 cancelled, 122 budget spent, 123 waiting for input, 124 time is up, 125 Brigade itself failed,
+  126 forbidden, 127 not found";
+
+fn main() -> std::process::ExitCode {
+    // Where the companion binary cannot be executed, this program is its own shim.
+    brigade_process::companion::run_if_asked();
+    let parsed = Brigade::parse();
+    let exit = match Context::new(parsed.global) {
+        Ok(context) => run(parsed.command, context),
+        Err(error) => error.report(),
+    };
+    exit.into()
+}
+
+fn run(command: Command, context: Context) -> Exit {
+    let mut runtime = if command.is_daemon() {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    let runtime = runtime.enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::Failure::from(error).report(),
+    };
+    let exit = match runtime.block_on(command.run(&context)) {
+        Ok(exit) => exit,
+        Err(failure) => failure.report(),
+    };
+    // A blocked read of a terminal must not keep the program.
+    runtime.shutdown_background();
+    exit
+}

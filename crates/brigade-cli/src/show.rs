@@ -1,0 +1,205 @@
+//! How things look: JSON for programs; tables for people, coloured on a terminal only.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use brigade_runtime::{Clock, SystemClock};
+use brigade_server::TaskInfo;
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::span;
+
+/// The narrowest column that is cut; below it a table is wider than its terminal.
+const NARROWEST: usize = 8;
+
+/// Prints one JSON value on one line.
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, value).map_err(io::Error::from)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+/// Prints a line of text, with its colours if they are wanted.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// Says something beside the output.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "brigade: {text}");
+}
+
+/// How wide the terminal is, if the output goes to one.
+fn width() -> Option<usize> {
+    let out = io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&out).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Now, in milliseconds since the epoch.
+pub(crate) fn now() -> u64 {
+    SystemClock.now().0
+}
+
+/// How long ago.
+pub(crate) fn age(since: u64) -> String {
+    span::short(now().saturating_sub(since))
+}
+
+/// The state in one word with what is most wanted beside it.
+pub(crate) fn state(task: &TaskInfo) -> String {
+    match (task.exit_code, task.signal) {
+        (Some(code), _) if code != 0 => format!("{} ({code})", task.state),
+        (_, Some(signal)) => format!("{} (signal {signal})", task.state),
+        _ => task.state.clone(),
+    }
+}
+
+pub(crate) fn style(state: &str) -> Style {
+    let colour = match state {
+        "running" => AnsiColor::Cyan,
+        "succeeded" => AnsiColor::Green,
+        "failed" => AnsiColor::Red,
+        "stopping" | "closing" | "cancelled" => AnsiColor::Yellow,
+        _ => return Style::new(),
+    };
+    Style::new().fg_color(Some(colour.into()))
+}
+
+pub(crate) fn painted(task: &TaskInfo) -> String {
+    let style = style(&task.state);
+    format!("{style}{}{style:#}", state(task))
+}
+
+/// One line without control characters, whatever a command's text has in it.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Rows under a heading. The last column is cut to the width of the terminal.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text: one_line(&text), style: Style::new() }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl Cell {
+    pub(crate) fn state(task: &TaskInfo) -> Self {
+        Self { text: state(task), style: style(&task.state) }
+    }
+}
+
+impl Table {
+    pub(crate) fn new(heading: &[&str]) -> Self {
+        let style = Style::new().dimmed();
+        let heading = heading.iter().map(|text| Cell { text: (*text).to_owned(), style });
+        Self { rows: vec![heading.collect()] }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    pub(crate) fn print(&self) -> Result<(), Failure> {
+        let mut out = anstream::stdout().lock();
+        for line in self.lines(width()) {
+            writeln!(out, "{line}")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widest = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = (0..columns).map(widest).collect();
+        if let (Some(width), Some((last, others))) = (width, widths.split_last_mut()) {
+            let taken: usize = others.iter().map(|width| width + 2).sum();
+            *last = (*last).min(width.saturating_sub(taken).max(NARROWEST));
+        }
+        let line = |row: &Vec<Cell>| {
+            let mut line = String::new();
+            for (at, cell) in row.iter().enumerate() {
+                let text = cut(&cell.text, widths[at]);
+                let missing = widths[at] - text.chars().count();
+                line.push_str(&format!("{}{text}{:#}", cell.style, cell.style));
+                if at + 1 < row.len() {
+                    line.push_str(&" ".repeat(missing + 2));
+                }
+            }
+            line
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+/// The beginning of a text, with `…` where something is missing.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&["TASK", "COMMAND"]);
+        table.row(["process:1".into(), "sleep 30".into()]);
+        table.row(["process:12".into(), "cargo test\n--workspace".into()]);
+        table
+    }
+
+    fn plain(width: Option<usize>) -> String {
+        let lines = table().lines(width);
+        lines.iter().map(|line| anstream::adapter::strip_str(line).to_string() + "\n").collect()
+    }
+
+    #[test]
+    fn columns_are_lined_up() {
+        let expect = "TASK        COMMAND\n\
+                      process:1   sleep 30\n\
+                      process:12  cargo test --workspace\n";
+        assert_eq!(plain(None), expect);
+        assert_eq!(plain(Some(200)), expect);
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_the_last_column() {
+        let expect = "TASK        COMMAND\n\
+                      process:1   sleep 30\n\
+                      process:12  cargo te…\n";
+        assert_eq!(plain(Some(21)), expect);
+        assert!(plain(Some(1)).lines().all(|line| line.chars().count() <= 12 + NARROWEST));
+    }
+}

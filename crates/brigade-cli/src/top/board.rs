@@ -1,0 +1,329 @@
+//! What the full-screen view shows, and what keys do to it. Nothing here touches a terminal.
+
+use std::collections::HashMap;
+
+use brigade_server::TaskInfo;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// The state of the view.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    pub(crate) lines: Vec<Line>,
+    /// The address of the selected task, which stays when others come and go.
+    selected: Option<String>,
+    /// The end of the selected task's output.
+    pub(crate) output: String,
+    pub(crate) scope: Scope,
+    pub(crate) mode: Mode,
+    /// What was last said to the user.
+    pub(crate) note: Option<String>,
+    /// Those that ended while they were watched, the latest last.
+    ended: Vec<TaskInfo>,
+}
+
+/// How many that ended are remembered.
+const REMEMBERED: usize = 20;
+
+/// A task in its place in the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) task: TaskInfo,
+    pub(crate) depth: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The workspace.
+    #[default]
+    Here,
+    /// Every workspace.
+    Everywhere,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    #[default]
+    Watching,
+    /// The output has the whole screen.
+    Reading,
+    /// A message to the selected task is being typed.
+    Typing(String),
+}
+
+/// What a key asks for beside what it does to the view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Nothing,
+    Leave,
+    /// The list, or the output of another task.
+    Refresh,
+    Stop {
+        session: String,
+        task: String,
+        now: bool,
+    },
+    Send {
+        session: String,
+        task: String,
+        text: String,
+    },
+}
+
+impl Board {
+    /// Takes a new list, as the daemon gave it. Returns which of the old one are not in it any more:
+    /// they have ended.
+    pub(crate) fn update(&mut self, tasks: Vec<TaskInfo>) -> Vec<TaskInfo> {
+        let there = |task: &TaskInfo| tasks.iter().any(|other| key(other) == key(task));
+        let before = self.lines.iter().map(|line| &line.task);
+        let gone = before.filter(|task| task.living && !there(task)).cloned().collect();
+        self.ended.retain(|task| !there(task));
+        self.lines = as_tree(tasks);
+        let ended = self.ended.iter().cloned();
+        self.lines.extend(ended.map(|task| Line { task, depth: 0 }));
+        self.keep_selection();
+        gone
+    }
+
+    /// Shows how one of them ended.
+    pub(crate) fn remember(&mut self, task: TaskInfo) {
+        self.lines.push(Line { task: task.clone(), depth: 0 });
+        self.ended.push(task);
+        let over = self.ended.len().saturating_sub(REMEMBERED);
+        self.ended.drain(..over);
+        self.keep_selection();
+    }
+
+    /// Another view: nothing was watched in it yet.
+    pub(crate) fn forget(&mut self) {
+        self.lines.clear();
+        self.ended.clear();
+    }
+
+    fn keep_selection(&mut self) {
+        let known = |address: &String| self.lines.iter().any(|line| key(&line.task) == *address);
+        if !self.selected.as_ref().is_some_and(known) {
+            self.selected = self.lines.first().map(|line| key(&line.task));
+            self.output.clear();
+        }
+    }
+
+    pub(crate) fn selected(&self) -> Option<&TaskInfo> {
+        self.at().map(|at| &self.lines[at].task)
+    }
+
+    /// The place of the selected task in the list.
+    pub(crate) fn at(&self) -> Option<usize> {
+        let selected = self.selected.as_ref()?;
+        self.lines.iter().position(|line| key(&line.task) == *selected)
+    }
+
+    pub(crate) fn press(&mut self, key: KeyEvent) -> Wish {
+        let interrupted =
+            key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
+        if interrupted {
+            return Wish::Leave;
+        }
+        self.note = None;
+        match &mut self.mode {
+            Mode::Typing(text) => match key.code {
+                KeyCode::Esc => self.mode = Mode::Watching,
+                KeyCode::Backspace => drop(text.pop()),
+                KeyCode::Char(letter) => text.push(letter),
+                KeyCode::Enter => {
+                    let text = std::mem::take(text);
+                    self.mode = Mode::Watching;
+                    return self.wish(|session, task| Wish::Send { session, task, text });
+                }
+                _ => {}
+            },
+            Mode::Reading => match key.code {
+                KeyCode::Char('q' | 'o') | KeyCode::Esc | KeyCode::Enter => {
+                    self.mode = Mode::Watching;
+                }
+                code => return self.moved(code),
+            },
+            Mode::Watching => return self.watched(key.code),
+        }
+        Wish::Nothing
+    }
+
+    fn watched(&mut self, code: KeyCode) -> Wish {
+        match code {
+            KeyCode::Char('q') | KeyCode::Esc => Wish::Leave,
+            KeyCode::Char('s') => {
+                self.wish(|session, task| Wish::Stop { session, task, now: false })
+            }
+            KeyCode::Char('K') => {
+                self.wish(|session, task| Wish::Stop { session, task, now: true })
+            }
+            KeyCode::Char('m') if self.selected.is_some() => {
+                self.mode = Mode::Typing(String::new());
+                Wish::Nothing
+            }
+            KeyCode::Char('o') | KeyCode::Enter if self.selected.is_some() => {
+                self.mode = Mode::Reading;
+                Wish::Refresh
+            }
+            KeyCode::Char('a') => {
+                self.scope = match self.scope {
+                    Scope::Here => Scope::Everywhere,
+                    Scope::Everywhere => Scope::Here,
+                };
+                self.forget();
+                Wish::Refresh
+            }
+            code => self.moved(code),
+        }
+    }
+
+    fn moved(&mut self, code: KeyCode) -> Wish {
+        let last = self.lines.len().saturating_sub(1);
+        let at = self.at().unwrap_or(0);
+        let to = match code {
+            KeyCode::Down | KeyCode::Char('j') => (at + 1).min(last),
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => return Wish::Nothing,
+        };
+        if to != at {
+            self.selected = self.lines.get(to).map(|line| key(&line.task));
+            self.output.clear();
+        }
+        Wish::Refresh
+    }
+
+    fn wish(&mut self, wish: impl FnOnce(String, String) -> Wish) -> Wish {
+        match self.selected() {
+            Some(task) => wish(task.session.clone(), task.address.clone()),
+            None => {
+                self.note = Some("nothing is selected".to_owned());
+                Wish::Nothing
+            }
+        }
+    }
+}
+
+/// Addresses are unique in their session only.
+fn key(task: &TaskInfo) -> String {
+    format!("{}/{}", task.session, task.address)
+}
+
+/// Children under their parents, each level in the order in which it was started.
+fn as_tree(tasks: Vec<TaskInfo>) -> Vec<Line> {
+    let mut below: HashMap<Option<String>, Vec<TaskInfo>> = HashMap::new();
+    let numbers: Vec<String> = tasks.iter().map(number).collect();
+    for task in tasks {
+        let parent = task.parent.as_ref().map(|parent| format!("{}/{parent}", task.session));
+        // A child whose parent has left the list stands by itself.
+        below.entry(parent.filter(|parent| numbers.contains(parent))).or_default().push(task);
+    }
+    let mut lines = Vec::new();
+    place(None, 0, &mut below, &mut lines);
+    lines
+}
+
+fn place(
+    parent: Option<String>,
+    depth: usize,
+    below: &mut HashMap<Option<String>, Vec<TaskInfo>>,
+    lines: &mut Vec<Line>,
+) {
+    for task in below.remove(&parent).unwrap_or_default() {
+        let number = number(&task);
+        lines.push(Line { task, depth });
+        place(Some(number), depth + 1, below, lines);
+    }
+}
+
+fn number(task: &TaskInfo) -> String {
+    let number = task.address.rsplit(':').next().unwrap_or_default();
+    format!("{}/{number}", task.session)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn task(address: &str, parent: Option<&str>, state: &str) -> TaskInfo {
+        let text = format!(
+            r#"{{"address":"{address}","session":"/src/soup","what":"cargo test --workspace",
+                "state":"{state}","living":true,"run":1,"attempt":1,"spawned":0,"moved":0}}"#
+        );
+        let mut task: TaskInfo = serde_json::from_str(&text).expect("a task");
+        task.parent = parent.map(str::to_owned);
+        task
+    }
+
+    fn press(board: &mut Board, code: KeyCode) -> Wish {
+        board.press(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    fn board() -> Board {
+        let mut board = Board::default();
+        board.update(vec![
+            task("job:1", None, "running"),
+            task("process:2", None, "running"),
+            task("process:3", Some("1"), "running"),
+        ]);
+        board
+    }
+
+    #[test]
+    fn children_stand_under_their_parents() {
+        let shown: Vec<(String, usize)> =
+            board().lines.into_iter().map(|line| (line.task.address, line.depth)).collect();
+        let expect = [("job:1", 0), ("process:3", 1), ("process:2", 0)];
+        assert_eq!(shown, expect.map(|(address, depth)| (address.to_owned(), depth)));
+    }
+
+    #[test]
+    fn the_selection_stays_with_its_task() {
+        let mut board = board();
+        press(&mut board, KeyCode::Down);
+        assert_eq!(board.selected().unwrap().address, "process:3");
+        board.update(vec![task("process:3", Some("1"), "running"), task("job:9", None, "running")]);
+        assert_eq!(board.selected().unwrap().address, "process:3");
+        board.update(vec![task("job:9", None, "running")]);
+        assert_eq!(board.selected().unwrap().address, "job:9");
+        board.update(Vec::new());
+        assert_eq!(press(&mut board, KeyCode::Char('s')), Wish::Nothing);
+        assert_eq!(board.note.as_deref(), Some("nothing is selected"));
+    }
+
+    #[test]
+    fn what_ends_while_it_is_watched_stays_in_sight() {
+        let mut board = board();
+        let gone = board.update(vec![task("job:1", None, "running")]);
+        let addresses: Vec<&str> = gone.iter().map(|task| task.address.as_str()).collect();
+        assert_eq!(addresses, ["process:3", "process:2"]);
+        let mut ended = task("process:2", None, "failed");
+        ended.living = false;
+        board.remember(ended);
+        assert!(board.update(vec![task("job:1", None, "running")]).is_empty());
+        assert_eq!(board.lines.last().unwrap().task.state, "failed");
+        board.forget();
+        assert!(board.update(Vec::new()).is_empty());
+        assert!(board.lines.is_empty());
+    }
+
+    #[test]
+    fn keys_ask_for_what_they_say() {
+        let mut board = board();
+        let (session, task) = ("/src/soup".to_owned(), "job:1".to_owned());
+        let stop = |now| Wish::Stop { session: session.clone(), task: task.clone(), now };
+        assert_eq!(press(&mut board, KeyCode::Char('s')), stop(false));
+        assert_eq!(press(&mut board, KeyCode::Char('K')), stop(true));
+        press(&mut board, KeyCode::Char('m'));
+        for letter in "hq".chars() {
+            assert_eq!(press(&mut board, KeyCode::Char(letter)), Wish::Nothing);
+        }
+        press(&mut board, KeyCode::Backspace);
+        let text = "h".to_owned();
+        assert_eq!(press(&mut board, KeyCode::Enter), Wish::Send { session, task, text });
+        assert_eq!(press(&mut board, KeyCode::Char('q')), Wish::Leave);
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        press(&mut board, KeyCode::Char('m'));
+        assert_eq!(board.press(interrupt), Wish::Leave, "also while typing");
+    }
+}

@@ -1,0 +1,261 @@
+//! What should not be: a clear message with a hint, the right exit code, nothing lost.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::kitchen::{Kitchen, poll};
+
+#[test]
+fn usage_is_explained() {
+    let kitchen = Kitchen::new();
+    for args in [
+        &["exec"][..],
+        &["nonsense"],
+        &["exec", "--bogus", "--", "true"],
+        &["stop"],
+        &["ps", "-n", "x"],
+    ] {
+        let ran = kitchen.command(args).output().unwrap();
+        assert_eq!(ran.status.code(), Some(2), "{args:?}");
+        assert!(!ran.stderr.is_empty());
+    }
+    assert_eq!(kitchen.processes(), Vec::<u32>::new(), "nothing was started for it");
+}
+
+#[test]
+fn a_broken_configuration_is_explained() {
+    let kitchen = Kitchen::new();
+    let table = [
+        ("idle_exti = \"5m\"", "unknown key idle_exti; did you mean idle_exit?"),
+        ("colour = true", "unknown key colour"),
+        ("idle_exit = \"soon\"", "idle_exit"),
+        ("output_cap = \"big\"", "output_cap"),
+        ("idle_exit = ", "config.toml"),
+    ];
+    for (text, said) in table {
+        kitchen.configure(text);
+        let ran = kitchen.run(["ps"]);
+        assert_eq!(ran.code, 2, "{text}: {}", ran.err);
+        assert!(ran.err.contains(said) && ran.err.contains("config.toml"), "{text}: {}", ran.err);
+    }
+}
+
+#[test]
+fn arguments_that_are_not_text_are_refused() {
+    let kitchen = Kitchen::new();
+    let odd = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    let mut command = kitchen.command(["exec", "--", "echo"]);
+    let ran = command.arg(odd).output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{err}");
+    assert!(err.contains(r"caf\xE9") && err.contains("not UTF-8"), "{err}");
+    let folder = kitchen.project().join(odd);
+    fs::create_dir(&folder).unwrap();
+    let ran = kitchen.run_in(&folder, ["ps"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("--workspace"), "{}", ran.err);
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_used_is_named() {
+    let kitchen = Kitchen::new();
+    let file = kitchen.home().join("file");
+    fs::write(&file, "not a folder").unwrap();
+    let mut command = kitchen.command(["ps"]);
+    let ran = command.env("BRIGADE_STATE", file.join("below")).output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(125), "{err}");
+    assert!(err.contains("hint:"), "{err}");
+    let mut command = kitchen.command(["doctor"]);
+    let ran = command.env("BRIGADE_STATE", &file).output().unwrap();
+    assert_eq!(ran.status.code(), Some(120));
+    assert!(String::from_utf8_lossy(&ran.stdout).starts_with("broken   state folder"));
+}
+
+#[test]
+fn a_folder_that_others_can_read_is_pointed_out() {
+    let kitchen = Kitchen::new();
+    fs::create_dir(kitchen.state()).unwrap();
+    fs::set_permissions(kitchen.state(), Permissions::from_mode(0o755)).unwrap();
+    let said = kitchen.ok(["doctor"]);
+    assert!(said.starts_with("lacking") && said.contains("chmod 700"), "{said}");
+}
+
+#[test]
+fn stores_of_others_are_left_as_they_are() {
+    let table: [(&str, &str); 3] = [
+        ("some text that is no store, and long enough to be read as one", "not a SQLite file"),
+        ("foreign", "another program"),
+        ("newer", "newer version"),
+    ];
+    for (what, said) in table {
+        let kitchen = Kitchen::new();
+        fs::create_dir(kitchen.state()).unwrap();
+        let path = kitchen.state().join("brigade.db");
+        match what {
+            "foreign" => make_store(&path, &[(68, 77)]),
+            "newer" => make_store(&path, &[(68, 0x6272_6764), (60, 99)]),
+            text => fs::write(&path, text.repeat(20)).unwrap(),
+        }
+        let before = fs::read(&path).unwrap();
+        let ran = kitchen.run(["ps"]);
+        assert_eq!(ran.code, 125, "{what}: {}", ran.err);
+        assert!(ran.err.contains(said) && ran.err.contains("hint"), "{what}: {}", ran.err);
+        let doctor = kitchen.run(["doctor"]);
+        assert_eq!(doctor.code, 120);
+        assert!(doctor.out.contains(said), "{what}: {}", doctor.out);
+        assert_eq!(fs::read(&path).unwrap(), before, "{what}");
+    }
+}
+
+/// A store as it is made, with some words of its header changed.
+fn make_store(path: &std::path::Path, words: &[(usize, u32)]) {
+    let other = Kitchen::new();
+    other.ok(["exec", "--", "true"]);
+    other.ok(["daemon", "stop"]);
+    let mut bytes = fs::read(other.state().join("brigade.db")).unwrap();
+    for (at, word) in words {
+        bytes[*at..*at + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+/// Speaks to a daemon by hand.
+struct Peer {
+    stream: UnixStream,
+    lines: std::io::Lines<BufReader<UnixStream>>,
+}
+
+impl Peer {
+    fn new(kitchen: &Kitchen) -> Self {
+        let stream = UnixStream::connect(kitchen.socket()).unwrap();
+        stream.set_read_timeout(Some(crate::kitchen::TOO_LONG)).unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        Self { stream, lines }
+    }
+
+    fn greeted(kitchen: &Kitchen) -> Self {
+        let mut peer = Self::new(kitchen);
+        peer.say(r#"{"protocol":1,"version":"0.1.0","who":"operator","new":"field"}"#);
+        assert_eq!(peer.hear()["protocol"], 1);
+        peer
+    }
+
+    fn say(&mut self, line: &str) {
+        self.stream.write_all(line.as_bytes()).unwrap();
+        self.stream.write_all(b"\n").unwrap();
+    }
+
+    fn hear(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+
+    /// Nothing more is said.
+    fn hears_no_more(mut self) -> bool {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest).is_ok() && rest.is_empty()
+    }
+}
+
+#[test]
+fn malformed_lines_are_answered_and_harm_nobody() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["daemon", "start"]);
+    let pid = kitchen.daemon_pid();
+    let mut peer = Peer::greeted(&kitchen);
+    let bad = [
+        "",
+        "{",
+        "[]",
+        "7",
+        "{\"id\":1}",
+        r#"{"id":2,"ask":{"dance":{}}}"#,
+        r#"{"id":-1,"ask":{"status":{}}}"#,
+        r#"{"id":3,"ask":{"show":{"target":7}}}"#,
+        "\u{0}\u{1}",
+    ];
+    for line in bad {
+        peer.say(line);
+        assert_eq!(peer.hear()["refused"]["kind"], "invalid", "{line}");
+    }
+    // A line in two parts with an answer in between.
+    peer.stream.write_all(br#"{"id":5,"ask":{"sta"#).unwrap();
+    poll("time for an answer", || (kitchen.run(["ps"]).code == 0).then_some(()));
+    peer.say(r#"tus":{}}}"#);
+    assert_eq!(peer.hear()["done"]["pid"], pid);
+    // An id that is still open cannot be used again; taken back, it can.
+    kitchen.ok(["exec", "-d", "--", "sleep", "60"]);
+    let session = kitchen.project().display().to_string();
+    let wait =
+        json!({"id": 9, "ask": {"wait": {"session": session, "tasks": ["1"], "mode": "all"}}});
+    peer.say(&wait.to_string());
+    peer.say(&wait.to_string());
+    let answer = peer.hear();
+    assert_eq!((&answer["id"], &answer["refused"]["kind"]), (&9.into(), &"conflict".into()));
+    peer.say(r#"{"id":9,"cancel":true}"#);
+    assert_eq!(peer.hear()["refused"]["kind"], "unavailable");
+    assert_eq!(kitchen.daemon_pid(), pid);
+}
+
+#[test]
+fn a_bad_hello_is_sent_away_with_the_reason() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["daemon", "start"]);
+    for (hello, said) in [
+        ("GET / HTTP/1.1", "not a hello"),
+        (
+            r#"{"protocol":99,"version":"9.9.9","who":"operator"}"#,
+            "speaks protocol 1 to 1 and the client 99",
+        ),
+        (r#"{"protocol":1,"version":"0.1.0","who":"root"}"#, "not a hello"),
+    ] {
+        let mut peer = Peer::new(&kitchen);
+        peer.say(hello);
+        let answer = peer.hear();
+        assert!(answer["refused"]["message"].as_str().unwrap().contains(said), "{answer}");
+        assert_eq!(answer["version"], env!("CARGO_PKG_VERSION"));
+        assert!(peer.hears_no_more());
+    }
+    assert_eq!(kitchen.run(["daemon", "status"]).code, 0);
+}
+
+#[test]
+fn a_client_that_goes_away_in_the_middle_loses_nothing() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["daemon", "start"]);
+    let session = kitchen.project().display().to_string();
+    for no in 0..20 {
+        let mut peer = Peer::greeted(&kitchen);
+        let exec = json!({
+            "session": session, "key": format!("k{no}"), "command": {"shell": format!("echo {no} >> ran")},
+            "cwd": session,
+        });
+        peer.say(&json!({"id": 1, "ask": {"exec": exec}}).to_string());
+    }
+    // Those that were heard ran, once; whoever asks again finds them.
+    poll("the daemon has nobody", || {
+        (kitchen.json(["daemon", "status"])["status"]["clients"] == 1).then_some(())
+    });
+    kitchen.run(["wait"]);
+    let tasks = kitchen.json(["ps", "--ended"]).as_array().unwrap().len();
+    let ran = fs::read_to_string(kitchen.project().join("ran")).unwrap_or_default();
+    assert_eq!(ran.lines().count(), tasks, "{ran}");
+}
+
+#[test]
+fn a_pipe_that_breaks_is_no_failure() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "--", "seq", "100000"]);
+    let mut shell = Command::new("sh");
+    kitchen.hermetic(&mut shell);
+    let script = format!("{{ {0} logs 1; echo $? >&2; }} | head -n 1", crate::kitchen::BRIGADE);
+    let ran = shell.args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "1\n");
+    assert_eq!(String::from_utf8_lossy(&ran.stderr), "141\n", "nothing is said");
+}

@@ -1,0 +1,218 @@
+//! A place of its own for each story: home, state folder and project, and nothing left behind.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a busy machine; reached only when a test fails.
+pub(crate) const TOO_LONG: Duration = Duration::from_secs(40);
+
+pub(crate) const BRIGADE: &str = env!("CARGO_BIN_EXE_brigade");
+
+pub(crate) struct Kitchen {
+    root: TempDir,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Kitchen {
+    pub(crate) fn new() -> Self {
+        let root = TempDir::with_prefix("brigade-").unwrap();
+        let kitchen = Self { root };
+        for folder in [kitchen.home(), kitchen.project()] {
+            fs::create_dir(folder).unwrap();
+        }
+        kitchen
+    }
+
+    fn root(&self) -> PathBuf {
+        self.root.path().canonicalize().unwrap()
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    pub(crate) fn project(&self) -> PathBuf {
+        self.root().join("project")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.root().join("state")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.state().join("brigade.sock")
+    }
+
+    /// Makes another directory beside the project.
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.root().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    pub(crate) fn configure(&self, text: &str) {
+        let folder = self.home().join(".config/brigade");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("config.toml"), text).unwrap();
+    }
+
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(BRIGADE);
+        command.args(args);
+        self.hermetic(&mut command);
+        command
+    }
+
+    /// Another program in the same surroundings.
+    pub(crate) fn hermetic(&self, command: &mut Command) {
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.home())
+            .env("BRIGADE_STATE", self.state())
+            .current_dir(self.project())
+            .stdin(Stdio::null());
+    }
+
+    pub(crate) fn run<const N: usize>(&self, args: [&str; N]) -> Ran {
+        self.command(args).output().unwrap().into()
+    }
+
+    pub(crate) fn run_in<const N: usize>(&self, folder: &Path, args: [&str; N]) -> Ran {
+        self.command(args).current_dir(folder).output().unwrap().into()
+    }
+
+    pub(crate) fn run_with_input<const N: usize>(&self, args: [&str; N], input: &str) -> Ran {
+        let mut child = self.start_with(args, Stdio::piped());
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+
+    /// Runs what has to succeed.
+    #[track_caller]
+    pub(crate) fn ok<const N: usize>(&self, args: [&str; N]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        ran.out
+    }
+
+    /// The same, for what prints one JSON value.
+    #[track_caller]
+    pub(crate) fn json<const N: usize>(&self, args: [&str; N]) -> Value {
+        let out = self.command(args).arg("--json").output().unwrap();
+        let ran = Ran::from(out);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.out))
+    }
+
+    /// Starts one and does not wait for it.
+    pub(crate) fn start<const N: usize>(&self, args: [&str; N]) -> Child {
+        self.start_with(args, Stdio::null())
+    }
+
+    fn start_with<const N: usize>(&self, args: [&str; N], stdin: Stdio) -> Child {
+        let mut command = self.command(args);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn state_of(&self, task: &str) -> String {
+        self.json(["show", task])["state"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn until_state(&self, task: &str, state: &str) {
+        poll(&format!("{task} is {state}"), || (self.state_of(task) == state).then_some(()));
+    }
+
+    #[track_caller]
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        let status = self.json(["daemon", "status"]);
+        u32::try_from(status["status"]["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// Waits for the file that a command makes, and reads it.
+    #[track_caller]
+    pub(crate) fn file(&self, name: &str) -> String {
+        let path = self.project().join(name);
+        poll(name, || fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n')))
+    }
+
+    /// Every process that was started here, and is still there.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mark = format!("BRIGADE_STATE={}", self.state().display());
+        let pids = fs::read_dir("/proc").unwrap();
+        let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(|pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        })
+        .collect()
+    }
+}
+
+impl Drop for Kitchen {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + TOO_LONG;
+        loop {
+            let left = self.processes();
+            if left.is_empty() || Instant::now() > deadline {
+                return;
+            }
+            for pid in left {
+                kill(pid, Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let killed = output.status.signal().map(|signal| -signal);
+        Self {
+            code: output.status.code().or(killed).unwrap(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Looks again and again until there is something.
+#[track_caller]
+pub(crate) fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TOO_LONG;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
+    let _ = kill_process(pid, signal);
+}
+
+pub(crate) fn is_there(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}

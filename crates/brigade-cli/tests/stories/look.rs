@@ -1,0 +1,187 @@
+//! Looking: ps, tree, show, logs, events, sessions.
+
+use crate::kitchen::{Kitchen, poll};
+
+#[test]
+fn ps_lists_what_runs_and_with_ended_what_ran() {
+    let kitchen = Kitchen::new();
+    assert_eq!(kitchen.ok(["ps"]), "TASK  NAME  STATE  AGE  COMMAND\n");
+    assert_eq!(kitchen.json(["ps"]), serde_json::json!([]));
+    kitchen.ok(["exec", "--", "true"]);
+    kitchen.run(["exec", "--shell", "exit 3"]);
+    kitchen.ok(["exec", "-d", "--name", "Long One", "--", "sleep", "60"]);
+    let living = kitchen.ok(["ps"]);
+    assert_eq!(living.lines().count(), 2, "{living}");
+    let words: Vec<&str> = living.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(words[..4], ["process:3", "Long", "One", "running"]);
+    assert_eq!(words[5..], ["sleep", "60"]);
+
+    let all = kitchen.json(["ps", "--ended"]);
+    let seen =
+        |key: &str| all.as_array().unwrap().iter().map(|t| t[key].clone()).collect::<Vec<_>>();
+    assert_eq!(seen("address"), ["process:1", "process:2", "process:3"]);
+    assert_eq!(seen("state"), ["succeeded", "failed", "running"]);
+    assert_eq!(seen("living"), [false, false, true]);
+    assert_eq!(seen("exit_code"), [0.into(), 3.into(), serde_json::Value::Null]);
+    let newest = kitchen.json(["ps", "--ended", "-n", "2"]);
+    assert_eq!(newest.as_array().unwrap().len(), 2);
+    assert_eq!(newest[0]["address"], "process:2");
+    assert!(kitchen.ok(["ps", "--ended"]).contains("failed (3)"));
+}
+
+#[test]
+fn show_tells_all_and_json_has_stable_keys() {
+    let kitchen = Kitchen::new();
+    kitchen.run(["exec", "--name", "Broken", "--shell", "echo oh; exit 5"]);
+    let shown = kitchen.ok(["show", "Broken"]);
+    for part in ["process:1", "Broken", "echo oh; exit 5", "failed (5)", "exit code 5", "ended "] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let json = kitchen.json(["show", "1"]);
+    for key in [
+        "address",
+        "session",
+        "name",
+        "what",
+        "state",
+        "living",
+        "run",
+        "spawned",
+        "ended",
+        "exit_code",
+        "outcome",
+    ] {
+        assert!(json.get(key).is_some(), "{key}: {json}");
+    }
+}
+
+#[test]
+fn a_list_is_short_and_show_is_not() {
+    let kitchen = Kitchen::new();
+    let long = format!("echo {}", "x".repeat(1000));
+    kitchen.ok(["exec", "--shell", &long]);
+    let listed = &kitchen.json(["ps", "--ended"])[0];
+    assert!(listed["what"].as_str().unwrap().ends_with('…'), "{listed}");
+    assert!(listed.get("result").is_none() && listed.get("outcome").is_none(), "{listed}");
+    let shown = kitchen.json(["show", "1"]);
+    assert_eq!((&shown["what"], &shown["result"]["stdout_bytes"]), (&long.into(), &1001.into()));
+}
+
+#[test]
+fn logs_keep_the_streams_apart() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "--shell", "echo one; echo two >&2; sleep 0.05; echo three"]);
+    let both = kitchen.run(["logs", "1"]);
+    assert_eq!((&*both.out, &*both.err), ("one\nthree\n", "two\n"));
+    assert_eq!(kitchen.run(["logs", "--stdout", "1"]).err, "");
+    let stderr = kitchen.run(["logs", "--stderr", "1"]);
+    assert_eq!((&*stderr.out, &*stderr.err), ("", "two\n"));
+    let lines: Vec<String> =
+        kitchen.ok(["logs", "1", "--json"]).lines().map(str::to_owned).collect();
+    let text: String = lines.concat();
+    assert!(lines.iter().all(|line| line.starts_with(r#"{"std"#)), "{text}");
+    assert!(text.contains(r#"{"stderr":"two\n"}"#), "{text}");
+}
+
+#[test]
+fn logs_show_the_end_and_what_matches() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "--", "seq", "1", "5000"]);
+    assert_eq!(kitchen.ok(["logs", "--tail", "3", "1"]), "4998\n4999\n5000\n");
+    assert_eq!(kitchen.ok(["logs", "--tail", "0", "1"]), "");
+    assert_eq!(kitchen.ok(["logs", "--tail", "7B", "1"]), "9\n5000\n");
+    assert_eq!(kitchen.ok(["logs", "--tail", "9999", "1"]).lines().count(), 5000);
+    assert_eq!(kitchen.ok(["logs", "1"]).lines().count(), 5000);
+    assert_eq!(kitchen.ok(["logs", "--grep", "^77[78]$", "1"]), "777\n778\n");
+    let none = kitchen.run(["logs", "--grep", "x", "1"]);
+    assert_eq!((none.code, &*none.out), (1, ""));
+    let wrong = kitchen.run(["logs", "--grep", "(", "1"]);
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+    kitchen.ok(["exec", "--", "echo", "Warning"]);
+    assert_eq!(kitchen.run(["logs", "--grep", "warn", "2"]).code, 1);
+    assert_eq!(kitchen.ok(["logs", "--grep", "warn", "-i", "2"]), "Warning\n");
+}
+
+#[test]
+fn logs_follow_to_the_end() {
+    let kitchen = Kitchen::new();
+    kitchen.ok([
+        "exec",
+        "-d",
+        "--shell",
+        "echo first; until [ -e go ]; do sleep 0.02; done; echo last",
+    ]);
+    let follower = kitchen.start(["logs", "-f", "1"]);
+    poll("first", || kitchen.run(["logs", "1"]).out.contains("first").then_some(()));
+    std::fs::write(kitchen.project().join("go"), "").unwrap();
+    let ran: crate::kitchen::Ran = follower.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (0, "first\nlast\n"));
+}
+
+#[test]
+fn events_come_in_order_and_go_on_from_a_position() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "--name", "First", "--", "true"]);
+    let text = kitchen.ok(["events"]);
+    assert!(text.contains("spawned: First") && text.contains("ended: succeeded"), "{text}");
+    let positions = |text: &str| -> Vec<u64> {
+        let lines =
+            text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|event| event["event"]["position"].as_u64().unwrap()).collect()
+    };
+    let seen = positions(&kitchen.ok(["events", "--json"]));
+    assert!(seen.is_sorted() && seen.len() >= 3, "{seen:?}");
+    let last = seen.last().unwrap().to_string();
+    assert_eq!(kitchen.ok(["events", "--from", &last]), "");
+    kitchen.ok(["exec", "--", "true"]);
+    let more = positions(&kitchen.ok(["events", "--json", "--from", &last]));
+    assert!(more[0] > *seen.last().unwrap());
+
+    let mut follower = kitchen.start(["events", "-f", "--json", "--from", &last]);
+    kitchen.ok(["exec", "--name", "Third", "--", "true"]);
+    let mut lines =
+        std::io::BufRead::lines(std::io::BufReader::new(follower.stdout.take().unwrap()));
+    let third = lines.find(|line| line.as_ref().unwrap().contains("Third")).unwrap().unwrap();
+    assert!(third.contains("spawned"), "{third}");
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+}
+
+#[test]
+fn sessions_are_listed_closed_and_pruned() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "-d", "--", "sleep", "60"]);
+    let here = kitchen.project().display().to_string();
+    let sessions = kitchen.json(["sessions"]);
+    assert_eq!((&sessions[0]["name"], &sessions[0]["living"]), (&here.clone().into(), &1.into()));
+    assert!(kitchen.ok(["sessions"]).contains(&here));
+    assert_eq!(kitchen.ok(["close"]), format!("closed {here}\n"));
+    poll("it is closed", || (kitchen.json(["sessions"]) == serde_json::json!([])).then_some(()));
+    assert_eq!(kitchen.json(["sessions", "--all"])[0]["state"], "closed");
+    assert_eq!(kitchen.json(["prune", "--older", "1h"])["tasks"], 0);
+    let pruned = poll("it is pruned", || {
+        let removed = kitchen.json(["prune", "--older", "0"]);
+        (removed["sessions"] == 1).then_some(removed)
+    });
+    assert!(pruned["events"].as_u64().unwrap() > 0, "{pruned}");
+    assert_eq!(kitchen.run(["close", "nowhere"]).code, 127);
+}
+
+#[test]
+fn doctor_config_and_completions_speak() {
+    let kitchen = Kitchen::new();
+    let findings = kitchen.json(["doctor"]);
+    assert!(findings.as_array().unwrap().iter().all(|f| f["state"] != "broken"), "{findings}");
+    assert_eq!(kitchen.run(["daemon", "status"]).code, 127, "doctor starts no daemon");
+    kitchen.ok(["exec", "--", "true"]);
+    assert!(kitchen.ok(["doctor"]).contains("none is left of what has ended"));
+    kitchen.configure("idle_exit = \"5m\"\n");
+    let config = kitchen.ok(["config"]);
+    assert!(config.starts_with("# /") && config.contains("idle_exit = \"5m\""), "{config}");
+    let shown: toml::Table = config.parse().unwrap();
+    assert_eq!(shown["output_cap"].as_integer(), Some(8 << 20));
+    assert_eq!(kitchen.json(["config"])["config"]["idle_exit"], "5m");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(kitchen.ok(["completions", shell]).contains("exec"), "{shell}");
+    }
+}

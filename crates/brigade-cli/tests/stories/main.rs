@@ -1,0 +1,17 @@
+//! The `brigade` binary as people use it: real commands, real daemons, a state folder for each story.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
+
+mod addresses;
+mod bad_input;
+mod crash;
+mod daemon;
+mod exec;
+mod inside;
+mod kitchen;
+mod look;
+mod send;
+mod stop;
+mod terminal;
+mod wait;
+mod workspaces;

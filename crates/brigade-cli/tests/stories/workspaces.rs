@@ -1,0 +1,47 @@
+//! Work belongs to a directory.
+
+use crate::kitchen::Kitchen;
+
+#[test]
+fn a_repository_is_one_workspace_and_another_directory_is_not() {
+    let kitchen = Kitchen::new();
+    std::fs::create_dir(kitchen.project().join(".git")).unwrap();
+    let below = kitchen.folder("project/src/deep");
+    let elsewhere = kitchen.folder("elsewhere");
+    kitchen.ok(["exec", "-d", "--name", "Here", "--", "sleep", "60"]);
+    let seen = |folder: &std::path::Path| kitchen.run_in(folder, ["ps"]).out.contains("Here");
+    assert!(seen(&kitchen.project()) && seen(&below));
+    assert!(!seen(&elsewhere));
+    assert!(kitchen.run_in(&elsewhere, ["ps", "--all"]).out.contains("Here"));
+    assert!(kitchen.run_in(&elsewhere, ["tree", "--all"]).out.contains("Here"));
+    assert!(kitchen.run_in(&elsewhere, ["events", "--all"]).out.contains("Here"));
+    assert_eq!(kitchen.run_in(&elsewhere, ["show", "Here"]).code, 127);
+    let there = kitchen.run_in(&below, ["exec", "--", "pwd"]);
+    assert_eq!(
+        there.out.trim(),
+        below.to_str().unwrap(),
+        "the command runs where it was asked for"
+    );
+}
+
+#[test]
+fn a_workspace_can_be_named() {
+    let kitchen = Kitchen::new();
+    let elsewhere = kitchen.folder("elsewhere");
+    kitchen.ok(["exec", "-d", "-w", "release", "--name", "Build", "--", "sleep", "60"]);
+    assert!(!kitchen.ok(["ps"]).contains("Build"));
+    assert!(kitchen.run_in(&elsewhere, ["ps", "-w", "release"]).out.contains("Build"));
+    assert_eq!(kitchen.run_in(&elsewhere, ["show", "release/Build"]).code, 0);
+    assert_eq!(kitchen.run_in(&elsewhere, ["show", "release/process:1"]).code, 0);
+    assert_eq!(kitchen.ok(["close", "release"]), "closed release\n");
+}
+
+#[test]
+fn the_same_name_in_two_workspaces_is_two_tasks() {
+    let kitchen = Kitchen::new();
+    let elsewhere = kitchen.folder("elsewhere");
+    kitchen.ok(["exec", "-d", "--name", "Twin", "--", "sleep", "60"]);
+    let ran = kitchen.run_in(&elsewhere, ["exec", "-d", "--name", "Twin", "--", "sleep", "60"]);
+    assert_eq!((ran.code, &*ran.out), (0, "process:1\n"), "{}", ran.err);
+    assert_eq!(kitchen.json(["ps", "--all"]).as_array().unwrap().len(), 2);
+}

@@ -1,0 +1,55 @@
+//! The MCP bridge without the command line: `mcp_bridge STATE_FOLDER SESSION [CLIENT]` serves on standard
+//! input and output, and starts itself as the daemon (`mcp_bridge STATE_FOLDER --daemon`) when there is none.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brigade_runtime::{ProcessOptions, Runtime};
+use brigade_server::Places;
+use brigade_server::daemon::{Claimed, Daemon, DaemonError, DaemonOptions};
+use brigade_server::mcp::{McpOptions, serve_stdio};
+use brigade_server::start::{Starter, TAKEN};
+use brigade_sqlite::SqliteStore;
+
+const DAEMON: &str = "--daemon";
+const IDLE: Duration = Duration::from_secs(60);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    brigade_process::companion::run_if_asked();
+    let mut args = std::env::args_os().skip(1);
+    let (Some(folder), Some(what)) = (args.next(), args.next()) else {
+        return Err("usage: mcp_bridge STATE_FOLDER SESSION".into());
+    };
+    let places = Places::new(std::path::absolute(PathBuf::from(folder))?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if what == DAEMON {
+        // Clients end their servers with the whole process group; the daemon is nobody's.
+        let _ = rustix::process::setsid();
+        if let Err(error) = runtime.block_on(be_the_daemon(places)) {
+            eprintln!("{error}");
+            let taken = matches!(error.downcast_ref(), Some(DaemonError::Running { .. }));
+            std::process::exit(if taken { TAKEN.into() } else { 1 });
+        }
+        return Ok(());
+    }
+    let session = what.into_string().map_err(|_| "the session is not UTF-8")?;
+    let args = vec![places.folder().into(), DAEMON.into()];
+    let starter = Starter { places, program: std::env::current_exe()?, args };
+    let mut options = McpOptions::new(session, std::env::current_dir()?);
+    options.client = std::env::args().nth(3);
+    runtime.block_on(serve_stdio(starter, options))?;
+    // A read of standard input may be blocked for good.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+async fn be_the_daemon(places: Places) -> Result<(), Box<dyn Error>> {
+    let claimed = Claimed::take(&places)?;
+    let store = SqliteStore::open(places.store(), Default::default())?;
+    let processes = ProcessOptions::new(places.folder().join("processes"));
+    let builder = Runtime::builder().store(store).processes(processes);
+    let options = DaemonOptions { places, idle: Some(IDLE) };
+    Daemon::open(claimed, options, builder).await?.run().await?;
+    Ok(())
+}

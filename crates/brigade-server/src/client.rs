@@ -1,0 +1,270 @@
+//! Asking a daemon.
+
+use std::collections::HashMap;
+use std::io;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brigade_model::refusal::Refusal;
+use tokio::io::BufReader;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::ask::Ask;
+use crate::requests::Request;
+use crate::wire::{
+    As, Asked, Cancel, FromDaemon, Hello, Lines, PROTOCOL, Said, Welcome, parse, write_line,
+};
+
+/// What is said by the daemon and not yet taken, of one question.
+const WAITING: usize = 64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The daemon said no.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    #[error("no daemon is running: {0}")]
+    NoDaemon(io::Error),
+    /// It may have happened. With a key it can be asked again.
+    #[error("the daemon went away before it answered")]
+    Lost,
+    /// It did not happen. It can be asked of the next daemon.
+    #[error("the daemon was leaving and did not hear the question")]
+    Unheard,
+    #[error("the daemon is version {daemon}, this is {client}: {problem}", client = env!("CARGO_PKG_VERSION"))]
+    OtherVersion { daemon: String, problem: String },
+    #[error("the daemon said something else than it should: {0}")]
+    Garbled(String),
+}
+
+/// A connection. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    version: String,
+    pid: u32,
+    next: AtomicU64,
+    lines: mpsc::UnboundedSender<Line>,
+    open: Arc<Mutex<Open>>,
+    _hang_up: DropGuard,
+}
+
+#[derive(Debug)]
+enum Line {
+    Ask(Asked<Request>),
+    Cancel(Cancel),
+}
+
+/// Who waits for what.
+#[derive(Debug)]
+enum Open {
+    Speaking(HashMap<u64, mpsc::Sender<Said>>),
+    /// The daemon is gone. When it said so before, this is the last question that it heard.
+    Gone {
+        heard: Option<u64>,
+    },
+}
+
+impl Open {
+    fn why(&self, id: u64) -> ClientError {
+        match self {
+            Self::Gone { heard: Some(heard) } if id > *heard => ClientError::Unheard,
+            _ => ClientError::Lost,
+        }
+    }
+}
+
+impl Client {
+    pub async fn connect(socket: &Path, who: As) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(socket).await.map_err(ClientError::NoDaemon)?;
+        let owner = stream.peer_cred().map_err(ClientError::NoDaemon)?.uid();
+        if owner != rustix::process::getuid().as_raw() {
+            let problem = format!("{} is served by user {owner}", socket.display());
+            return Err(ClientError::NoDaemon(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                problem,
+            )));
+        }
+        let (reader, mut writer) = stream.into_split();
+        let mut reader = Lines::new(BufReader::new(reader));
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let hello = Hello { protocol: PROTOCOL, version, who };
+        write_line(&mut writer, &hello).await.map_err(ClientError::NoDaemon)?;
+        let line = match reader.next().await {
+            Ok(Some(line)) => line,
+            Ok(None) => return Err(ClientError::NoDaemon(io::ErrorKind::ConnectionReset.into())),
+            Err(error) => return Err(ClientError::NoDaemon(error)),
+        };
+        match parse(line).map_err(|error| ClientError::Garbled(error.to_string()))? {
+            Welcome::Welcome { version, pid, .. } => Ok(Self::start(reader, writer, version, pid)),
+            Welcome::Refused { refused, version } => {
+                Err(ClientError::OtherVersion { daemon: version, problem: refused.message })
+            }
+        }
+    }
+
+    fn start(
+        reader: Lines<BufReader<OwnedReadHalf>>,
+        writer: OwnedWriteHalf,
+        version: String,
+        pid: u32,
+    ) -> Self {
+        let hang_up = CancellationToken::new();
+        // Bounded by the questions that this side asks.
+        let (lines, waiting) = mpsc::unbounded_channel();
+        let open = Arc::new(Mutex::new(Open::Speaking(HashMap::new())));
+        let (heard, hung_up) = (open.clone(), hang_up.clone());
+        #[expect(clippy::disallowed_methods, reason = "ends with the last handle")]
+        tokio::spawn(async move {
+            let listening = listen(reader, &heard);
+            tokio::pin!(listening);
+            let last = tokio::select! {
+                last = &mut listening => last,
+                // What it said before it went away is still heard.
+                () = speak(writer, waiting) => listening.await,
+                () = hung_up.cancelled() => None,
+            };
+            *lock(&heard) = Open::Gone { heard: last };
+        });
+        let inner = Inner {
+            version,
+            pid,
+            next: AtomicU64::new(1),
+            lines,
+            open,
+            _hang_up: hang_up.drop_guard(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The version of the daemon.
+    pub fn daemon_version(&self) -> &str {
+        &self.inner.version
+    }
+
+    pub fn daemon_pid(&self) -> u32 {
+        self.inner.pid
+    }
+
+    /// Asks and waits for the answer. Given up, the question is taken back.
+    pub async fn ask<A: Ask>(&self, question: A) -> Result<A::Done, ClientError> {
+        let mut answers = self.stream(question)?;
+        loop {
+            if let Step::Done(done) = answers.next().await? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Asks, and hears everything that comes before the answer too.
+    pub fn stream<A: Ask>(&self, question: A) -> Result<Answers<A>, ClientError> {
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, said) = mpsc::channel(WAITING);
+        match &mut *lock(&self.inner.open) {
+            Open::Speaking(open) => drop(open.insert(id, sender)),
+            gone @ Open::Gone { .. } => return Err(gone.why(id)),
+        }
+        let line = Line::Ask(Asked { id, ask: question.into() });
+        // Where nobody takes it any more, the answer says so.
+        let _ = self.inner.lines.send(line);
+        Ok(Answers { id, client: self.clone(), said, over: false, kind: PhantomData })
+    }
+}
+
+/// What a question brings.
+#[derive(Debug)]
+pub enum Step<I, D> {
+    Item(I),
+    Done(D),
+}
+
+/// The answers to one question. Dropped before the last, the question is taken back.
+#[derive(Debug)]
+pub struct Answers<A> {
+    id: u64,
+    client: Client,
+    said: mpsc::Receiver<Said>,
+    over: bool,
+    kind: PhantomData<fn(A)>,
+}
+
+impl<A: Ask> Answers<A> {
+    pub async fn next(&mut self) -> Result<Step<A::Item, A::Done>, ClientError> {
+        let Some(said) = self.said.recv().await else {
+            self.over = true;
+            return Err(lock(&self.client.inner.open).why(self.id));
+        };
+        let garbled = |error: serde_json::Error| ClientError::Garbled(error.to_string());
+        match said {
+            Said::Item(item) => serde_json::from_str(item.get()).map(Step::Item).map_err(garbled),
+            Said::Done(done) => {
+                self.over = true;
+                serde_json::from_str(done.get()).map(Step::Done).map_err(garbled)
+            }
+            Said::Refused(refusal) => {
+                self.over = true;
+                Err(refusal.into())
+            }
+            Said::Leaving => {
+                self.over = true;
+                Err(ClientError::Lost)
+            }
+        }
+    }
+}
+
+impl<A> Drop for Answers<A> {
+    fn drop(&mut self) {
+        if let Open::Speaking(open) = &mut *lock(&self.client.inner.open) {
+            open.remove(&self.id);
+        }
+        if !self.over {
+            let _ =
+                self.client.inner.lines.send(Line::Cancel(Cancel { id: self.id, cancel: true }));
+        }
+    }
+}
+
+/// Hears until the daemon is gone. The last question that it read, if it said so.
+async fn listen(mut reader: Lines<BufReader<OwnedReadHalf>>, open: &Mutex<Open>) -> Option<u64> {
+    while let Ok(Some(line)) = reader.next().await {
+        let said = parse::<FromDaemon>(line).ok()?;
+        if matches!(said.what, Said::Leaving) {
+            return Some(said.id);
+        }
+        let sender = match &*lock(open) {
+            Open::Speaking(open) => open.get(&said.id).cloned(),
+            Open::Gone { .. } => None,
+        };
+        if let Some(sender) = sender {
+            // Whoever asked may have lost interest.
+            let _ = sender.send(said.what).await;
+        }
+    }
+    None
+}
+
+async fn speak(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Line>) {
+    while let Some(line) = lines.recv().await {
+        let written = match &line {
+            Line::Ask(asked) => write_line(&mut writer, asked).await,
+            Line::Cancel(cancel) => write_line(&mut writer, cancel).await,
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,261 @@
+//! One client, as the daemon serves it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use brigade_model::ids::Attempt;
+use brigade_model::refusal::Refusal;
+use brigade_process::machine::parent_of;
+use brigade_runtime::TaskId;
+use tokio::io::BufReader;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::desk::{Desk, Shared, Who};
+use crate::requests::Request;
+use crate::wire::{
+    As, FromClient, FromDaemon, Hello, Lines, OLDEST_SERVED, PROTOCOL, Said, Welcome, parse,
+    write_line,
+};
+
+/// Lines on their way to a client that reads slowly.
+const LINES: usize = 64;
+/// Questions that one client may have open.
+const OPEN_MAX: usize = 1_024;
+/// How often it is looked for the task of a process that must have one, every two milliseconds.
+const NOTED_WITHIN: usize = 100;
+/// How far up it is looked.
+const ANCESTORS_MAX: usize = 256;
+/// Whoever connects says hello within this.
+const HELLO_WITHIN: Duration = Duration::from_secs(30);
+
+/// Serves a client until it goes away or the daemon leaves.
+pub(crate) async fn serve(shared: Arc<Shared>, stream: UnixStream) -> io::Result<()> {
+    let peer = stream.peer_cred()?;
+    if peer.uid() != rustix::process::getuid().as_raw() {
+        // Another user: nothing is said, not even why.
+        return Ok(());
+    }
+    let acting = match peer.pid() {
+        Some(pid) => acting(&shared, pid.unsigned_abs()).await,
+        None => Acting::Itself,
+    };
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = Lines::new(BufReader::new(reader));
+    let Some(who) = greet(&mut reader, &mut writer).await? else { return Ok(()) };
+    let who = match acting {
+        Acting::Task(id, attempt) => Who::Task { id, attempt },
+        Acting::Itself => who,
+        // It is told nothing: whoever it belonged to has ended.
+        Acting::Nobody => return Ok(()),
+    };
+    let _counted = Counted::new(&shared);
+    let leaving = shared.leaving.clone();
+    Conversation::new(Desk { shared, who }, writer).run(reader, leaving).await
+}
+
+/// As whom a process may act.
+enum Acting {
+    Itself,
+    Task(TaskId, Attempt),
+    /// It came of a command that is not known, or not any more.
+    Nobody,
+}
+
+/// A shim that was started this moment may not be noted yet, and what its command starts must not
+/// pass for the operator meanwhile. Such a process has this one above it.
+async fn acting(shared: &Shared, pid: u32) -> Acting {
+    for _ in 0..NOTED_WITHIN {
+        if let Some((id, attempt)) = shared.runtime.task_above(pid) {
+            return Acting::Task(id, attempt);
+        }
+        if !is_below(pid, std::process::id()) {
+            return Acting::Itself;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Acting::Nobody
+}
+
+fn is_below(pid: u32, above: u32) -> bool {
+    let mut line = std::iter::successors(Some(pid), |pid| parent_of(*pid));
+    line.by_ref().take(ANCESTORS_MAX).any(|pid| pid == above)
+}
+
+/// None when the client was sent away.
+async fn greet(
+    reader: &mut Lines<BufReader<OwnedReadHalf>>,
+    writer: &mut OwnedWriteHalf,
+) -> io::Result<Option<Who>> {
+    let line = match tokio::time::timeout(HELLO_WITHIN, reader.next()).await {
+        Ok(line) => line?,
+        Err(_) => None,
+    };
+    let Some(line) = line else { return Ok(None) };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let refused = match parse::<Hello>(line) {
+        Ok(hello) if (OLDEST_SERVED..=PROTOCOL).contains(&hello.protocol) => {
+            let (protocol, pid) = (hello.protocol, std::process::id());
+            write_line(writer, &Welcome::Welcome { protocol, version, pid }).await?;
+            return Ok(Some(match hello.who {
+                As::Operator => Who::Operator,
+                As::Client(name) => Who::Client(name),
+            }));
+        }
+        Ok(hello) => Refusal::unavailable(format!(
+            "this daemon speaks protocol {OLDEST_SERVED} to {PROTOCOL} and the client {}",
+            hello.protocol
+        )),
+        Err(error) => Refusal::invalid(format!("that is not a hello: {error}")),
+    };
+    write_line(writer, &Welcome::Refused { refused, version }).await?;
+    Ok(None)
+}
+
+/// The questions that are open.
+struct Conversation {
+    desk: Desk,
+    lines: mpsc::Sender<FromDaemon>,
+    open: HashMap<u64, CancellationToken>,
+    /// The highest number of a question that was read.
+    heard: u64,
+    answers: JoinSet<u64>,
+    writing: tokio::task::JoinHandle<()>,
+}
+
+impl Conversation {
+    fn new(desk: Desk, writer: OwnedWriteHalf) -> Self {
+        let (lines, waiting) = mpsc::channel(LINES);
+        #[expect(clippy::disallowed_methods, reason = "ends when the conversation is dropped")]
+        let writing = tokio::spawn(write_all(writer, waiting));
+        Self { desk, lines, open: HashMap::new(), heard: 0, answers: JoinSet::new(), writing }
+    }
+
+    async fn run(
+        mut self,
+        mut reader: Lines<BufReader<OwnedReadHalf>>,
+        leaving: CancellationToken,
+    ) -> io::Result<()> {
+        loop {
+            tokio::select! {
+                line = reader.next() => match line? {
+                    Some(line) => self.heard(line).await,
+                    None => return Ok(()),
+                },
+                Some(answered) = self.answers.join_next() => {
+                    if let Ok(id) = answered {
+                        self.open.remove(&id);
+                    }
+                }
+                () = leaving.cancelled() => {
+                    self.finish().await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn heard(&mut self, line: &[u8]) {
+        let said: FromClient<'_> = match serde_json::from_slice(line) {
+            Ok(said) => said,
+            Err(error) => {
+                let refusal = Refusal::invalid(format!("that is not a question: {error}"));
+                return self.refuse(0, refusal).await;
+            }
+        };
+        let id = said.id;
+        self.heard = self.heard.max(id);
+        if said.cancel {
+            if let Some(open) = self.open.get(&id) {
+                open.cancel();
+            }
+            return;
+        }
+        let request = said.ask.map(|ask| serde_json::from_str::<Request>(ask.get()));
+        let refusal = match request {
+            Some(Ok(request)) if self.open.contains_key(&id) => {
+                drop(request);
+                Refusal::conflict(format!("question {id} is still open"))
+            }
+            Some(Ok(_)) if self.open.len() >= OPEN_MAX => {
+                Refusal::limit(format!("{OPEN_MAX} questions are open"))
+            }
+            Some(Ok(request)) => return self.ask(id, request),
+            Some(Err(error)) => Refusal::invalid(format!("that cannot be asked: {error}")),
+            None => Refusal::invalid("nothing is asked"),
+        };
+        self.refuse(id, refusal).await;
+    }
+
+    fn ask(&mut self, id: u64, request: Request) {
+        let cancelled = CancellationToken::new();
+        let farewell = request.lasts().then(|| self.desk.shared.leaving.clone());
+        self.open.insert(id, cancelled.clone());
+        let (desk, lines) = (self.desk.clone(), self.lines.clone());
+        self.answers.spawn(async move {
+            let answer = tokio::select! {
+                biased;
+                answer = request.answer(&desk, id, lines.clone()) => answer,
+                () = cancelled.cancelled() => Err(Refusal::unavailable("it was taken back")),
+                // Nothing is said: the client finds us gone and asks the next daemon.
+                () = left(farewell) => return id,
+            };
+            let what = match answer {
+                Ok(done) => Said::Done(done),
+                Err(refusal) => Said::Refused(refusal),
+            };
+            // A client that is gone does not want to know.
+            let _ = lines.send(FromDaemon { id, what }).await;
+            id
+        });
+    }
+
+    async fn refuse(&self, id: u64, refusal: Refusal) {
+        let _ = self.lines.send(FromDaemon { id, what: Said::Refused(refusal) }).await;
+    }
+
+    /// The daemon leaves: what is soon answered still goes out.
+    async fn finish(mut self) {
+        while self.answers.join_next().await.is_some() {}
+        let _ = self.lines.send(FromDaemon { id: self.heard, what: Said::Leaving }).await;
+        drop(self.lines);
+        let _ = self.writing.await;
+    }
+}
+
+async fn left(farewell: Option<CancellationToken>) {
+    match farewell {
+        Some(leaving) => leaving.cancelled_owned().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn write_all(mut writer: OwnedWriteHalf, mut lines: mpsc::Receiver<FromDaemon>) {
+    while let Some(line) = lines.recv().await {
+        if write_line(&mut writer, &line).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Counts a client as long as it is here.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.clients.fetch_add(1, Ordering::Relaxed);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}

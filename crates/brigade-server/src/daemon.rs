@@ -1,0 +1,205 @@
+//! The daemon: one per state folder.
+
+use std::fs::{self, File, Permissions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use brigade_model::refusal::Refusal;
+use brigade_model::tree::SessionState;
+use brigade_runtime::{Builder, Runtime};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::serve;
+use crate::desk::Shared;
+use crate::places::Places;
+
+/// How long clients have to hear their last answers when the daemon leaves.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    pub places: Places,
+    /// With nobody connected and nothing alive for so long, it leaves. Never, when there is none.
+    pub idle: Option<Duration>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error("another daemon{} has this state folder", holder(.pid))]
+    Running { pid: Option<u32> },
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    #[error("the state folder {folder}: {error}")]
+    Folder { folder: String, error: io::Error },
+}
+
+fn holder(pid: &Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+}
+
+/// The right to a state folder. Given up when it is dropped.
+#[derive(Debug)]
+pub struct Claimed {
+    places: Places,
+    _lock: File,
+}
+
+impl Claimed {
+    /// Takes the folder, which nobody else may have.
+    pub fn take(places: &Places) -> Result<Self, DaemonError> {
+        let failed = |error| folder_error(places, error);
+        places.make().map_err(failed)?;
+        let mut options = File::options();
+        let lock = options.read(true).write(true).create(true).truncate(false);
+        let mut lock = lock.open(places.lock()).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let _ = lock.read_to_string(&mut text);
+                return Err(DaemonError::Running { pid: text.trim().parse().ok() });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(failed)?;
+        Ok(Self { places: places.clone(), _lock: lock })
+    }
+}
+
+#[derive(Debug)]
+pub struct Daemon {
+    shared: Arc<Shared>,
+    listener: UnixListener,
+    idle: Option<Duration>,
+    claimed: Claimed,
+}
+
+impl Daemon {
+    /// Recovers what the store holds, and only then listens.
+    pub async fn open(
+        claimed: Claimed,
+        options: DaemonOptions,
+        builder: Builder,
+    ) -> Result<Self, DaemonError> {
+        let runtime = builder.start().await?;
+        let places = claimed.places.clone();
+        let listener = listen(&places.socket()).map_err(|error| folder_error(&places, error))?;
+        let shared = Arc::new(Shared {
+            runtime,
+            places,
+            began: Instant::now(),
+            clients: AtomicUsize::new(0),
+            leaving: CancellationToken::new(),
+        });
+        Ok(Self { shared, listener, idle: options.idle, claimed })
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.shared.runtime
+    }
+
+    /// Makes it leave in good order when it is cancelled.
+    pub fn leaving(&self) -> CancellationToken {
+        self.shared.leaving.clone()
+    }
+
+    /// Serves until it is told to leave or has nothing to do. Commands go on without it.
+    pub async fn run(self) -> Result<(), Refusal> {
+        let Self { shared, listener, idle, claimed } = self;
+        let mut clients = JoinSet::new();
+        let mut idleness = Idleness { limit: idle, since: Instant::now() };
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => greet(&mut clients, shared.clone(), stream),
+                    Err(error) => {
+                        // Out of descriptors, most likely: others have to go first.
+                        tracing::warn!(%error, "a client could not be let in");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                Some(_) = clients.join_next() => {}
+                () = shared.leaving.cancelled() => break,
+                () = tokio::time::sleep(idleness.look_again()) => {
+                    if idleness.is_over(&shared).await {
+                        break;
+                    }
+                }
+            }
+        }
+        // From here on a client finds nobody and starts the next daemon, which waits for the lock.
+        let _ = fs::remove_file(shared.places.socket());
+        drop(listener);
+        shared.leaving.cancel();
+        let farewell = async { while clients.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        clients.shutdown().await;
+        let left = shared.runtime.clone().shutdown().await;
+        // The store goes before the folder does: the next daemon finds both free.
+        drop(shared);
+        drop(claimed);
+        left
+    }
+}
+
+fn greet(clients: &mut JoinSet<()>, shared: Arc<Shared>, stream: UnixStream) {
+    clients.spawn(async move {
+        if let Err(error) = serve(shared, stream).await {
+            tracing::debug!(%error, "a client went away");
+        }
+    });
+}
+
+/// The lock is ours, so a socket that is there belongs to nobody.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn folder_error(places: &Places, error: io::Error) -> DaemonError {
+    DaemonError::Folder { folder: places.folder().display().to_string(), error }
+}
+
+/// Whether there is anything to stay for.
+struct Idleness {
+    limit: Option<Duration>,
+    since: Instant,
+}
+
+impl Idleness {
+    fn look_again(&self) -> Duration {
+        let often = Duration::from_secs(1);
+        self.limit.map_or(Duration::from_secs(3600), |limit| (limit / 4).min(often))
+    }
+
+    async fn is_over(&mut self, shared: &Shared) -> bool {
+        let Some(limit) = self.limit else { return false };
+        if shared.clients.load(Ordering::Relaxed) > 0 || is_busy(&shared.runtime).await {
+            self.since = Instant::now();
+        }
+        self.since.elapsed() >= limit
+    }
+}
+
+async fn is_busy(runtime: &Runtime) -> bool {
+    let Ok(sessions) = runtime.sessions().await else { return true };
+    for row in sessions.iter().filter(|row| row.state != SessionState::Closed) {
+        let Ok(session) = runtime.operate(row.id).await else { return true };
+        if session.list().iter().any(|(_, row)| row.is_living()) {
+            return true;
+        }
+    }
+    false
+}

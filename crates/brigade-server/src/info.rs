@@ -1,0 +1,180 @@
+//! A task as clients see it.
+
+use std::io;
+
+use brigade_model::ids::{Owner, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::name::SessionName;
+use brigade_model::outcome::{Failure, Late, Outcome};
+use brigade_model::refusal::Refusal;
+use brigade_model::task::{Delivery, QueuedWhy, State, TaskRow};
+use brigade_model::work::{CommandLine, JobWork, Work};
+use serde::{Deserialize, Serialize};
+
+/// How much of a command a list has.
+const LISTED_CHARS: usize = 200;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskInfo {
+    /// `process:4`.
+    pub address: String,
+    pub session: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it does: the command, the job, the agent's task.
+    pub what: String,
+    /// `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
+    pub state: String,
+    /// Why it is queued, or how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    pub living: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// At top level, the client that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    pub run: u32,
+    pub attempt: u32,
+    /// Milliseconds since the epoch.
+    pub spawned: u64,
+    pub moved: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Json>,
+    /// The result, or what there is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Its result has been taken.
+    #[serde(default)]
+    pub collected: bool,
+    /// In the answer to a wait: it had been taken before.
+    #[serde(default)]
+    pub collected_before: bool,
+}
+
+impl TaskInfo {
+    pub fn of(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
+        let mut info = Self {
+            address: row.address(no),
+            session: session.to_string(),
+            name: row.name.as_ref().map(ToString::to_string),
+            what: what(&row.spec.work),
+            state: row.state.word().to_owned(),
+            detail: waiting_for(&row.state),
+            living: row.is_living(),
+            parent: match row.owner {
+                Owner::Session => None,
+                Owner::Task(parent) => Some(parent.to_string()),
+            },
+            client: row.client.as_ref().map(|client| client.0.to_string()),
+            run: row.run.0,
+            attempt: row.attempt.0,
+            spawned: row.spawned.0,
+            moved: row.moved.0,
+            ended: row.ended().map(|ended| ended.at.0),
+            exit_code: None,
+            signal: None,
+            progress: row.extra.as_ref().and_then(|extra| extra.progress.clone()),
+            result: None,
+            outcome: None,
+            collected: row.ended().is_some_and(|e| e.delivery == Delivery::Collected),
+            collected_before: false,
+        };
+        if let Some(ended) = row.ended() {
+            info.set_outcome(&ended.outcome);
+        }
+        info
+    }
+
+    /// The same without what may be long: the result, and the end of a long command.
+    pub fn in_a_list(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
+        let mut info = Self::of(session, no, row);
+        (info.result, info.outcome, info.progress) = (None, None, None);
+        for text in std::iter::once(&mut info.what).chain(&mut info.detail) {
+            if let Some((cut, _)) = text.char_indices().nth(LISTED_CHARS) {
+                text.truncate(cut);
+                text.push('…');
+            }
+        }
+        info
+    }
+
+    pub(crate) fn set_outcome(&mut self, outcome: &Outcome) {
+        self.state = outcome.word().to_owned();
+        self.detail = Some(outcome.to_string());
+        self.living = false;
+        let failure = match outcome {
+            Outcome::Succeeded { result } => {
+                self.result = Some(result.clone());
+                self.exit_code = result.decode::<Exit>().ok().and_then(|exit| exit.exit_code);
+                None
+            }
+            Outcome::Failed(failed) => {
+                self.result = failed.partial.clone();
+                Some(&failed.failure)
+            }
+            Outcome::Cancelled(cancelled) => match &cancelled.late {
+                Some(Late::Failure(failure)) => Some(failure),
+                Some(Late::Result(result)) => {
+                    self.result = Some(result.clone());
+                    None
+                }
+                None => None,
+            },
+        };
+        match failure {
+            Some(Failure::ExitCode(code)) => self.exit_code = Some(*code),
+            Some(Failure::Signal(signal)) => self.signal = Some(*signal),
+            _ => {}
+        }
+        self.outcome = Some(outcome.clone());
+    }
+
+    /// What people call it.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.address)
+    }
+}
+
+#[derive(Deserialize)]
+struct Exit {
+    exit_code: Option<i32>,
+}
+
+fn what(work: &Work) -> String {
+    match work {
+        Work::Process(process) => match &process.command {
+            CommandLine::Shell(text) => text.to_string(),
+            CommandLine::Program(words) => words.join(" "),
+        },
+        Work::Agent(agent) => agent.task.to_string(),
+        Work::External(external) => format!("{}: {}", external.program, external.task),
+        Work::Job(JobWork::Named { handler, .. }) => handler.to_string(),
+        Work::Job(JobWork::Closure { label }) => label.to_string(),
+        Work::Custom(custom) => custom.kind.to_string(),
+    }
+}
+
+fn waiting_for(state: &State) -> Option<String> {
+    match state {
+        State::Queued(queued) => Some(match &queued.why {
+            QueuedWhy::Full(Owner::Session) => "the session's running limit is reached".to_owned(),
+            QueuedWhy::Full(Owner::Task(no)) => format!("the running limit of {no} is reached"),
+            QueuedWhy::Backoff { .. } => "it crashed and tries again soon".to_owned(),
+            QueuedWhy::NoPerformer { reason } => reason.to_string(),
+        }),
+        _ => None,
+    }
+}
+
+pub(crate) fn unreadable(error: &io::Error) -> Refusal {
+    Refusal::unavailable(format!("the output cannot be read: {error}"))
+}

@@ -1,0 +1,33 @@
+//! Brigade's daemon, and whoever speaks to it.
+//!
+//! ```text
+//!  command line   MCP bridge                       one daemon per state folder
+//!       │             │                             ┌──────────────────────────┐
+//!       └── Client ───┴── Unix socket, JSON lines ──┤ Daemon ─ Desk ─ Runtime  │
+//!                                                   └──────────────────────────┘
+//! ```
+//!
+//! Clients are disposable: everything that matters is in the daemon's store. Reading order:
+//! [`wire`] (what is said), [`requests`] (each question with its answer, a file each), [`ask`] and
+//! `desk` (how they meet), [`daemon`] and `connection` (who serves), [`client`] and [`start`] (who
+//! asks, and how a daemon comes to be), [`places`] (where it all is), [`mcp`] (the daemon as tools for
+//! coding agents).
+
+pub mod addresses;
+pub mod ask;
+pub mod client;
+mod connection;
+pub mod daemon;
+mod desk;
+pub mod info;
+pub mod mcp;
+pub mod places;
+pub mod requests;
+pub mod start;
+pub mod wire;
+
+pub use client::{Client, ClientError};
+pub use daemon::{Daemon, DaemonOptions};
+pub use desk::{Desk, Target};
+pub use info::TaskInfo;
+pub use places::Places;

@@ -1,0 +1,107 @@
+//! Brigade as tools for coding agents: the Model Context Protocol over standard input and output.
+//!
+//! ```text
+//!  coding agent ── JSON-RPC lines ── Bridge ── tools, a file each ── Line ── daemon
+//! ```
+//!
+//! The bridge keeps nothing. Work belongs to the workspace's session and is asked for under a client
+//! name that stays the same, so that the next conversation finds it; whatever is killed, the
+//! next bridge answers as this one would have. Reading order: `bridge` (what is served), `tool` (what
+//! a tool is), the tools, `tasks` (runs as tasks of the protocol), `line` (asking a daemon
+//! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
+
+mod bridge;
+mod input;
+mod line;
+mod list_tasks;
+mod progress;
+mod read_output;
+mod refusals;
+mod run_process;
+mod schema;
+mod send_message;
+mod stop_task;
+mod tasks;
+mod text;
+mod tool;
+mod transport;
+mod wait_tasks;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brigade_model::work::EnvValue;
+use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use self::bridge::Bridge;
+use self::transport::Lines;
+use crate::start::Starter;
+
+/// How a bridge is set up.
+#[derive(Clone, Debug)]
+pub struct McpOptions {
+    /// The session that the work belongs to.
+    pub session: String,
+    /// As whom results are taken; what the program on the other side calls itself, when there is none.
+    pub client: Option<String>,
+    /// Where commands run that do not say where.
+    pub directory: PathBuf,
+    /// What every command gets beside what the daemon gives it.
+    pub env: Vec<(String, EnvValue)>,
+    /// The words before the address in the shell line that waits for a task.
+    pub wake: Vec<String>,
+    /// How long ended tasks are kept, if something removes them by itself.
+    pub kept: Option<Duration>,
+}
+
+impl McpOptions {
+    /// Work of this session, in this directory; the line that waits names the session.
+    pub fn new(session: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
+        let session = session.into();
+        let wake = ["brigade", "--workspace", &session, "wait"].map(str::to_owned).to_vec();
+        let (client, directory) = (None, directory.into());
+        Self { session, client, directory, env: Vec::new(), wake, kept: None }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum McpError {
+    #[error("the conversation did not begin: {0}")]
+    Beginning(#[from] Box<ServerInitializeError>),
+    #[error("the conversation broke off: {0}")]
+    Broken(#[from] tokio::task::JoinError),
+}
+
+/// Serves on standard input and output until the input ends. The work goes on.
+pub async fn serve_stdio(starter: Starter, options: McpOptions) -> Result<(), McpError> {
+    let (input, output) = rmcp::transport::stdio_pipes();
+    serve(starter, options, input, output).await
+}
+
+/// Serves one client until its input ends. The work goes on.
+pub async fn serve<R, W>(
+    starter: Starter,
+    options: McpOptions,
+    input: R,
+    output: W,
+) -> Result<(), McpError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let gone = CancellationToken::new();
+    // Whatever still waits or watches ends with this conversation.
+    let _over = gone.clone().drop_guard();
+    let lines = Lines::new(input, output, gone.clone());
+    match Bridge::new(starter, options, gone).serve(lines).await {
+        Ok(served) => {
+            served.waiting().await?;
+            Ok(())
+        }
+        Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+        Err(error) => Err(Box::new(error).into()),
+    }
+}

@@ -1,0 +1,61 @@
+//! Word of what goes on, for a client that asked for it.
+
+use std::time::{Duration, Instant};
+
+use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::service::{Peer, RoleServer};
+
+use super::text;
+use super::tool::Call;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// Also without news a client hears so often that the call is alive.
+const QUIET_MAX: u32 = 5;
+
+#[derive(Debug)]
+pub(super) struct Progress {
+    peer: Peer<RoleServer>,
+    token: ProgressToken,
+    began: Instant,
+}
+
+impl Progress {
+    pub(super) fn new(peer: Peer<RoleServer>, token: ProgressToken) -> Self {
+        Self { peer, token, began: Instant::now() }
+    }
+
+    /// Tells on until nobody listens.
+    pub(super) async fn tell(&self, call: &Call, tasks: &[String]) {
+        let mut before = None;
+        let mut quiet = 0;
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let message = message(call, tasks).await;
+            quiet += 1;
+            if before.as_ref() == Some(&message) && quiet < QUIET_MAX {
+                continue;
+            }
+            quiet = 0;
+            // Seconds, which always grow.
+            let progress = self.began.elapsed().as_secs_f64();
+            let said = ProgressNotificationParam::new(self.token.clone(), progress);
+            if self.peer.notify_progress(said.with_message(message.clone())).await.is_err() {
+                // There is nobody to tell; the call itself goes on.
+                std::future::pending::<()>().await;
+            }
+            before = Some(message);
+        }
+    }
+}
+
+/// The last line of output where one task is waited for.
+async fn message(call: &Call, tasks: &[String]) -> String {
+    match tasks {
+        [] => "waiting for news".to_owned(),
+        [task] => match text::last_line(call, task).await {
+            Some(line) => line,
+            None => format!("waiting for {task}"),
+        },
+        several => format!("waiting for {}", several.join(", ")),
+    }
+}

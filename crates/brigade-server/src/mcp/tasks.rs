@@ -1,0 +1,160 @@
+//! Runs as tasks of the protocol, for clients that know them.
+//!
+//! Such a task is a row in the daemon's store before its handle is returned, and its id is its address
+//! with the session. Nothing about it is kept here: any bridge answers for it, also after everything
+//! was killed.
+
+use std::time::Duration;
+
+use brigade_model::call::WaitMode;
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::refusal::Refusal;
+use rmcp::model::{
+    CallToolResult, ContentBlock, DetailedTask, ErrorCode, JsonObject, NotificationMetaObject,
+    RequestId, ServerNotification, Task, TaskPayload, TaskStatus, TaskStatusNotification,
+    TaskStatusNotificationParams,
+};
+use rmcp::service::{Peer, RoleServer};
+use serde_json::{Value, json};
+
+use super::run_process::ended_answer;
+use super::text;
+use super::tool::{Answer, Call};
+use crate::info::TaskInfo;
+use crate::requests::Stop;
+
+/// A run that ends as fast as this is answered without a task.
+pub(super) const AT_ONCE: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_secs(1);
+
+/// What is known of a task as soon as it exists.
+pub(super) fn seed(call: &Call, info: &TaskInfo) -> Task {
+    let id = format!("{}/{}", info.session, info.address);
+    let updated = info.ended.unwrap_or(info.moved);
+    let status = if info.living { TaskStatus::Working } else { TaskStatus::Completed };
+    let task = Task::new(id, status, text::timestamp(info.spawned), text::timestamp(updated));
+    let mut task = task.with_poll_interval_ms(POLL.as_millis() as u64);
+    // None is unlimited: kept until somebody prunes.
+    task.ttl_ms = call.options.kept.map(|kept| kept.as_millis() as u64);
+    task
+}
+
+/// As it is now. A result that nobody took is taken by this.
+pub(super) async fn get(call: &Call, id: &str) -> Result<DetailedTask, Refusal> {
+    let mut info = call.show(id).await?;
+    if !info.living && !info.collected {
+        let taken = call.wait(&[id.to_owned()], WaitMode::All, AT_ONCE).await?;
+        info = taken.ended.into_iter().next().unwrap_or(info);
+    }
+    detailed(call, &info).await
+}
+
+pub(super) async fn cancel(call: &Call, id: &str) -> Result<(), Refusal> {
+    let question = || Stop {
+        target: call.target(id),
+        reason: Some("cancelled by the client".to_owned()),
+        grace_ms: None,
+    };
+    call.line.ask(question).await.map(|_| ())
+}
+
+/// Tells the client of each change of status until the task has ended. Within a subscription it
+/// begins with how things are.
+pub(super) async fn watch(
+    call: Call,
+    id: String,
+    peer: Peer<RoleServer>,
+    within: Option<RequestId>,
+) {
+    let mut told = if within.is_some() { String::new() } else { QUEUED_OR_RUNNING.to_owned() };
+    loop {
+        let Ok(info) = call.show(&id).await else { return };
+        let now = if info.living && within.is_none() { QUEUED_OR_RUNNING } else { &info.state };
+        if now != told {
+            told = now.to_owned();
+            let Ok(task) = detailed(&call, &info).await else { return };
+            let told = peer.send_notification(notification(task, within.clone())).await;
+            if told.is_err() || !info.living {
+                return;
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(POLL) => {}
+            () = call.gone.cancelled() => return,
+            () = call.cancelled.cancelled(), if within.is_some() => return,
+        }
+    }
+}
+
+/// What a client knows of a task whose handle it has.
+const QUEUED_OR_RUNNING: &str = "working";
+
+fn notification(task: DetailedTask, within: Option<RequestId>) -> ServerNotification {
+    let mut told = TaskStatusNotification::new(TaskStatusNotificationParams::new(task));
+    if let Some(within) = within {
+        let mut meta = NotificationMetaObject::new();
+        meta.set_subscription_id(within);
+        told.extensions.insert(meta);
+    }
+    ServerNotification::TaskStatusNotification(told)
+}
+
+async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal> {
+    let mut task = seed(call, info);
+    let payload = match &info.outcome {
+        None => TaskPayload::Working,
+        Some(Outcome::Cancelled(_)) => TaskPayload::Cancelled,
+        Some(Outcome::Failed(failed)) if !is_a_result(&failed.failure) => {
+            let message = text::headline(call, info);
+            let error = json!({ "code": ErrorCode::INTERNAL_ERROR, "message": message });
+            TaskPayload::Failed { error: object(error) }
+        }
+        Some(Outcome::Succeeded { .. } | Outcome::Failed(_)) => {
+            let answer = ended_answer(call, info).await?;
+            let result = serde_json::to_value(said(answer)).unwrap_or_default();
+            TaskPayload::Completed { result: object(result) }
+        }
+    };
+    task.status_message = Some(match payload {
+        TaskPayload::Working => match text::last_line(call, &task.task_id).await {
+            Some(line) => format!("{}: {line}", info.state),
+            None => info.state.clone(),
+        },
+        _ => text::headline(call, info),
+    });
+    Ok(DetailedTask::new(task, payload))
+}
+
+/// Whether the command had its say, as against something that befell it.
+fn is_a_result(failure: &Failure) -> bool {
+    match failure {
+        Failure::ExitCode(_)
+        | Failure::Signal(_)
+        | Failure::Timeout { .. }
+        | Failure::Budget { .. }
+        | Failure::MaxSteps { .. } => true,
+        Failure::Error(_)
+        | Failure::Panic(_)
+        | Failure::CrashLoop { .. }
+        | Failure::Lost { .. } => false,
+    }
+}
+
+/// An answer as the protocol has it.
+pub(super) fn said(answer: Answer) -> CallToolResult {
+    match answer {
+        Answer::Said { text, structured } => {
+            let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+            result.structured_content = Some(structured);
+            result
+        }
+        Answer::Task(info) => CallToolResult::success(vec![ContentBlock::text(info.address)]),
+    }
+}
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}

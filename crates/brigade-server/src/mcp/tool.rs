@@ -1,0 +1,158 @@
+//! What a tool is, and what it has when it is called.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use brigade_model::call::WaitMode;
+use brigade_model::refusal::Refusal;
+use rmcp::model::{JsonObject, ToolAnnotations};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::line::Line;
+use super::progress::Progress;
+use super::{McpOptions, schema};
+use crate::desk::Target;
+use crate::info::TaskInfo;
+use crate::requests::{List, Show, Wait, Waited};
+use crate::wire::As;
+
+/// What is still answered after the client has closed its end: it may only have asked and gone.
+const AFTER_THE_END: Duration = Duration::from_secs(1);
+
+/// As many tasks as one answer of the daemon has.
+pub(super) const LOOKED_THROUGH: usize = 10_000;
+
+/// A tool: its arguments, read by a strict schema, and what it does.
+pub(super) trait Tool: DeserializeOwned + JsonSchema + Send {
+    const NAME: &'static str;
+    const TITLE: &'static str;
+    /// When to use it, and when not.
+    const DESCRIPTION: &'static str;
+
+    fn annotations() -> ToolAnnotations;
+
+    fn run(self, call: &Call) -> impl Future<Output = Result<Answer, Refusal>> + Send;
+
+    /// As it is listed.
+    fn listed() -> rmcp::model::Tool {
+        rmcp::model::Tool::new(Self::NAME, Self::DESCRIPTION, schema::of::<Self>())
+            .with_title(Self::TITLE)
+            .with_annotations(Self::annotations())
+    }
+
+    fn call(
+        arguments: JsonObject,
+        call: &Call,
+    ) -> impl Future<Output = Result<Answer, Refusal>> + Send {
+        async { schema::read::<Self>(arguments)?.run(call).await }
+    }
+}
+
+/// What a tool has to say.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Said {
+        text: String,
+        structured: Value,
+    },
+    /// It goes on as a task of the protocol.
+    Task(Box<TaskInfo>),
+}
+
+/// One call: who asks, for whom, and for how long.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) options: Arc<McpOptions>,
+    pub(super) line: Line,
+    /// The client has taken the call back.
+    pub(super) cancelled: CancellationToken,
+    /// The client is gone.
+    pub(super) gone: CancellationToken,
+    pub(super) progress: Option<Progress>,
+    /// The client knows tasks of the protocol.
+    pub(super) knows_tasks: bool,
+    /// Makes the same call the same to the daemon, however often it is asked.
+    pub(super) key: String,
+}
+
+impl Call {
+    pub(super) fn target(&self, task: &str) -> Target {
+        Target { session: self.options.session.clone(), task: task.to_owned() }
+    }
+
+    pub(super) async fn show(&self, task: &str) -> Result<TaskInfo, Refusal> {
+        self.line.ask(|| Show { target: self.target(task) }).await
+    }
+
+    /// How a task is called here: with its session, where that is another one.
+    pub(super) fn address(&self, info: &TaskInfo) -> String {
+        if info.session == self.options.session {
+            info.address.clone()
+        } else {
+            format!("{}/{}", info.session, info.address)
+        }
+    }
+
+    /// Waits, and takes the results. Whoever loses patience or interest takes nothing.
+    pub(super) async fn wait(
+        &self,
+        tasks: &[String],
+        mode: WaitMode,
+        patience: Duration,
+    ) -> Result<Waited, Refusal> {
+        let began = Instant::now();
+        let own = if tasks.is_empty() { self.own().await? } else { Vec::new() };
+        let asked = AtomicBool::new(false);
+        let question = || {
+            let left = patience.saturating_sub(began.elapsed());
+            let timeout_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+            // An answer that was lost on its way may have taken results: those are had by name.
+            let again = asked.swap(true, Ordering::Relaxed);
+            let tasks = if again && tasks.is_empty() { own.clone() } else { tasks.to_vec() };
+            Wait { session: self.options.session.clone(), tasks, mode, timeout_ms }
+        };
+        let told = async {
+            match &self.progress {
+                Some(progress) => progress.tell(self, tasks).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            waited = self.line.ask(question) => return waited,
+            () = self.given_up() => {}
+            () = told => {}
+        }
+        let mut going_on = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            going_on.push(self.show(task).await?);
+        }
+        Ok(Waited { ended: Vec::new(), going_on, timed_out: true })
+    }
+
+    /// What this client started and took no result of.
+    async fn own(&self) -> Result<Vec<String>, Refusal> {
+        let mut tasks = self.list(false).await?;
+        let As::Client(name) = &self.line.who else { return Ok(Vec::new()) };
+        tasks.retain(|info| info.client.as_ref() == Some(name));
+        Ok(tasks.iter().map(|info| info.address.clone()).collect())
+    }
+
+    /// The newest tasks of the workspace; those that are over and done with too, if they are wanted.
+    pub(super) async fn list(&self, ended: bool) -> Result<Vec<TaskInfo>, Refusal> {
+        let (session, most) = (Some(self.options.session.clone()), Some(LOOKED_THROUGH));
+        self.line.ask(|| List { session: session.clone(), ended, most }).await
+    }
+
+    async fn given_up(&self) {
+        tokio::select! {
+            () = self.cancelled.cancelled() => {}
+            () = self.gone.cancelled() => tokio::time::sleep(AFTER_THE_END).await,
+        }
+    }
+}

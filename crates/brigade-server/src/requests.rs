@@ -1,0 +1,80 @@
+//! Everything that a daemon can be asked, a file each.
+
+use brigade_model::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use crate::ask::{Ask, Items, raw};
+use crate::desk::Desk;
+use crate::wire::FromDaemon;
+
+/// Declares the questions, each with its module.
+macro_rules! requests {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        $(mod $module; pub use $module::*;)*
+
+        /// A question on its way.
+        #[derive(Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Request {
+            $($name($name),)*
+        }
+
+        $(impl From<$name> for Request {
+            fn from(asked: $name) -> Self {
+                Self::$name(asked)
+            }
+        })*
+
+        impl Request {
+            /// Finds the answer, whatever it is about.
+            pub(crate) async fn answer(
+                self,
+                desk: &Desk,
+                id: u64,
+                lines: mpsc::Sender<FromDaemon>,
+            ) -> Result<Box<RawValue>, Refusal> {
+                match self {
+                    $(Self::$name(asked) => {
+                        raw(&Ask::answer(asked, desk, &Items::new(id, lines)).await?)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    close::Close,
+    events::Events,
+    exec::Exec,
+    follow::Follow,
+    leave::Leave,
+    list::List,
+    prune::Prune,
+    read::Read,
+    search::Search,
+    send::Send,
+    sessions::Sessions,
+    show::Show,
+    status::Status,
+    stop::Stop,
+    wait::Wait,
+}
+
+impl Request {
+    /// Whether it does no harm to ask it twice.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Exec(exec) => exec.key.is_some(),
+            Self::Send(_) | Self::Leave(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether it may take for ever to answer.
+    pub(crate) fn lasts(&self) -> bool {
+        matches!(self, Self::Events(_) | Self::Follow(_) | Self::Wait(_))
+    }
+}

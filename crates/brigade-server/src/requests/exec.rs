@@ -1,0 +1,118 @@
+//! Starts a command.
+
+use std::time::Duration;
+
+use brigade_model::refusal::Refusal;
+use brigade_model::work::EnvValue;
+use brigade_runtime::NewTask;
+use serde::{Deserialize, Serialize};
+
+use crate::ask::{Ask, Items, Never};
+use crate::desk::Desk;
+use crate::info::TaskInfo;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Exec {
+    pub session: String,
+    pub command: Command,
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub key: Option<String>,
+    #[serde(default)]
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub env: Vec<(String, EnvValue)>,
+    /// Messages to it are lines of its input.
+    #[serde(default)]
+    pub reads_messages: bool,
+    #[serde(default)]
+    pub deadline_ms: Option<u64>,
+    #[serde(default)]
+    pub grace_ms: Option<u64>,
+    #[serde(default)]
+    pub output_cap: Option<u64>,
+    /// It passes to the session when the task that started it ends.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    Shell(String),
+    Program(Vec<String>),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Started {
+    pub task: TaskInfo,
+    /// It was there already, under the same key.
+    pub existed: bool,
+}
+
+impl Exec {
+    pub fn new(session: impl Into<String>, command: Command) -> Self {
+        Self {
+            session: session.into(),
+            command,
+            name: None,
+            key: None,
+            cwd: None,
+            env: Vec::new(),
+            reads_messages: false,
+            deadline_ms: None,
+            grace_ms: None,
+            output_cap: None,
+            keep: false,
+        }
+    }
+
+    fn task(&self) -> NewTask {
+        let mut task = match &self.command {
+            Command::Shell(text) => NewTask::shell(text),
+            Command::Program(words) => NewTask::program(words),
+        };
+        if let Some(name) = &self.name {
+            task = task.name(name);
+        }
+        if let Some(key) = &self.key {
+            task = task.key(key);
+        }
+        if let Some(cwd) = &self.cwd {
+            task = task.cwd(cwd);
+        }
+        for (name, value) in &self.env {
+            task = task.env(name, value.clone());
+        }
+        if self.reads_messages {
+            task = task.reads_messages();
+        }
+        if let Some(ms) = self.deadline_ms {
+            task = task.deadline(Duration::from_millis(ms));
+        }
+        if let Some(ms) = self.grace_ms {
+            task = task.grace(Duration::from_millis(ms));
+        }
+        if let Some(bytes) = self.output_cap {
+            task = task.output_cap(bytes);
+        }
+        if self.keep {
+            task = task.keep();
+        }
+        task
+    }
+}
+
+impl Ask for Exec {
+    type Done = Started;
+    type Item = Never;
+
+    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Started, Refusal> {
+        let session = desk.open(&self.session).await?;
+        let task = session.spawn(self.task()).await?;
+        let row = task.get().await?;
+        let name = session.row().name;
+        Ok(Started { task: TaskInfo::of(&name, task.no(), &row), existed: task.existed() })
+    }
+}

@@ -1,0 +1,76 @@
+//! Lines of a command's output that match.
+
+use brigade_model::refusal::Refusal;
+use brigade_process::output::{self, Resume, SearchError, Stream};
+use serde::{Deserialize, Serialize};
+
+use super::read::Which;
+use crate::ask::{Ask, Items, Never};
+use crate::desk::{Desk, Target};
+use crate::info::unreadable;
+
+const LINE_BYTES: usize = 2_000;
+const MATCHES_MAX: usize = 10_000;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Search {
+    pub target: Target,
+    #[serde(default)]
+    pub which: Which,
+    /// A regular expression.
+    pub pattern: String,
+    #[serde(default)]
+    pub ignore_case: bool,
+    pub max_matches: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Matches {
+    pub lines: Vec<MatchedLine>,
+    /// There may be more.
+    pub more: bool,
+    /// Bytes that were not looked at because they are not kept.
+    pub cut: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MatchedLine {
+    pub at: u64,
+    pub stderr: bool,
+    pub text: String,
+}
+
+impl Ask for Search {
+    type Done = Matches;
+    type Item = Never;
+
+    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Matches, Refusal> {
+        let found = desk.find(&self.target).await?;
+        let output = found.session.output(found.task_ref()).await?;
+        let max_matches = self.max_matches.min(MATCHES_MAX);
+        let searched = tokio::task::spawn_blocking(move || {
+            output.search(output::Search {
+                which: self.which.into(),
+                pattern: &self.pattern,
+                ignore_case: self.ignore_case,
+                from: Resume::default(),
+                max_matches,
+                max_line_bytes: LINE_BYTES,
+            })
+        });
+        let found = match searched.await.map_err(|e| Refusal::internal(e.to_string()))? {
+            Ok(found) => found,
+            Err(SearchError::Pattern(problem)) => {
+                return Err(Refusal::invalid(format!("the pattern is wrong: {problem}")));
+            }
+            Err(SearchError::Io(error)) => return Err(unreadable(&error)),
+        };
+        let lines = found.lines.into_iter().map(|line| MatchedLine {
+            at: line.at,
+            stderr: line.stream == Stream::Stderr,
+            text: line.text,
+        });
+        let lines: Vec<MatchedLine> = lines.collect();
+        Ok(Matches { more: lines.len() >= max_matches, lines, cut: found.cut })
+    }
+}

@@ -1,0 +1,186 @@
+//! How a daemon comes to be: whoever needs one starts it.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, ClientError};
+use crate::places::Places;
+use crate::requests::Leave;
+use crate::wire::As;
+
+/// How long a daemon may take to come up. Recovery of a large store is part of it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long somebody else's daemon that has the folder may take before it is tried once more.
+const NEXT_TRY: Duration = Duration::from_millis(300);
+/// How often it is looked whether it is there.
+const LOOK_FIRST: Duration = Duration::from_millis(2);
+const LOOK_LAST: Duration = Duration::from_millis(20);
+/// When the log has become longer than this, the next daemon begins a new one.
+const LOG_MAX: u64 = 4 * 1024 * 1024;
+/// How much of the log's end is looked at for what went wrong.
+const LOG_TAIL: u64 = 4 * 1024;
+
+/// The exit code of a daemon that found the folder taken.
+pub const TAKEN: u8 = 120;
+
+/// The variable that names the state folder, for the daemon and the commands that it runs.
+pub const STATE_VARIABLE: &str = "BRIGADE_STATE";
+
+/// How many pools the C library's allocator keeps memory in, where there is one that does.
+const ARENAS: &str = "MALLOC_ARENA_MAX";
+
+/// How to start a daemon.
+#[derive(Clone, Debug)]
+pub struct Starter {
+    pub places: Places,
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+impl Starter {
+    /// A connection to the daemon that runs, or to one that is started for it. An older daemon is
+    /// asked to make way for the operator's newer one; commands do not notice.
+    pub async fn connect(&self, who: As) -> Result<Client, ClientError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut start = Start::Now;
+        let mut pause = LOOK_FIRST;
+        loop {
+            let error = match Client::connect(&self.places.socket(), who.clone()).await {
+                Ok(client) if who == As::Operator && is_older(client.daemon_version()) => {
+                    match client.ask(Leave {}).await {
+                        // One that goes away at once does not always come to say so.
+                        Ok(()) | Err(ClientError::Lost | ClientError::Unheard) => continue,
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(client) => {
+                    start.reap();
+                    return Ok(client);
+                }
+                Err(ClientError::NoDaemon(error)) => error,
+                Err(error) => return Err(error),
+            };
+            if error.kind() == io::ErrorKind::PermissionDenied {
+                return Err(ClientError::NoDaemon(error));
+            }
+            if Instant::now() > deadline {
+                return Err(ClientError::NoDaemon(self.why(error)));
+            }
+            start = match start.next() {
+                Start::Now => Start::Coming(self.start().map_err(ClientError::NoDaemon)?),
+                Start::Failed(status) => {
+                    let failed = io::Error::other(format!("it ended with {status}"));
+                    return Err(ClientError::NoDaemon(self.why(failed)));
+                }
+                waiting => waiting,
+            };
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_LAST);
+        }
+    }
+
+    fn start(&self) -> io::Result<Child> {
+        self.places.make()?;
+        let log = self.places.log();
+        if std::fs::metadata(&log).is_ok_and(|about| about.len() > LOG_MAX) {
+            let _ = std::fs::rename(&log, log.with_extension("log.old"));
+        }
+        let mut options = OpenOptions::new();
+        let log = options.create(true).append(true).mode(0o600).open(log)?;
+        let mut daemon = Command::new(&self.program);
+        if std::env::var_os(ARENAS).is_none() {
+            // It idles most of its life: what a burst of work took is to be given back.
+            daemon.env(ARENAS, "2");
+        }
+        daemon
+            .args(&self.args)
+            .env(STATE_VARIABLE, self.places.folder())
+            // So that it keeps no directory of somebody's from being removed or unmounted.
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+    }
+
+    /// The last line of the log, which is what the daemon had to say.
+    fn why(&self, error: io::Error) -> io::Error {
+        match end_of(&self.places.log()).unwrap_or_default().lines().last() {
+            Some(line) => io::Error::other(format!("it did not come up: {line}")),
+            None => error,
+        }
+    }
+}
+
+/// How far the start of a daemon is.
+#[derive(Debug)]
+enum Start {
+    Now,
+    Coming(Child),
+    /// Somebody else has the folder: a daemon on its way up, or one on its way out.
+    Taken {
+        since: Instant,
+    },
+    Failed(ExitStatus),
+}
+
+impl Start {
+    fn next(self) -> Self {
+        match self {
+            Self::Coming(mut child) => match child.try_wait() {
+                Ok(Some(status)) if status.code() == Some(i32::from(TAKEN)) => {
+                    Self::Taken { since: Instant::now() }
+                }
+                // It was told to leave before we came.
+                Ok(Some(status)) if status.success() => Self::Now,
+                Ok(Some(status)) => Self::Failed(status),
+                Ok(None) | Err(_) => Self::Coming(child),
+            },
+            Self::Taken { since } if since.elapsed() > NEXT_TRY => Self::Now,
+            other => other,
+        }
+    }
+
+    fn reap(self) {
+        if let Self::Coming(mut child) = self {
+            // It outlives this process, or is waited for by this thread.
+            std::thread::spawn(move || child.wait());
+        }
+    }
+}
+
+fn end_of(log: &std::path::Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).into_owned())
+}
+
+fn is_older(daemon: &str) -> bool {
+    numbers(daemon) < numbers(env!("CARGO_PKG_VERSION"))
+}
+
+fn numbers(version: &str) -> Vec<u64> {
+    let plain = version.split(['-', '+']).next().unwrap_or_default();
+    plain.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(numbers("0.9.10") > numbers("0.9.9"));
+        assert!(numbers("1.0.0") > numbers("0.10.0"));
+        assert_eq!(numbers("0.1.0-pre"), numbers("0.1.0"));
+        assert!(!is_older(env!("CARGO_PKG_VERSION")));
+    }
+}

@@ -1,0 +1,237 @@
+//! The daemon's protocol: one JSON value a line, both ways, over a Unix socket.
+//!
+//! ```text
+//! client: {"protocol":1,"version":"0.1.0","who":"operator"}            hello
+//! daemon: {"protocol":1,"version":"0.1.0","pid":4242}                  welcome, or {"refused":..}
+//! client: {"id":1,"ask":{"exec":{..}}}
+//! daemon: {"id":1,"item":..} any number of times, then {"id":1,"done":..} or {"id":1,"refused":..}
+//! client: {"id":1,"cancel":true}                                       takes a question back
+//! daemon: {"id":7,"leaving":true}             it leaves; what came after question 7 was not read
+//! ```
+//!
+//! Questions are answered as they come to an end, in any order. Unknown fields are passed over, so
+//! that each side can be newer than the other by one number of the protocol.
+
+use std::io;
+
+use brigade_model::refusal::Refusal;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The version of the protocol. A daemon serves this one and the one before.
+pub const PROTOCOL: u32 = 1;
+pub const OLDEST_SERVED: u32 = 1;
+
+/// The longest line that is read. Whatever is longer is a mistake or an attack.
+pub const LINE_MAX: u64 = 16 * 1024 * 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    pub version: String,
+    pub who: As,
+}
+
+/// As whom a client acts. A process below a command of Brigade's acts as that task, whatever it says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum As {
+    /// Sees and controls everything, consumes nothing.
+    Operator,
+    /// Sees its own top-level work in each session, and takes its results.
+    Client(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Welcome {
+    Welcome { protocol: u32, version: String, pid: u32 },
+    Refused { refused: Refusal, version: String },
+}
+
+/// What a client says after its hello.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FromClient<'a> {
+    pub(crate) id: u64,
+    #[serde(default, borrow)]
+    pub(crate) ask: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(crate) cancel: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Asked<A> {
+    pub(crate) id: u64,
+    pub(crate) ask: A,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Cancel {
+    pub(crate) id: u64,
+    pub(crate) cancel: bool,
+}
+
+/// What the daemon says to one question.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "SaidLine", into = "SaidLine")]
+pub(crate) struct FromDaemon {
+    pub(crate) id: u64,
+    pub(crate) what: Said,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Said {
+    Item(Box<RawValue>),
+    Done(Box<RawValue>),
+    Refused(Refusal),
+    /// The last word: no question after this one was read.
+    Leaving,
+}
+
+/// As it is written. A raw value cannot be in an enum that is flattened.
+#[derive(Debug, Serialize, Deserialize)]
+struct SaidLine {
+    id: u64,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    item: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    done: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<Refusal>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    leaving: bool,
+}
+
+/// A `null` is an answer too.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl From<FromDaemon> for SaidLine {
+    fn from(line: FromDaemon) -> Self {
+        let mut said = Self { id: line.id, item: None, done: None, refused: None, leaving: false };
+        match line.what {
+            Said::Item(item) => said.item = Some(item),
+            Said::Done(done) => said.done = Some(done),
+            Said::Refused(refusal) => said.refused = Some(refusal),
+            Said::Leaving => said.leaving = true,
+        }
+        said
+    }
+}
+
+impl From<SaidLine> for FromDaemon {
+    fn from(line: SaidLine) -> Self {
+        let what = match (line.item, line.done, line.refused) {
+            (Some(item), _, _) => Said::Item(item),
+            (_, Some(done), _) => Said::Done(done),
+            (_, _, Some(refusal)) => Said::Refused(refusal),
+            (None, None, None) if line.leaving => Said::Leaving,
+            (None, None, None) => Said::Refused(Refusal::internal("the daemon said nothing")),
+        };
+        Self { id: line.id, what }
+    }
+}
+
+/// Lines as they come. What was read of a line is kept when a read is given up.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    reader: R,
+    line: Vec<u8>,
+    taken: bool,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        Self { reader, line: Vec::new(), taken: false }
+    }
+
+    /// The next line. None at the end of the stream.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        if self.taken {
+            self.line.clear();
+            self.taken = false;
+        }
+        let room = LINE_MAX.saturating_sub(self.line.len() as u64);
+        let read = (&mut self.reader).take(room).read_until(b'\n', &mut self.line).await?;
+        if self.line.last() == Some(&b'\n') {
+            self.taken = true;
+            return Ok(Some(&self.line));
+        }
+        if read == 0 && self.line.is_empty() {
+            return Ok(None);
+        }
+        let too_long = self.line.len() as u64 >= LINE_MAX;
+        let what = if too_long { "a line is too long" } else { "a line is cut" };
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+}
+
+pub(crate) fn parse<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
+    serde_json::from_slice(line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+pub(crate) async fn write_line<W, T>(writer: &mut W, value: &T) -> io::Result<()>
+where
+    W: AsyncWrite + Unpin,
+    T: Serialize,
+{
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    writer.write_all(&line).await?;
+    writer.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::BufReader;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_that_is_given_up_loses_nothing() {
+        let (mut ours, theirs) = tokio::io::duplex(64);
+        let mut lines = Lines::new(BufReader::new(theirs));
+        for (first, second) in [("{\"id\"", ":1}\n"), ("{}", "\n")] {
+            ours.write_all(first.as_bytes()).await.unwrap();
+            let given_up = tokio::time::timeout(Duration::from_millis(20), lines.next()).await;
+            assert!(given_up.is_err());
+            ours.write_all(second.as_bytes()).await.unwrap();
+            let line = lines.next().await.unwrap().unwrap();
+            assert_eq!(line, format!("{first}{second}").as_bytes());
+        }
+        ours.write_all(b"cut").await.unwrap();
+        drop(ours);
+        assert_eq!(lines.next().await.unwrap_err().to_string(), "a line is cut");
+    }
+
+    #[test]
+    fn answers_are_read_as_they_were_written() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        for (what, expect) in [
+            (Said::Item(raw("[1]")), r#"{"id":7,"item":[1]}"#),
+            (Said::Done(raw("null")), r#"{"id":7,"done":null}"#),
+            (Said::Leaving, r#"{"id":7,"leaving":true}"#),
+            (
+                Said::Refused(Refusal::ended("late")),
+                r#"{"id":7,"refused":{"kind":"ended","message":"late"}}"#,
+            ),
+        ] {
+            let line = serde_json::to_string(&FromDaemon { id: 7, what }).unwrap();
+            assert_eq!(line, expect);
+            let back: FromDaemon = parse(line.as_bytes()).unwrap();
+            assert_eq!(serde_json::to_string(&back).unwrap(), expect);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_refused() {
+        let endless = tokio::io::repeat(b'x').take(LINE_MAX + 10);
+        let mut lines = Lines::new(BufReader::new(endless));
+        assert_eq!(lines.next().await.unwrap_err().to_string(), "a line is too long");
+    }
+}

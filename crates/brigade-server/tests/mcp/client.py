@@ -1,0 +1,142 @@
+"""The official Python client against the bridge: client.py PROGRAM STATE_FOLDER.
+
+Says what it saw, a line each; ends with an error at the first thing that is not so.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+from mcp import Client, StdioServerParameters
+from mcp.types import Implementation
+
+PROGRAM, STATE = sys.argv[1], sys.argv[2]
+
+
+def client(mode="auto", name="python"):
+    server = StdioServerParameters(command=PROGRAM, args=[STATE, "kitchen"], cwd=os.getcwd())
+    return Client(server, mode=mode, client_info=Implementation(name=name, version="1"))
+
+
+def text(result):
+    return "".join(block.text for block in result.content if block.type == "text")
+
+
+def saw(what, fact, detail=""):
+    if not fact:
+        print("NOT SO:", what, detail, flush=True)
+        sys.exit(1)
+    print("seen:", what, flush=True)
+
+
+def kill_daemon():
+    with open(os.path.join(STATE, "daemon.lock")) as lock:
+        os.kill(int(lock.read()), signal.SIGKILL)
+
+
+async def basics(mode):
+    async with client(mode) as c:
+        version = c.protocol_version
+        tools = (await c.list_tools()).tools
+        strict = all(tool.input_schema["additionalProperties"] is False for tool in tools)
+        saw(f"{mode}: {version}, {len(tools)} tools, all strict", len(tools) == 6 and strict)
+        result = await c.call_tool("run_process", {"command": "echo hi; exit 3"})
+        fact = result.structured_content["exit_code"] == 3 and not result.is_error
+        saw(f"{mode}: a call, its exit code and output", fact and "hi" in text(result), result)
+        result = await c.call_tool("run_process", {"command": "true", "wrong": 1})
+        saw(f"{mode}: a wrong argument is named", result.is_error and "`wrong`" in text(result))
+        heard = []
+
+        async def progress(done, total, message):
+            heard.append((done, message))
+
+        command = "for i in 1 2 3; do echo line $i; sleep 1; done"
+        await c.call_tool("run_process", {"command": command}, progress_callback=progress)
+        fact = heard and any((message or "").startswith("line") for _, message in heard)
+        saw(f"{mode}: progress with the last line, {len(heard)} times", fact, heard)
+
+
+async def cancel(mode):
+    async with client(mode) as c:
+        call = {"command": "sleep 3; echo out", "name": f"Slow {mode[0]}"}
+        task = asyncio.create_task(c.call_tool("run_process", call))
+        await asyncio.sleep(1)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            pass
+        listed = await c.call_tool("list_tasks", {"state": "running"})
+        saw(f"{mode}: a cancelled call leaves the work running", call["name"] in text(listed))
+        result = await c.call_tool("wait_tasks", {"tasks": [call["name"]]})
+        saw(f"{mode}: and its result is there", "out" in text(result), text(result))
+
+
+async def long_call_and_kill():
+    async with client() as c:
+        call = c.call_tool("run_process", {"command": "echo x >> ran; sleep 6; echo over; exit 4"})
+        task = asyncio.create_task(call)
+        for _ in range(2):
+            await asyncio.sleep(1.5)
+            kill_daemon()
+        result = await task
+        fact = result.structured_content["exit_code"] == 4 and "over" in text(result)
+        saw("a long call is answered though the daemon was killed twice", fact, text(result))
+        with open("ran") as ran:
+            saw("and the command ran once", ran.read() == "x\n")
+
+
+async def two_clients():
+    async with client(name="one") as one, client("legacy", name="two") as two:
+        run = {"command": "sleep 1; echo done", "background": True}
+        first, second = await asyncio.gather(
+            one.call_tool("run_process", run), two.call_tool("run_process", run)
+        )
+        addresses = {first.structured_content["address"], second.structured_content["address"]}
+        waits = await asyncio.gather(
+            one.call_tool("wait_tasks", {"mode": "all"}), two.call_tool("wait_tasks", {"mode": "all"})
+        )
+        taken = [w.structured_content["ended"] for w in waits]
+        own = len(addresses) == 2 and all(len(ended) == 1 for ended in taken)
+        saw("two clients at once, each takes its own", own, taken)
+
+
+async def killed_bridge():
+    try:
+        async with client(name="fragile") as c:
+            call = {"command": "sleep 3; echo survived", "name": "Tough", "background": True}
+            await c.call_tool("run_process", call)
+            for entry in os.listdir("/proc"):
+                if entry.isdigit():
+                    try:
+                        with open(f"/proc/{entry}/cmdline", "rb") as file:
+                            words = file.read().split(b"\0")
+                    except OSError:
+                        continue
+                    if words[:3] == [PROGRAM.encode(), STATE.encode(), b"kitchen"]:
+                        os.kill(int(entry), signal.SIGKILL)
+            kill_daemon()
+            await asyncio.sleep(0.2)
+    except BaseException as error:
+        print("seen: the client of a killed bridge is told:", type(error).__name__, flush=True)
+    async with client(name="fragile") as c:
+        result = await c.call_tool("wait_tasks", {})
+        fact = "Tough" in text(result) and "survived" in text(result)
+        saw("bridge and daemon killed with -9: the next conversation has the result", fact, text(result))
+
+
+async def main():
+    began = time.monotonic()
+    for mode in ["legacy", "auto", "2026-07-28"]:
+        await basics(mode)
+    for mode in ["legacy", "2026-07-28"]:
+        await cancel(mode)
+    await two_clients()
+    await long_call_and_kill()
+    await killed_bridge()
+    print(f"all seen in {time.monotonic() - began:.0f}s")
+
+
+asyncio.run(main())

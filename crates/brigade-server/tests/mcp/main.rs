@@ -1,0 +1,10 @@
+//! The bridge as its clients see it: the tools, the tasks, what is killed in the middle.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod outside;
+mod rough;
+mod stories;
+mod support;
+mod survival;
+mod tasks;

@@ -1,0 +1,228 @@
+//! Each tool, as it should go and as it should not.
+
+use std::time::Duration;
+
+use rmcp::ServiceError;
+use rmcp::model::{CallToolRequest, ClientRequest};
+use rmcp::service::PeerRequestOptions;
+use serde_json::{Value, json};
+
+use crate::support::{Kitchen, asked};
+
+#[tokio::test]
+async fn tools_are_strict_and_say_when_not_to_use_them() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let tools = client.service.list_all_tools().await.unwrap();
+    let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
+    let expect =
+        ["run_process", "list_tasks", "wait_tasks", "send_message", "stop_task", "read_output"];
+    assert_eq!(names, expect);
+    for tool in &tools {
+        let schema = &tool.input_schema;
+        assert_eq!(schema["type"], "object", "{}", tool.name);
+        assert_eq!(schema["additionalProperties"], json!(false), "{}", tool.name);
+        for (name, property) in schema["properties"].as_object().unwrap() {
+            assert!(property["type"].is_string(), "{} {name}: {property}", tool.name);
+            assert!(property["description"].is_string(), "{} {name}", tool.name);
+        }
+        let annotations = tool.annotations.as_ref().unwrap();
+        assert!(annotations.read_only_hint.is_some() && annotations.open_world_hint.is_some());
+        assert!(annotations.destructive_hint.is_some() && annotations.idempotent_hint.is_some());
+        let description = tool.description.as_ref().unwrap();
+        assert!(description.contains("Not for"), "{description}");
+        assert!(description.len() < 600, "{} is long-winded", tool.name);
+    }
+    // Nothing of this needs a daemon.
+    assert_eq!(kitchen.daemon_pid(), None);
+}
+
+#[tokio::test]
+async fn a_command_is_run_and_its_end_told() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let command = "echo $GREETING; pwd; echo oops >&2; exit 3";
+    let arguments = json!({"command": command, "name": "First", "env": {"GREETING": "hello"}});
+    let said = client.call("run_process", arguments).await;
+    said.has("process:1 \"First\" failed (exit code 3)").has("hello\n").has("oops");
+    said.has(kitchen.path().canonicalize().unwrap().to_str().unwrap());
+    assert!(!said.is_error, "a failing command is a result");
+    assert_eq!(said.structured["exit_code"], 3);
+    assert_eq!(said.structured["state"], "failed");
+    // It is told once.
+    assert_eq!(client.call("list_tasks", json!({})).await.text, "no such tasks");
+    let all = client.call("list_tasks", json!({"state": "failed"})).await;
+    assert_eq!(all.structured["tasks"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_command_moves_to_the_background() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let arguments = json!({"command": "echo begun; sleep 3; echo done", "timeout_secs": 1});
+    let said = client.call("run_process", arguments).await;
+    said.has("process:1 running").has("begun").has("did not end within 1s");
+    let wake = said.text.lines().last().unwrap();
+    assert_eq!(wake, "brigade --workspace kitchen wait process:1");
+    client.call("list_tasks", json!({"state": "running"})).await.has("process:1 running for");
+    let early = client.call("wait_tasks", json!({"timeout_secs": 0})).await;
+    early.has("the time is up; nothing was taken").has("still going on:\nprocess:1");
+    assert_eq!(early.structured["timed_out"], true);
+    let late = client.call("wait_tasks", json!({})).await;
+    late.has("process:1 succeeded (exit code 0)").has("begun\ndone");
+    client.call("wait_tasks", json!({})).await.has("there is nothing to wait for");
+    let again = client.call("wait_tasks", json!({"tasks": ["1"]})).await;
+    again.has("had been returned before");
+}
+
+#[tokio::test]
+async fn a_key_makes_it_the_same_run() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let arguments = json!({"command": "echo x >> count", "key": "once"});
+    let first = client.call("run_process", arguments.clone()).await;
+    let second = client.call("run_process", arguments).await;
+    assert_eq!(first.address(), second.address());
+    assert_eq!(kitchen.file("count"), "x\n");
+    let other = client.call("run_process", json!({"command": "true", "key": "once"})).await;
+    other.refused("conflict");
+    // Without a key the same command is another run.
+    for _ in 0..2 {
+        client.call("run_process", json!({"command": "echo y >> count"})).await;
+    }
+    assert_eq!(kitchen.file("count"), "x\ny\ny\n");
+}
+
+#[tokio::test]
+async fn messages_are_lines_of_the_input() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let arguments = json!({"command": "cat", "name": "Cat", "stdin": true, "background": true});
+    client.call("run_process", arguments).await.has("running");
+    client.call("send_message", json!({"to": "Cat", "message": "meow"})).await.has("on its way");
+    client.call("send_message", json!({"to": "Cat", "close": true})).await.has("being closed");
+    client.call("wait_tasks", json!({"tasks": ["Cat"]})).await.has("succeeded").has("meow");
+    let late = client.call("send_message", json!({"to": "Cat", "message": "more"})).await;
+    late.refused("ended");
+    client.call("send_message", json!({"to": "Cat"})).await.refused("invalid").has("`message`");
+}
+
+#[tokio::test]
+async fn a_stop_reaches_everything_and_says_so() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let arguments = json!({"command": "sleep 60 & sleep 61", "name": "Nap", "background": true});
+    client.call("run_process", arguments).await;
+    let stop = json!({"task": "nap", "reason": "enough"});
+    client.call("stop_task", stop.clone()).await.has("process:1 \"Nap\" cancelled");
+    client.call("stop_task", stop).await.has("nothing was stopped");
+    // The result still belongs to whoever started it.
+    client.call("wait_tasks", json!({})).await.has("cancelled");
+}
+
+#[tokio::test]
+async fn output_is_read_in_parts() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let said = client.call("run_process", json!({"command": "seq 1 20000; echo e >&2"})).await;
+    said.has("bytes before this: read_output with task \"process:1\" and from 0");
+    assert!(said.text.len() < 5_000, "{} bytes", said.text.len());
+    let read = |arguments: Value| client.call("read_output", arguments);
+    let first = read(json!({"task": "1", "from": 0, "max_bytes": 8})).await;
+    first.has("1\n2\n3\n4\n[").has("read on with from 8");
+    read(json!({"task": "1", "from": 8, "max_bytes": 4})).await.has("5\n6\n[");
+    read(json!({"task": "1"})).await.has("20000");
+    read(json!({"task": "1", "stream": "stderr"})).await.has("e\n[");
+    let some = read(json!({"task": "1", "pattern": "999$", "max_bytes": 30})).await;
+    some.has(": 999\n").has("20 lines match").has("go on with from");
+    read(json!({"task": "1", "pattern": "("})).await.refused("invalid").has("pattern");
+    read(json!({"task": "1", "max_bytes": 0})).await.refused("invalid");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    for (tool, arguments, kind, part) in [
+        ("run_process", json!({}), "invalid", "missing argument `command`"),
+        ("run_process", json!({"command": "x", "shell": 1}), "invalid", "unknown argument `shell`"),
+        ("run_process", json!({"command": ["x"]}), "invalid", "`command`"),
+        ("run_process", json!({"command": " "}), "invalid", "blank"),
+        ("run_process", json!({"command": "x", "cwd": "nowhere"}), "invalid", "`cwd`"),
+        ("run_process", json!({"command": "x", "name": "all"}), "invalid", "reserved"),
+        ("run_process", json!({"command": "x", "timeout_secs": -1}), "invalid", "negative"),
+        ("run_process", json!({"command": "x", "timeout_secs": "1"}), "invalid", "`timeout_secs`"),
+        ("run_process", json!({"command": "x", "deadline_secs": 0}), "invalid", "deadline_secs"),
+        ("run_process", json!({"command": "x".repeat(200_000)}), "invalid", "131071"),
+        ("wait_tasks", json!({"timeout_secs": 0.5}), "invalid", "not whole"),
+        ("wait_tasks", json!({"mode": "some"}), "invalid", "`any` or `all`"),
+        ("wait_tasks", json!({"tasks": ["process:99"]}), "not_found", "99"),
+        ("stop_task", json!({"task": "nobody"}), "not_found", "nobody"),
+        ("read_output", json!({"task": "a:b:c"}), "invalid", "a:b:c"),
+        ("list_tasks", json!({"state": "lost"}), "invalid", "`lost`"),
+    ] {
+        client.call(tool, arguments).await.refused(kind).has(part);
+    }
+    let all = client.call("list_tasks", json!({"state": "all"})).await;
+    assert_eq!(all.text, "no such tasks", "a refused call changes nothing");
+    let unknown = client.service.call_tool(asked("spawn", json!({}))).await.unwrap_err();
+    let ServiceError::McpError(error) = unknown else { panic!("{unknown}") };
+    assert_eq!(error.code.0, -32602);
+    assert!(error.message.contains("run_process"), "{}", error.message);
+}
+
+#[tokio::test]
+async fn two_clients_see_each_other_and_take_only_their_own() {
+    let kitchen = Kitchen::new();
+    let (one, other) = (kitchen.client("one").await, kitchen.client("other").await);
+    let quick = |name| json!({"command": "echo hi", "name": name, "background": true});
+    let (first, second) =
+        tokio::join!(one.call("run_process", quick("A")), other.call("run_process", quick("B")));
+    assert_ne!(first.address(), second.address());
+    let all = json!({"mode": "all"});
+    let (first, second) =
+        tokio::join!(one.call("wait_tasks", all.clone()), other.call("wait_tasks", all));
+    assert!(first.has("\"A\"").structured["ended"].as_array().unwrap().len() == 1);
+    assert!(second.has("\"B\"").structured["ended"].as_array().unwrap().len() == 1);
+    one.call("wait_tasks", json!({"tasks": ["B"]})).await.has("had been returned before");
+}
+
+#[tokio::test]
+async fn the_next_conversation_finds_the_work() {
+    let kitchen = Kitchen::new();
+    let before = kitchen.client("cook").await;
+    let arguments = json!({"command": "sleep 1; echo ready", "name": "Oven", "background": true});
+    before.call("run_process", arguments).await;
+    before.service.cancel().await.unwrap();
+    let after = kitchen.client("cook").await;
+    after.call("list_tasks", json!({})).await.has("\"Oven\"");
+    after.call("wait_tasks", json!({})).await.has("\"Oven\" succeeded").has("ready");
+}
+
+#[tokio::test]
+async fn progress_tells_the_last_line() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let command = "for i in 1 2 3 4; do echo line $i; sleep 1; done";
+    client.call("run_process", json!({ "command": command })).await.has("succeeded");
+    let heard = client.heard.progress.lock().unwrap().clone();
+    assert!(heard.len() >= 2, "{heard:?}");
+    assert!(heard.windows(2).all(|two| two[0].progress < two[1].progress), "{heard:?}");
+    let said = |message: &str| message.starts_with("line ");
+    assert!(heard.iter().any(|h| h.message.as_deref().is_some_and(said)), "{heard:?}");
+}
+
+#[tokio::test]
+async fn taking_a_call_back_ends_the_wait_and_not_the_work() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let arguments = json!({"command": "echo in; sleep 3; echo out", "name": "Slow"});
+    let request = CallToolRequest::new(asked("run_process", arguments));
+    let options = PeerRequestOptions::no_options();
+    let request = ClientRequest::CallToolRequest(request);
+    let handle = client.service.send_cancellable_request(request, options).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    handle.cancel(Some("changed my mind".into())).await.unwrap();
+    client.call("list_tasks", json!({"state": "running"})).await.has("\"Slow\" running");
+    client.call("wait_tasks", json!({})).await.has("\"Slow\" succeeded").has("in\nout");
+}
