@@ -3,15 +3,20 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::tidy;
+use crate::{outside, tidy};
 
 type Stage = fn() -> Result<(), String>;
 
 pub(crate) fn test(only: Option<&str>) -> Result<(), String> {
     needs_a_c_compiler()?;
     wants_a_terminal();
-    let stages: [(&str, Stage); 4] =
-        [("tidy", tidy::run), ("format", format), ("clippy", clippy), ("tests", tests)];
+    let stages: [(&str, Stage); 5] = [
+        ("tidy", tidy::run),
+        ("format", format),
+        ("clippy", clippy),
+        ("tests", tests),
+        ("outside", outside::run),
+    ];
     if let Some(only) = only {
         return match stages.iter().find(|(name, _)| *name == only) {
             Some((name, stage)) => timed(name, stage),

@@ -8,6 +8,7 @@
 mod bench;
 mod chaos;
 mod check;
+mod outside;
 mod tidy;
 
 use std::process::ExitCode;
@@ -15,8 +16,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask COMMAND
 
-  test [--only NAME]   tidy, format, clippy, and the tests; or only one of these, or only the
-                       tests of one crate (brigade-model, brigade-store, ...)
+  test [--only NAME]   tidy, format, clippy, tests, outside (MCP as other people's clients see it);
+                       or only one of these, or only the tests of one crate (brigade-model, ...)
   tidy                 check what the compiler does not: layers, file sizes, words
   chaos [KILLS]        kill runtimes and shims at random moments (100 and 1,000 times), and see
                        that nothing is lost, repeated or left behind

