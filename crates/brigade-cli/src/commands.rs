@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 
 macro_rules! commands {
     ($($(#[$doc:meta])* $module:ident :: $name:ident),* $(,)?) => {
-        $(mod $module;)*
+        $(pub(crate) mod $module;)*
 
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Command {

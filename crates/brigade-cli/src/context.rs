@@ -9,6 +9,7 @@ use brigade_server::start::{STATE_VARIABLE, Starter};
 use brigade_server::wire::As;
 use brigade_server::{Client, ClientError, Places, Target};
 
+use crate::commands::daemon::DETACHED;
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::workspace;
@@ -154,7 +155,7 @@ impl Context {
 
     pub(crate) fn starter(&self) -> Result<Starter, Failure> {
         let mut args = vec!["--state".into(), self.places.folder().into()];
-        args.extend(["daemon", "start", "--foreground", "--detached"].map(Into::into));
+        args.extend(DETACHED.map(Into::into));
         Ok(Starter { places: self.places.clone(), program: this_program()?, args })
     }
 }

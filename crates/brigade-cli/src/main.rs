@@ -49,6 +49,9 @@ Exit codes:
 fn main() -> std::process::ExitCode {
     // Where the companion binary cannot be executed, this program is its own shim.
     brigade_process::companion::run_if_asked();
+    if commands::daemon::is_detached(std::env::args_os()) {
+        brigade_process::machine::close_inherited_descriptors();
+    }
     let parsed = Brigade::parse();
     let exit = match Context::new(parsed.global) {
         Ok(context) => run(parsed.command, context),

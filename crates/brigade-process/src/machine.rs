@@ -31,6 +31,12 @@ pub fn parent_of(pid: u32) -> Option<u32> {
     }
 }
 
+/// Closes what whoever started this process left open in it, such as the lock of a shell. Only as the
+/// first thing that a program does: what it opened itself would be closed too.
+pub fn close_inherited_descriptors() {
+    crate::shim::close_inherited();
+}
+
 /// The user that this process acts as.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -36,6 +36,12 @@ pub const PROBE_ANSWER: &str = "brigade-shim 1";
 
 const EXIT_USAGE: i32 = 64;
 
+/// Closes what a parent left open in this process, beside the three streams.
+pub(crate) fn close_inherited() {
+    #[cfg(full_linux)]
+    sys::close_inherited();
+}
+
 /// The whole life of a shim, given its arguments without the program's name. Returns its exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     let mut arguments = arguments.peekable();

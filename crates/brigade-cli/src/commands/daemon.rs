@@ -1,5 +1,6 @@
 //! The daemon by hand. It also starts by itself.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ use tracing_subscriber::EnvFilter;
 use crate::context::{Context, this_program};
 use crate::exit::{Exit, Failure};
 use crate::{show, span};
+
+/// How a client starts one.
+pub(crate) const DETACHED: [&str; 4] = ["daemon", "start", "--foreground", "--detached"];
 
 /// How long a daemon may take to leave.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,6 +58,13 @@ enum What {
     Stop,
     /// Say how it is; exit code 127 when there is none
     Status,
+}
+
+/// Whether these arguments make a daemon that belongs to nobody, before they are looked at in full.
+pub(crate) fn is_detached(arguments: impl Iterator<Item = OsString>) -> bool {
+    let words: Vec<OsString> = arguments.collect();
+    let last: Vec<&OsString> = words.iter().rev().take(4).rev().collect();
+    last.iter().zip(DETACHED).all(|(word, expect)| *word == expect) && last.len() == DETACHED.len()
 }
 
 impl Daemon {
