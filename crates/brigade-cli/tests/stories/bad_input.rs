@@ -259,3 +259,64 @@ fn a_pipe_that_breaks_is_no_failure() {
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "1\n");
     assert_eq!(String::from_utf8_lossy(&ran.stderr), "141\n", "nothing is said");
 }
+
+#[test]
+fn a_folder_of_another_user_is_refused() {
+    let kitchen = Kitchen::new();
+    fs::create_dir(kitchen.state()).unwrap();
+    if std::os::unix::fs::chown(kitchen.state(), Some(12_345), None).is_err() {
+        println!("only root can give a folder away: passed over");
+        return;
+    }
+    let ran = kitchen.run(["exec", "--", "true"]);
+    assert_eq!(ran.code, 125, "{}", ran.err);
+    assert!(
+        ran.err.contains("belongs to another user") && ran.err.contains("hint:"),
+        "{}",
+        ran.err
+    );
+}
+
+/// A state folder on a disk of its own, which is unmounted with it.
+struct SmallDisk<'a>(&'a Kitchen);
+
+impl<'a> SmallDisk<'a> {
+    fn mount(kitchen: &'a Kitchen) -> Option<Self> {
+        fs::create_dir(kitchen.state()).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs"]).arg(kitchen.state());
+        let mounted = mount.output().is_ok_and(|ran| ran.status.success());
+        mounted.then_some(Self(kitchen))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        self.0.run(["daemon", "stop"]);
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.state()).output();
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_to_be_full_and_loses_nothing_that_was_acknowledged() {
+    let kitchen = Kitchen::new();
+    let Some(_disk) = SmallDisk::mount(&kitchen) else {
+        println!("a disk of its own cannot be mounted: passed over");
+        return;
+    };
+    kitchen.ok(["exec", "--key", "before", "--", "true"]);
+    let long = kitchen.ok(["exec", "-d", "--shell", "echo up; sleep 1; exit 5"]);
+    poll("the command", || kitchen.run(["logs", long.trim()]).out.contains("up").then_some(()));
+    let filler = kitchen.state().join("filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    let ran = kitchen.run(["exec", "--", "true"]);
+    assert!([120, 125].contains(&ran.code), "{} {}", ran.code, ran.err);
+    assert!(ran.err.contains("full") || ran.err.contains("No space"), "{}", ran.err);
+    // As long as somebody has it open the space is taken.
+    drop(file);
+    fs::remove_file(filler).unwrap();
+    assert_eq!(kitchen.run(["wait", long.trim()]).code, 5, "it ran through all this");
+    assert_eq!(kitchen.run(["wait", "1"]).code, 0);
+    kitchen.ok(["exec", "--", "true"]);
+}
