@@ -69,13 +69,13 @@ enum Acting {
 }
 
 /// A shim that was started this moment may not be noted yet, and what its command starts must not
-/// pass for the operator meanwhile. Such a process has this one above it.
+/// pass for the operator meanwhile. Such a process has this one above it, unless it is gone.
 async fn acting(shared: &Shared, pid: u32) -> Acting {
     for _ in 0..NOTED_WITHIN {
         if let Some((id, attempt)) = shared.runtime.task_above(pid) {
             return Acting::Task(id, attempt);
         }
-        if !is_below(pid, std::process::id()) {
+        if !brigade_process::IS_COMPLETE || is_elsewhere(pid) {
             return Acting::Itself;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -83,9 +83,17 @@ async fn acting(shared: &Shared, pid: u32) -> Acting {
     Acting::Nobody
 }
 
-fn is_below(pid: u32, above: u32) -> bool {
-    let mut line = std::iter::successors(Some(pid), |pid| parent_of(*pid));
-    line.by_ref().take(ANCESTORS_MAX).any(|pid| pid == above)
+/// Whether the whole line above a process is known and this one is not in it. A process that is gone,
+/// or lost a parent while it was looked at, may have come of a command.
+fn is_elsewhere(pid: u32) -> bool {
+    let mut last = pid;
+    for pid in std::iter::successors(Some(pid), |pid| parent_of(*pid)).take(ANCESTORS_MAX) {
+        if pid == std::process::id() {
+            return false;
+        }
+        last = pid;
+    }
+    parent_of(last).is_none() && std::path::Path::new("/proc").join(last.to_string()).exists()
 }
 
 /// None when the client was sent away.

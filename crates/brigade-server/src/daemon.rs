@@ -188,6 +188,7 @@ impl Idleness {
         let Some(limit) = self.limit else { return false };
         if shared.clients.load(Ordering::Relaxed) > 0 || is_busy(&shared.runtime).await {
             self.since = Instant::now();
+            return false;
         }
         self.since.elapsed() >= limit
     }
