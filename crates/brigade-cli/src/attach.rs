@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
+use brigade_server::ask::Ask;
 use brigade_server::client::{Answers, Step};
 use brigade_server::requests::{Beginning, Which};
 use brigade_server::requests::{Follow, OutputPage, OutputPiece, Stop, Wait};
@@ -79,6 +80,8 @@ impl<'a> Attachment<'a> {
     async fn watch(&mut self, client: &Client) -> Result<Attended, Failure> {
         let mut output = self.follow(client)?;
         let mut ended = client.stream(self.wait())?;
+        // A daemon that went away may not have heard it.
+        let mut stop = self.stop(client)?;
         let mut end = None;
         loop {
             if output.is_none()
@@ -98,7 +101,15 @@ impl<'a> Attachment<'a> {
                     let lost = || Failure::broken("the daemon waited for something else");
                     end = Some(Box::new(waited.ended.pop().ok_or_else(lost)?));
                 }
-                Some(()) = self.interrupts.recv() => self.interrupt(client).await?,
+                Some(()) = self.interrupts.recv() => {
+                    self.interrupt();
+                    stop = self.stop(client)?;
+                }
+                // Asked beside the output, which must be taken for the answer to come through.
+                step = next(&mut stop) => {
+                    step?;
+                    stop = None;
+                }
                 () = over(self.until) => return Ok(Attended::GoesOn),
             }
         }
@@ -122,23 +133,29 @@ impl<'a> Attachment<'a> {
     }
 
     /// First kindly, then firmly.
-    async fn interrupt(&mut self, client: &Client) -> Result<(), Failure> {
+    fn interrupt(&mut self) {
         let name = &self.target.task;
-        let grace_ms = match self.asked {
+        self.asked = match self.asked {
             Asked::Nothing => {
                 note(&format!("stopping {name}; Ctrl-C again to force it"));
-                self.asked = Asked::ToStop;
-                None
+                Asked::ToStop
             }
             Asked::ToStop | Asked::ToDie => {
                 note(&format!("forcing {name}"));
-                self.asked = Asked::ToDie;
-                Some(0)
+                Asked::ToDie
             }
         };
+    }
+
+    /// The stop that was asked for, if one was.
+    fn stop(&self, client: &Client) -> Result<Option<Answers<Stop>>, Failure> {
+        let grace_ms = match self.asked {
+            Asked::Nothing => return Ok(None),
+            Asked::ToStop => None,
+            Asked::ToDie => Some(0),
+        };
         let reason = Some("interrupted".to_owned());
-        client.ask(Stop { target: self.target.clone(), reason, grace_ms }).await?;
-        Ok(())
+        Ok(Some(client.stream(Stop { target: self.target.clone(), reason, grace_ms })?))
     }
 }
 
@@ -167,9 +184,11 @@ fn is_gone(kind: RefusalKind) -> bool {
     matches!(kind, RefusalKind::NotFound | RefusalKind::Invalid)
 }
 
-async fn next(output: &mut Option<Answers<Follow>>) -> Result<Step<OutputPage, ()>, ClientError> {
-    match output {
-        Some(output) => output.next().await,
+async fn next<A: Ask>(
+    answers: &mut Option<Answers<A>>,
+) -> Result<Step<A::Item, A::Done>, ClientError> {
+    match answers {
+        Some(answers) => answers.next().await,
         None => std::future::pending().await,
     }
 }

@@ -111,9 +111,10 @@ impl Failure {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let (exit, hint) = match refusal.kind {
-            RefusalKind::NotFound => {
-                (Exit::NOT_FOUND, Some("`brigade ps --ended --all` lists everything"))
-            }
+            RefusalKind::NotFound => (
+                Exit::NOT_FOUND,
+                Some("`brigade ps --ended` lists what was here, `--all` every open workspace"),
+            ),
             RefusalKind::Forbidden => (Exit::FORBIDDEN, None),
             RefusalKind::Invalid => (Exit::USAGE, None),
             RefusalKind::Conflict | RefusalKind::Limit | RefusalKind::Ended => (Exit::FAILED, None),

@@ -43,8 +43,8 @@ Examples:
 
 Exit codes:
   0 succeeded, 2 usage; of a command its own code, or 128 and its signal; 120 failed otherwise,
-  121 cancelled, 122 budget spent, 123 waiting for input, 124 time is up, 125 Brigade itself failed,
-  126 forbidden, 127 not found";
+  121 cancelled, 122 budget spent, 124 time is up, 125 Brigade itself failed, 126 forbidden,
+  127 not found";
 
 fn main() -> std::process::ExitCode {
     // Where the companion binary cannot be executed, this program is its own shim.

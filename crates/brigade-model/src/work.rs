@@ -185,6 +185,21 @@ impl Work {
         }
     }
 
+    /// What it does, in the words of whoever asked for it.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Process(process) => match &process.command {
+                CommandLine::Shell(text) => text.to_string(),
+                CommandLine::Program(words) => words.join(" "),
+            },
+            Self::Agent(agent) => agent.task.to_string(),
+            Self::External(external) => format!("{}: {}", external.program, external.task),
+            Self::Job(JobWork::Named { handler, .. }) => handler.to_string(),
+            Self::Job(JobWork::Closure { label }) => label.to_string(),
+            Self::Custom(custom) => custom.kind.to_string(),
+        }
+    }
+
     /// Refuses what could not be performed whatever happens.
     pub fn check(&self) -> Result<(), Refusal> {
         match self {

@@ -267,3 +267,18 @@ impl Drop for Counted {
         self.0.clients.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_that_is_known_whole_is_from_elsewhere() {
+        let parent = parent_of(std::process::id()).expect("whoever runs the tests");
+        assert!(is_elsewhere(parent));
+        let mut below = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
+        assert!(!is_elsewhere(below.id()), "it is below this process");
+        below.kill().and_then(|()| below.wait()).expect("gone");
+        assert!(!is_elsewhere(below.id()), "whose it was cannot be told any more");
+    }
+}

@@ -8,7 +8,6 @@ use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, Late, Outcome};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{Delivery, QueuedWhy, State, TaskRow};
-use brigade_model::work::{CommandLine, JobWork, Work};
 use serde::{Deserialize, Serialize};
 
 /// How much of a command a list has.
@@ -66,7 +65,7 @@ impl TaskInfo {
             address: row.address(no),
             session: session.to_string(),
             name: row.name.as_ref().map(ToString::to_string),
-            what: what(&row.spec.work),
+            what: row.spec.work.what(),
             state: row.state.word().to_owned(),
             detail: waiting_for(&row.state),
             living: row.is_living(),
@@ -147,20 +146,6 @@ impl TaskInfo {
 #[derive(Deserialize)]
 struct Exit {
     exit_code: Option<i32>,
-}
-
-fn what(work: &Work) -> String {
-    match work {
-        Work::Process(process) => match &process.command {
-            CommandLine::Shell(text) => text.to_string(),
-            CommandLine::Program(words) => words.join(" "),
-        },
-        Work::Agent(agent) => agent.task.to_string(),
-        Work::External(external) => format!("{}: {}", external.program, external.task),
-        Work::Job(JobWork::Named { handler, .. }) => handler.to_string(),
-        Work::Job(JobWork::Closure { label }) => label.to_string(),
-        Work::Custom(custom) => custom.kind.to_string(),
-    }
 }
 
 fn waiting_for(state: &State) -> Option<String> {

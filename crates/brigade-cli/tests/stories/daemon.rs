@@ -195,3 +195,11 @@ fn a_long_path_has_a_socket_too() {
     let stopped = stop.env("BRIGADE_STATE", &long).env("XDG_RUNTIME_DIR", &run).output().unwrap();
     assert!(stopped.status.success());
 }
+
+#[test]
+fn a_busy_daemon_stays_however_short_its_idle_time() {
+    let kitchen = Kitchen::new();
+    kitchen.configure("idle_exit = \"0s\"");
+    let ran = kitchen.run(["exec", "--", "sleep", "0.5"]);
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+}
