@@ -2,19 +2,27 @@
 //!
 //! The operating system lets go of the lock when its holder ends, however it ends. The lock file
 //! itself stays: removing it would let two owners lock two different files of the same name.
+//!
+//! A child that its holder is just starting has the lock too, until it executes: the lock is given
+//! up in so many words, not by closing the file, and who finds it taken tries for a moment longer.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
 use brigade_store::StoreError;
 
 use crate::error::{Result, unavailable};
 
+const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
 /// Held for as long as the store is open for writing.
 #[derive(Debug)]
 pub(crate) struct OwnerLock {
-    _file: File,
+    file: File,
 }
 
 impl OwnerLock {
@@ -29,16 +37,28 @@ impl OwnerLock {
             .truncate(false)
             .open(&path)
             .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::Locked { holder: holder(&mut file) }.into());
+        let mut tries = 1;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if tries < TRIES => sleep(BETWEEN_TRIES),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(StoreError::Locked { holder: holder(&mut file) }.into());
+                }
+                Err(TryLockError::Error(e)) => return Err(failed(e)),
             }
-            Err(TryLockError::Error(e)) => return Err(failed(e)),
+            tries += 1;
         }
         file.set_len(0).map_err(failed)?;
         file.write_all(about_this_process().as_bytes()).map_err(failed)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for OwnerLock {
+    fn drop(&mut self) {
+        // Where it cannot be unlocked, closing the file is the next best thing.
+        let _ = self.file.unlock();
     }
 }
 
@@ -73,5 +93,21 @@ fn holder(file: &mut File) -> String {
     match file.read_to_string(&mut text) {
         Ok(_) if !text.trim().is_empty() => text.trim().replace('\n', ", "),
         _ => "another process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_is_being_started_does_not_keep_the_lock() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("some.db");
+        let lock = OwnerLock::acquire(&path).unwrap();
+        let of_the_child = lock.file.try_clone().unwrap();
+        drop(lock);
+        let again = OwnerLock::acquire(&path).unwrap();
+        drop((again, of_the_child));
     }
 }
