@@ -4,12 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Who may depend on whom. No other arrow exists.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("brigade-model", &[]),
+    ("brigade-llm", &[]),
+    ("brigade-agent", &["brigade-llm", "brigade-model"]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
     ("brigade-process", &[]),
-    ("brigade-runtime", &["brigade-model", "brigade-process", "brigade-store"]),
+    (
+        "brigade-runtime",
+        &["brigade-agent", "brigade-llm", "brigade-model", "brigade-process", "brigade-store"],
+    ),
     ("brigade-server", &["brigade-model", "brigade-process", "brigade-runtime", "brigade-store"]),
     (
         "brigade-cli",

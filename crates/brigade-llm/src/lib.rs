@@ -1,0 +1,25 @@
+//! A language model as a stream of parts.
+//!
+//! [`Model`] is the one seam: a [`Request`] goes in, [`Part`]s come out, the last of them the whole
+//! [`Reply`]. Whatever is around a provider is a `Model` too, so that layers are put together as
+//! they are needed:
+//!
+//! ```text
+//! retry ─> gate ─> provider (HTTP)        or        retry ─> scripted
+//! ```
+//!
+//! - [`conversation`]: what is said, in our own words, as it is kept in a transcript
+//! - [`model`]: the trait, the request and the parts
+//! - [`error`]: what can go wrong with a call, and whether trying again helps
+
+pub mod conversation;
+pub mod error;
+pub mod model;
+
+pub use conversation::{
+    AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult, UserMessage,
+};
+pub use error::{ErrorKind, ModelError};
+pub use model::{
+    Effort, Model, Part, PartStream, Reply, Request, StopReason, TokenUsage, ToolSpec,
+};
