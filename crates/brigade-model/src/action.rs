@@ -26,6 +26,11 @@ pub enum Action {
         attempt: Attempt,
         message: Arc<Message>,
     },
+    /// A message came that is to be heard now, for work that asks for its messages.
+    Interrupt {
+        no: TaskNo,
+        attempt: Attempt,
+    },
     /// End kindly; `deadline` is when it becomes firm.
     Stop {
         no: TaskNo,
@@ -64,6 +69,7 @@ impl Action {
             Self::Start(start) => start.no,
             Self::Tell { no, .. }
             | Self::Push { no, .. }
+            | Self::Interrupt { no, .. }
             | Self::Stop { no, .. }
             | Self::Kill { no, .. }
             | Self::Forget { no } => *no,

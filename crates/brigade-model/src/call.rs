@@ -30,6 +30,8 @@ pub enum Condition {
     Message {
         until: Option<Time>,
     },
+    /// Anything that the task has not heard of: a message, or how a child ended.
+    News,
     Timer {
         until: Time,
     },
@@ -71,7 +73,10 @@ impl Condition {
             Self::Tasks(tasks) => tasks.until,
             Self::Message { until } => *until,
             Self::Timer { until } => Some(*until),
-            Self::Answer { .. } | Self::Approval { .. } | Self::ClientTool { .. } => None,
+            Self::News
+            | Self::Answer { .. }
+            | Self::Approval { .. }
+            | Self::ClientTool { .. } => None,
         }
     }
 
@@ -80,6 +85,7 @@ impl Condition {
         match self {
             Self::Tasks(_) => "wait",
             Self::Message { .. } => "receive",
+            Self::News => "news",
             Self::Timer { .. } => "sleep",
             Self::Answer { .. } => "ask",
             Self::Approval { .. } => "approve",
@@ -93,6 +99,7 @@ impl Condition {
 pub enum Asked {
     Tasks { tasks: Vec<TaskNo>, mode: WaitMode, patience: Option<Millis>, interruptible: bool },
     Message { patience: Option<Millis> },
+    News,
     Sleep { span: Millis },
     Question { question: Json },
     Approval { request: Json },
@@ -114,6 +121,8 @@ pub enum Answer {
     /// A message came before the awaited runs ended. Nothing was consumed.
     News,
     Message(Arc<Message>),
+    /// All that had come: messages in their order, and how children ended.
+    Gathered(Gathered),
     /// The time was up, with nothing consumed.
     Elapsed,
     Reply(Json),
@@ -122,6 +131,15 @@ pub enum Answer {
     Refused(Refusal),
     /// The caller dropped the call before it was answered.
     Abandoned,
+}
+
+/// What a task is told before it goes on. It has taken it with that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gathered {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<Arc<Message>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endings: Vec<Ending>,
 }
 
 /// A task as its spawner knows it.

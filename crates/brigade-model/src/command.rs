@@ -173,11 +173,20 @@ pub struct Report {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reported {
-    /// A call that was carried out by the work itself.
+    /// A call that was carried out by the work itself, and what it cost. With a cost, whatever
+    /// was reserved is free again.
     Record {
         index: CallIndex,
         label: Arc<str>,
         answer: Arc<Answer>,
+        spent: Option<Usage>,
+    },
+    /// Before the next costly step: takes all news under this call, if there is any; else sets
+    /// aside up to `most`, of which less than `least` is of no use.
+    Proceed {
+        index: CallIndex,
+        most: Usage,
+        least: Usage,
     },
     /// Calls that wait. The work has reacted to the first `heard` entries of its journal.
     Park {

@@ -8,6 +8,7 @@ mod answer;
 mod budget;
 mod collect;
 mod message;
+mod news;
 mod park;
 mod recover;
 mod report;
@@ -70,6 +71,8 @@ pub enum Reply {
     Parked {
         suspended: bool,
     },
+    /// There were news, which are in the journal now.
+    Gathered(Arc<Answer>),
     /// What may be spent.
     Granted(Usage),
     /// Nothing may be spent any more; the holder of the limit is being ended.

@@ -160,6 +160,8 @@ fn arrived(
     if row.spec.work.conduct().inbox == InboxMode::Push && row.is_performed() {
         let (attempt, message) = (row.attempt, message.clone());
         reaction.actions.push(Action::Push { no, attempt, message });
+    } else if message.interrupt && row.is_performed() {
+        reaction.actions.push(Action::Interrupt { no, attempt: row.attempt });
     }
 }
 

@@ -137,7 +137,7 @@ fn plain(what: &str, text: &str) -> Result<(), Refusal> {
 }
 
 /// Our own agent loop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentWork {
     /// The instructions, committed with the task.
     pub task: Arc<str>,
@@ -146,6 +146,59 @@ pub struct AgentWork {
     pub definition: Option<Arc<str>>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub config: Option<Json>,
+    /// What the result must look like, instead of what the definition says.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub result_schema: Option<Json>,
+    /// Instead of the definition's model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Arc<str>>,
+    /// Whether it ends although children of its live, whose results it then does not hear of.
+    #[serde(default)]
+    pub leaves_children: bool,
+    /// What was found for this request: the definition's content, and what the agent may do. An edit
+    /// of the definition changes neither running work nor whether two requests are the same.
+    pub blueprint: Json,
+}
+
+impl PartialEq for AgentWork {
+    fn eq(&self, other: &Self) -> bool {
+        self.task == other.task
+            && self.definition == other.definition
+            && self.config == other.config
+            && self.result_schema == other.result_schema
+            && self.model == other.model
+            && self.leaves_children == other.leaves_children
+    }
+}
+
+impl Eq for AgentWork {}
+
+impl AgentWork {
+    /// The longest instructions.
+    pub const TASK_MAX: usize = 256 * 1024;
+
+    pub fn new(task: impl Into<Arc<str>>) -> Self {
+        Self {
+            task: task.into(),
+            definition: None,
+            config: None,
+            result_schema: None,
+            model: None,
+            leaves_children: false,
+            blueprint: Json::null(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        if self.task.trim().is_empty() {
+            return Err(Refusal::invalid("the task is blank; say what the agent is to do"));
+        }
+        if self.task.len() > Self::TASK_MAX {
+            let most = Self::TASK_MAX;
+            return Err(Refusal::invalid(format!("the task is longer than {most} bytes")));
+        }
+        Ok(())
+    }
 }
 
 /// An agent program of somebody else.
@@ -204,7 +257,8 @@ impl Work {
     pub fn check(&self) -> Result<(), Refusal> {
         match self {
             Self::Process(process) => process.check(),
-            Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => Ok(()),
+            Self::Agent(agent) => agent.check(),
+            Self::External(_) | Self::Job(_) | Self::Custom(_) => Ok(()),
         }
     }
 
@@ -220,9 +274,12 @@ impl Work {
             Self::Process(_) => {
                 Conduct { recovery: Recovery::Adopt, inbox: InboxMode::Push, ..base }
             }
-            Self::Agent(_) => Conduct {
+            Self::Agent(agent) => Conduct {
                 recovery: Recovery::Resume { max: 5, backoff: Millis(500) },
-                on_return: OnReturn::AwaitChildren,
+                on_return: match agent.leaves_children {
+                    true => OnReturn::AwaitChildren,
+                    false => OnReturn::HearChildren,
+                },
                 follow_up: FollowUp::NewRun,
                 wake: WakeOn::AllAnswers,
                 ..base
@@ -330,6 +387,9 @@ impl Recovery {
 pub enum OnReturn {
     StopChildren,
     AwaitChildren,
+    /// The work does not end while a child lives, or something came that it has not heard of. For
+    /// work that is handed its messages, this is the same as waiting for children.
+    HearChildren,
 }
 
 /// What a message to an ended task does.

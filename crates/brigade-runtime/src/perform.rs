@@ -57,6 +57,7 @@ impl Supervisor {
             Action::Start(start) => start.attempt,
             Action::Tell { attempt, .. }
             | Action::Push { attempt, .. }
+            | Action::Interrupt { attempt, .. }
             | Action::Stop { attempt, .. }
             | Action::Kill { attempt, .. } => *attempt,
             Action::Forget { .. } => Attempt(0),

@@ -73,6 +73,8 @@ pub enum Delivery {
     Answer { index: CallIndex, ordinal: u32, answer: Arc<Answer> },
     /// A message, for kinds that take them as they come. Its arrival is to be reported.
     Message(Arc<Message>),
+    /// A message came that is to be heard now, for kinds that ask for theirs.
+    Interrupt,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +178,9 @@ impl Performers {
             }
             Action::Push { attempt, message, .. } => {
                 performer.deliver(task, attempt, Delivery::Message(message));
+            }
+            Action::Interrupt { attempt, .. } => {
+                performer.deliver(task, attempt, Delivery::Interrupt);
             }
             Action::Stop { attempt, deadline, .. } => {
                 performer.stop(task, StopHow::Kindly { attempt, deadline });

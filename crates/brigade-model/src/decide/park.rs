@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::collect::{collected, endings_of};
-use super::{Decision, Draft, Reply};
+use super::{Decision, Draft, Reply, news};
 use crate::call::{Answer, Asked, Condition, OpenCall, TasksCondition, WaitMode};
 use crate::command::AfterPark;
 use crate::event::Event;
@@ -12,7 +12,6 @@ use crate::message::{Message, Purpose, Sender};
 use crate::refusal::Refusal;
 use crate::task::{State, TaskRow};
 use crate::tree::Tree;
-use crate::work::InboxMode;
 
 pub(super) fn park(
     tree: &Tree,
@@ -98,13 +97,14 @@ fn condition(
                 interruptible: *interruptible,
             })
         }
-        Asked::Message { .. } if row.spec.work.conduct().inbox == InboxMode::Push => {
-            let me = row.address(no);
-            return Err(Refusal::invalid(format!(
-                "messages to {me} are handed to it as they come"
-            )));
+        Asked::Message { patience } => {
+            news::asks_for_messages(no, row)?;
+            Condition::Message { until: until(patience) }
         }
-        Asked::Message { patience } => Condition::Message { until: until(patience) },
+        Asked::News => {
+            news::asks_for_messages(no, row)?;
+            Condition::News
+        }
         Asked::Sleep { span } => Condition::Timer { until: now.after(*span) },
         Asked::Question { question } => Condition::Answer { question: question.clone() },
         Asked::Approval { request } => Condition::Approval { request: request.clone() },
@@ -163,6 +163,7 @@ pub(crate) fn satisfied(tree: &Tree, no: TaskNo, call: &OpenCall, now: Time) -> 
             all_or_any(tree, (no, call.index), wait)
         }
         Condition::Message { .. } => tree.inbox(Owner::Task(no)).next().is_some(),
+        Condition::News => tree.get(no).is_some_and(|row| news::any(tree, no, row)),
         Condition::Timer { .. }
         | Condition::Answer { .. }
         | Condition::Approval { .. }
@@ -207,6 +208,14 @@ pub(crate) fn answer_to(tree: &Tree, no: TaskNo, call: &OpenCall) -> Vec<Draft> 
             Some(message) => {
                 drafts.push(Event::MessageRead { to: mine, message: message.no }.into());
                 Answer::Message(message.clone())
+            }
+            None => Answer::Elapsed,
+        },
+        Condition::News => match tree.get(no) {
+            Some(row) => {
+                let (taken, answer) = news::take(tree, no, row);
+                drafts.extend(taken);
+                answer
             }
             None => Answer::Elapsed,
         },

@@ -1,13 +1,14 @@
 //! What performers say. Only the attempt that is under way is listened to.
 
 use super::stop::{finish, outcome_of};
-use super::{Decision, Draft, EntryDraft, Reply, budget, park};
-use crate::command::{Arrival, EndedHow, Report, Reported};
+use super::{Decision, Draft, EntryDraft, Reply, budget, news, park};
+use crate::command::{Arrival, End, EndedHow, Report, Reported};
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::refusal::Refusal;
 use crate::task::{QueuedWhy, State, TaskRow};
 use crate::tree::Tree;
+use crate::work::{InboxMode, OnReturn};
 
 pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision, Refusal> {
     let no = report.no;
@@ -24,10 +25,16 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
         return Err(stale(report, row));
     }
     match &report.what {
-        Reported::Record { index, label, answer } => {
+        Reported::Record { index, label, answer, spent } => {
             record(no, row, *index)?;
             let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
-            Ok(Decision { drafts: vec![Draft::recorded(no, entry)], reply: Reply::Done })
+            let mut drafts = vec![Draft::recorded(no, entry)];
+            drafts.extend(spent.map(|spent| Event::Charged { no, spent: Box::new(spent) }.into()));
+            Ok(Decision { drafts, reply: Reply::Done })
+        }
+        Reported::Proceed { index, most, least } => {
+            record(no, row, *index)?;
+            news::proceed(tree, (no, row), *index, (*most, *least), now)
         }
         Reported::Park { calls, heard, then } => {
             park::park(tree, (no, row), calls, (*heard, *then), now)
@@ -77,6 +84,7 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
             }
         }),
         Reported::Ended(end) => {
+            hears_first(tree, (no, row), end)?;
             let silent = end.how == EndedHow::Aborted;
             let settled = if silent { budget::unsettled(no, row) } else { None };
             let ending = finish(tree, no, outcome_of(tree, row, end));
@@ -95,6 +103,18 @@ fn record(no: TaskNo, row: &TaskRow, index: CallIndex) -> Result<(), Refusal> {
         Some(_) => Err(Refusal::conflict(format!("call {index} is parked, not under way"))),
         None => Ok(()),
     }
+}
+
+/// Work that hears of everything does not succeed with something unheard or still to come.
+fn hears_first(tree: &Tree, (no, row): (TaskNo, &TaskRow), end: &End) -> Result<(), Refusal> {
+    let returned = matches!(end.how, EndedHow::Returned(_)) && matches!(row.state, State::Running);
+    let conduct = row.spec.work.conduct();
+    let hears = conduct.on_return == OnReturn::HearChildren && conduct.inbox == InboxMode::Pull;
+    if returned && hears && (news::any(tree, no, row) || news::expected(tree, no)) {
+        let me = row.address(no);
+        return Err(Refusal::conflict(format!("{me} has not heard of everything yet")));
+    }
+    Ok(())
 }
 
 fn stale(report: &Report, row: &TaskRow) -> Refusal {

@@ -5,6 +5,7 @@ mod limits;
 mod liveness;
 mod memory;
 mod messages;
+mod news;
 mod recovery;
 mod results;
 mod scope;

@@ -158,6 +158,7 @@ fn recorded_progress_resets_the_count_of_crashes() {
             index: brigade_model::ids::CallIndex(1),
             label: "step".into(),
             answer: brigade_model::call::Answer::Value(json("done")).into(),
+            spent: None,
         },
     ];
     for step in steps {

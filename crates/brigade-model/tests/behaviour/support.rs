@@ -66,9 +66,14 @@ pub(crate) fn closure() -> Spec {
     Spec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
 }
 
+/// An agent that ends when it says so, and is closing while its children live.
 pub(crate) fn agent() -> Spec {
-    let task = "make soup".into();
-    Spec::new(Work::Agent(AgentWork { task, definition: None, config: None }))
+    Spec::new(Work::Agent(AgentWork { leaves_children: true, ..AgentWork::new("make soup") }))
+}
+
+/// An agent that does not end before it has heard of everything.
+pub(crate) fn hearing_agent() -> Spec {
+    Spec::new(Work::Agent(AgentWork::new("make soup")))
 }
 
 pub(crate) fn process() -> Spec {
@@ -293,6 +298,20 @@ impl Env {
 
     pub(crate) fn send(&mut self, caller: Caller, to: Recipient) -> Asking<Vec<MessageNo>> {
         self.send_and(caller, to, false)
+    }
+
+    pub(crate) fn interrupt(&mut self, no: TaskNo) {
+        let to = Recipient::Task(no.into());
+        let send = Send {
+            caller: operator(),
+            to,
+            body: json("now"),
+            interrupt: true,
+            reply_to: None,
+            last: false,
+            call: None,
+        };
+        self.submit(&Command::Send(send)).unwrap();
     }
 
     pub(crate) fn send_last(&mut self, no: TaskNo) -> Asking<Vec<MessageNo>> {

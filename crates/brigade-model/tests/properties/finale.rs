@@ -8,8 +8,9 @@ use brigade_model::command::{
 use brigade_model::decide::Reply;
 use brigade_model::ids::{Millis, Owner, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::limits::Limits;
+use brigade_model::limits::{Limits, Usage};
 use brigade_model::task::{QueuedWhy, State, TaskRow};
+use brigade_model::work::OnReturn;
 
 use crate::naive::living;
 use crate::world::World;
@@ -106,8 +107,15 @@ fn take_results(world: &mut World, no: TaskNo) {
 fn returned(world: &mut World, no: TaskNo) {
     let Some(row) = world.folded.get(no).filter(|row| row.holds_slot()) else { return };
     let what = Reported::Ended(EndedHow::Returned(Json::null()).into());
-    let report = Report { no, attempt: row.attempt, what };
-    world.submit(&Command::Report(report)).expect("what is performed may end");
+    let (attempt, conduct) = (row.attempt, row.spec.work.conduct());
+    let ended = world.submit(&Command::Report(Report { no, attempt, what }));
+    if ended.is_err() && conduct.on_return == OnReturn::HearChildren {
+        let (index, usage) = (world.next_call(), Usage::NONE);
+        let what = Reported::Proceed { index, most: usage, least: usage };
+        world.submit(&Command::Report(Report { no, attempt, what })).expect("it goes on instead");
+        return;
+    }
+    ended.expect("what is performed may end");
 }
 
 fn answer_all(world: &mut World, no: TaskNo) {
@@ -118,7 +126,7 @@ fn answer_all(world: &mut World, no: TaskNo) {
         let answer = match call.on {
             Condition::Answer { .. } | Condition::ClientTool { .. } => Given::Reply(Json::null()),
             Condition::Approval { .. } => Given::Verdict(Verdict::AllowOnce),
-            Condition::Message { until: None } if still_open => {
+            Condition::Message { until: None } | Condition::News if still_open => {
                 write_to(world, no);
                 continue;
             }

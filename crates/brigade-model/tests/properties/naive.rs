@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Asked, Condition, WaitMode};
-use brigade_model::command::{Caller, Collect, Command, Recipient, Report, Reported, StopTarget};
+use brigade_model::command::{EndedHow, Caller, Collect, Command, Recipient, Report, Reported, StopTarget};
 use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo};
 use brigade_model::limits::{DEPTH_MAX, Limits};
 use brigade_model::name::Name;
@@ -384,14 +384,18 @@ impl<'a> Naive<'a> {
         if let Err(kind) = self.attempt(no, attempt) {
             return Some(Expected::Refused(kind));
         }
-        let Reported::Park { calls, .. } = &report.what else { return None };
         let row = self.row(no)?;
+        if let Reported::Ended(end) = &report.what {
+            let unheard = matches!(end.how, EndedHow::Returned(_)) && self.has_to_hear(no, row);
+            return unheard.then_some(Expected::Refused(RefusalKind::Conflict));
+        }
+        let Reported::Park { calls, .. } = &report.what else { return None };
         if matches!(row.state, State::Stopping(_)) {
             return Some(Expected::Refused(RefusalKind::Ended));
         }
         for (_, asked) in calls {
             let pushed = row.spec.work.conduct().inbox == InboxMode::Push;
-            if pushed && matches!(asked, Asked::Message { .. }) {
+            if pushed && matches!(asked, Asked::Message { .. } | Asked::News) {
                 return Some(Expected::Refused(RefusalKind::Invalid));
             }
             let Asked::Tasks { tasks, .. } = asked else { continue };
@@ -402,6 +406,28 @@ impl<'a> Naive<'a> {
             }
         }
         Some(Expected::Accepted)
+    }
+
+    /// Whether work that hears of everything has to go on for that.
+    fn has_to_hear(self, no: TaskNo, row: &TaskRow) -> bool {
+        let conduct = row.spec.work.conduct();
+        let hears = conduct.on_return == OnReturn::HearChildren
+            && conduct.inbox == InboxMode::Pull
+            && matches!(row.state, State::Running);
+        let mut children = self.all.rows().filter(|(_, row)| row.owner == Owner::Task(no));
+        let lives = children.any(|(_, child)| living(child) && !child.spec.keep);
+        hears && (lives || self.has_news(no))
+    }
+
+    /// Whether something came that the task was not told of.
+    pub(crate) fn has_news(self, no: TaskNo) -> bool {
+        let run = self.row(no).map(|row| row.run);
+        let mut children = self.all.rows().filter(|(_, row)| row.owner == Owner::Task(no));
+        let untold = |row: &TaskRow| {
+            let earlier = row.extra.as_ref().is_some_and(|extra| !extra.earlier.is_empty());
+            Some(row.asked_by()) == run && (earlier || !living(row) && !collected(row))
+        };
+        self.all.inbox(Owner::Task(no)).next().is_some() || children.any(|(_, row)| untold(row))
     }
 
     fn may_wait(self, no: TaskNo, task: TaskNo) -> Verdict<()> {
@@ -420,6 +446,7 @@ impl<'a> Naive<'a> {
         let mail = self.all.inbox(Owner::Task(no)).next().is_some();
         match on {
             Condition::Message { .. } => mail,
+            Condition::News => self.has_news(no),
             Condition::Tasks(wait) => {
                 wait.interruptible && mail || self.ended_enough(&wait.tasks, wait.mode)
             }

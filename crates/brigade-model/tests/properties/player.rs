@@ -175,11 +175,11 @@ fn limits(dice: &mut Dice) -> Limits {
 fn conduct(dice: &mut Dice) -> Conduct {
     let backoff = Millis(100);
     let policies = [Recovery::Lost, Recovery::Adopt, Recovery::Resume { max: 1, backoff }];
-    let returns = [OnReturn::AwaitChildren, OnReturn::StopChildren];
+    let returns = [OnReturn::AwaitChildren, OnReturn::StopChildren, OnReturn::HearChildren];
     let inboxes = [InboxMode::Pull, InboxMode::Pull, InboxMode::Push];
     Conduct {
         recovery: policies[dice.roll(3)],
-        on_return: returns[dice.roll(2)],
+        on_return: returns[dice.roll(3)],
         follow_up: [FollowUp::NewRun, FollowUp::Refused][dice.roll(2)],
         inbox: inboxes[dice.roll(3)],
         wake: [WakeOn::AllAnswers, WakeOn::AnyAnswer][dice.roll(2)],
@@ -193,7 +193,10 @@ fn spec(dice: &mut Dice) -> Spec {
             Work::Job(JobWork::Named { handler: "h".into(), args, recovery: Recovery::resume(2) })
         }
         2 => Work::Job(JobWork::Closure { label: "c".into() }),
-        3 | 4 => Work::Agent(AgentWork { task: "do it".into(), definition: None, config: None }),
+        3 | 4 => {
+            let leaves_children = dice.one_in(2);
+            Work::Agent(AgentWork { leaves_children, ..AgentWork::new("do it") })
+        }
         5 => Work::Process(ProcessWork::new(CommandLine::Shell("true".into()))),
         6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
         _ => {
@@ -227,7 +230,8 @@ fn spec_of((_, row): (TaskNo, &TaskRow)) -> Arc<Spec> {
 
 fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> Asked {
     let patience = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
-    match dice.roll(9) {
+    match dice.roll(10) {
+        9 => Asked::News,
         0 => Asked::Message { patience },
         1 => Asked::Sleep { span: Millis([0, 100, 2_000][dice.roll(3)]) },
         2 => Asked::Question { question: Json::null() },
@@ -277,11 +281,16 @@ fn report(world: &mut World, dice: &mut Dice) {
         .map(|row| row.calls.iter().map(|c| c.index).collect())
         .unwrap_or_default();
     let usage = |tokens: usize| Usage { tokens: tokens as u64, money: Money(tokens as u64 / 2) };
-    let what = match dice.roll(12) {
+    let what = match dice.roll(14) {
         0 => {
             let index = world.next_call();
             let answer = Arc::new(Answer::Value(Json::null()));
-            Reported::Record { index, label: "step".into(), answer }
+            let spent = dice.one_in(2).then(|| usage(dice.roll(50)));
+            Reported::Record { index, label: "step".into(), answer, spent }
+        }
+        12 | 13 => {
+            let (index, most) = (world.next_call(), usage(dice.roll(60)));
+            Reported::Proceed { index, most, least: usage(dice.roll(10)) }
         }
         1 => Reported::Progress(Json::null()),
         2 => Reported::State(Json::null()),

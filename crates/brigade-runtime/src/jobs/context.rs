@@ -136,7 +136,7 @@ impl JobContext {
                 Err(error) => Answer::Error(error.message().clone()),
             };
             self.inner.calls.expect(index);
-            self.report(Reported::Record { index, label, answer: Arc::new(answer) }).await?;
+            self.report(Reported::Record { index, label, answer: Arc::new(answer), spent: None }).await?;
             step_result(&*self.inner.calls.answer(index).await?)
         }
     }
@@ -455,7 +455,7 @@ impl ContextInner {
     ) -> bool {
         let answer = Arc::new(Answer::Refused(refusal.clone()));
         // An attempt that is over records nothing more, and will not be entered again with it.
-        self.report(Reported::Record { index, label: label.into(), answer }).await.is_ok()
+        self.report(Reported::Record { index, label: label.into(), answer, spent: None }).await.is_ok()
     }
 
     /// Says something until it is heard: that the store was away for a moment is no news to a job.
@@ -486,6 +486,7 @@ pub(crate) fn label(asked: &Asked) -> &'static str {
     match asked {
         Asked::Tasks { .. } => "wait",
         Asked::Message { .. } => "receive",
+        Asked::News => "news",
         Asked::Sleep { .. } => "sleep",
         Asked::Question { .. } => "ask",
         Asked::Approval { .. } => "approve",

@@ -164,7 +164,7 @@ impl Writer {
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
         let answer = Arc::new(Answer::Value(json(&format!("step {index}"))));
         let label = "step".into();
-        self.report(no, Reported::Record { index: CallIndex(index), label, answer }).await;
+        self.report(no, Reported::Record { index: CallIndex(index), label, answer, spent: None }).await;
     }
 
     /// Waits for all of these children, without suspending.
@@ -259,7 +259,8 @@ pub(super) fn closure() -> Spec {
 }
 
 pub(super) fn agent() -> Spec {
-    let work = AgentWork { task: "think".into(), definition: None, config: Some(json("config")) };
+    let config = Some(json("config"));
+    let work = AgentWork { config, leaves_children: true, ..AgentWork::new("think") };
     Spec::new(Work::Agent(work))
 }
 

@@ -1,0 +1,77 @@
+//! News: what a task has not heard of, taken all at once.
+
+use std::sync::Arc;
+
+use super::collect::{collected, endings_of};
+use super::{Decision, Draft, EntryDraft, Reply, budget};
+use crate::call::{Answer, Condition, Ending, Gathered};
+use crate::event::Event;
+use crate::ids::{CallIndex, Owner, TaskNo, Time};
+use crate::limits::Usage;
+use crate::refusal::Refusal;
+use crate::task::{State, TaskRow};
+use crate::tree::Tree;
+use crate::work::InboxMode;
+
+/// Lets a task go on: with what it has not heard of, or else with what it may spend.
+pub(super) fn proceed(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    index: CallIndex,
+    (most, least): (Usage, Usage),
+    now: Time,
+) -> Result<Decision, Refusal> {
+    if !matches!(row.state, State::Running) {
+        return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
+    }
+    asks_for_messages(no, row)?;
+    if !any(tree, no, row) {
+        return Ok(budget::reserve(tree, no, (most, least), now));
+    }
+    let (mut drafts, answer) = take(tree, no, row);
+    let answer = Arc::new(answer);
+    let entry = EntryDraft { index, label: Condition::News.label().into(), answer: answer.clone() };
+    drafts.push(Draft::recorded(no, entry));
+    Ok(Decision { drafts, reply: Reply::Gathered(answer) })
+}
+
+/// Refuses work that is handed its messages as they come.
+pub(super) fn asks_for_messages(no: TaskNo, row: &TaskRow) -> Result<(), Refusal> {
+    match row.spec.work.conduct().inbox {
+        InboxMode::Pull => Ok(()),
+        InboxMode::Push => Err(Refusal::invalid(format!(
+            "messages to {} are handed to it as they come",
+            row.address(no)
+        ))),
+    }
+}
+
+pub(super) fn any(tree: &Tree, no: TaskNo, row: &TaskRow) -> bool {
+    tree.unread(Owner::Task(no)) > 0 || untold(tree, no, row).next().is_some()
+}
+
+/// Takes all of it: messages are read and results collected in the commit that tells of them.
+pub(super) fn take(tree: &Tree, no: TaskNo, row: &TaskRow) -> (Vec<Draft>, Answer) {
+    let me = Owner::Task(no);
+    let messages: Vec<_> = tree.inbox(me).cloned().collect();
+    let endings: Vec<Ending> = untold(tree, no, row).collect();
+    let read = messages.iter().map(|message| Event::MessageRead { to: me, message: message.no });
+    let drafts = read.chain(collected(&endings)).map(Draft::from).collect();
+    (drafts, Answer::Gathered(Gathered { messages, endings }))
+}
+
+/// How children of this run ended, as far as nobody was told.
+fn untold(tree: &Tree, no: TaskNo, row: &TaskRow) -> impl Iterator<Item = Ending> {
+    let children = tree.children(Owner::Task(no)).filter_map(|no| Some((no, tree.get(no)?)));
+    let run = row.run;
+    children
+        .filter(move |(_, child)| child.asked_by() == run)
+        .flat_map(|(no, child)| endings_of(no, child))
+        .filter(|ending| !ending.collected_before)
+}
+
+/// Whether something will still come: a child lives that does not outlive the task.
+pub(super) fn expected(tree: &Tree, no: TaskNo) -> bool {
+    let mut children = tree.children(Owner::Task(no)).filter_map(|no| tree.get(no));
+    children.any(|child| child.is_living() && !child.spec.keep)
+}

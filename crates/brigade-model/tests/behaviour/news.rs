@@ -1,0 +1,124 @@
+//! Work that hears of everything before it goes on, and does not end before that.
+
+use brigade_model::action::Action;
+use brigade_model::call::{Answer, Asked, Gathered};
+use brigade_model::command::{EndedHow, Recipient, Reported};
+use brigade_model::decide::Reply;
+use brigade_model::ids::{CallIndex, Owner, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::limits::{Limits, Usage};
+use brigade_model::refusal::RefusalKind;
+
+use crate::support::{Env, With, hearing_agent, job, operator, process, refused};
+
+fn tokens(tokens: u64) -> Usage {
+    Usage { tokens, ..Usage::NONE }
+}
+
+fn proceed(index: u32) -> Reported {
+    Reported::Proceed { index: CallIndex(index), most: tokens(10), least: tokens(1) }
+}
+
+fn gathered(answer: Option<&Answer>) -> (Vec<u64>, Vec<TaskNo>) {
+    let Some(Answer::Gathered(Gathered { messages, endings })) = answer else {
+        panic!("no news: {answer:?}")
+    };
+    (messages.iter().map(|m| m.no.0).collect(), endings.iter().map(|e| e.no).collect())
+}
+
+#[test]
+fn all_that_came_is_told_at_once_and_once() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    let [one, two] = [0; 2].map(|_| env.below(no, job()));
+    env.send_to(no);
+    env.send_to(no);
+    env.succeed(one);
+    env.fail(two);
+    let Reply::Gathered(answer) = env.report(no, proceed(1)) else { panic!("no news") };
+    assert_eq!(gathered(Some(&answer)), (vec![1, 2], vec![one, two]));
+    assert_eq!(env.answer(no, 1), Some(&*answer), "it is in the journal");
+    assert_eq!(env.unread(Owner::Task(no)), 0);
+    assert_eq!(env.report(no, proceed(2)), Reply::Granted(tokens(10)));
+    assert_eq!(env.answer(no, 2), None);
+}
+
+#[test]
+fn with_nothing_new_it_is_told_what_it_may_spend() {
+    let mut env = Env::new();
+    let limits = Limits { tokens: Some(15), ..Limits::default() };
+    let no = env.spawn(hearing_agent().limited(limits));
+    assert_eq!(env.report(no, proceed(1)), Reply::Granted(tokens(10)));
+    let said = Reported::Record {
+        index: CallIndex(1),
+        label: "model".into(),
+        answer: Answer::Value(Json::null()).into(),
+        spent: Some(tokens(14)),
+    };
+    env.report(no, said);
+    assert_eq!(env.row(no).usage(), tokens(14));
+    assert_eq!(env.report(no, proceed(2)), Reply::Granted(tokens(1)));
+}
+
+#[test]
+fn it_does_not_end_while_a_child_lives() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    let child = env.below(no, job());
+    let done = Reported::Ended(EndedHow::Returned(Json::null()).into());
+    refused(env.try_report(no, done.clone()), RefusalKind::Conflict, "heard of everything");
+    assert!(env.park(no, 1, Asked::News), "it rests");
+    env.succeed(child);
+    assert_eq!(env.state(no), "running");
+    assert_eq!(gathered(env.answer(no, 1)), (vec![], vec![child]));
+    env.report(no, done);
+    assert_eq!(env.state(no), "succeeded");
+}
+
+#[test]
+fn it_does_not_end_with_a_message_unread() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    env.send_to(no);
+    let done = Reported::Ended(EndedHow::Returned(Json::null()).into());
+    refused(env.try_report(no, done.clone()), RefusalKind::Conflict, "heard of everything");
+    assert!(!env.park(no, 1, Asked::News), "there is news at once");
+    assert_eq!(gathered(env.answer(no, 1)).0, [1]);
+    env.report(no, done);
+    assert_eq!(env.state(no), "succeeded");
+}
+
+#[test]
+fn a_kept_child_does_not_hold_it_up() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    let kept = env.below(no, job().kept());
+    env.succeed(no);
+    env.states(&[(no, "succeeded"), (kept, "running")]);
+}
+
+#[test]
+fn failing_does_not_wait_for_news() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    env.send_to(no);
+    env.fail(no);
+    assert_eq!(env.state(no), "failed");
+}
+
+#[test]
+fn a_message_that_is_to_be_heard_now_interrupts_what_runs() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    env.send(operator(), Recipient::Task(no.into())).unwrap();
+    assert_eq!(env.acted(|action| matches!(action, Action::Interrupt { .. })), 0);
+    env.interrupt(no);
+    assert_eq!(env.acted(|action| matches!(action, Action::Interrupt { .. })), 1);
+}
+
+#[test]
+fn work_that_is_handed_its_messages_has_no_news() {
+    let mut env = Env::new();
+    let no = env.spawn(process());
+    refused(env.try_report(no, proceed(1)), RefusalKind::Invalid, "handed to it");
+}
