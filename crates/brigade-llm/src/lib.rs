@@ -11,10 +11,14 @@
 //! - [`conversation`]: what is said, in our own words, as it is kept in a transcript
 //! - [`model`]: the trait, the request and the parts
 //! - [`error`]: what can go wrong with a call, and whether trying again helps
+//! - [`retry`]: tries again what may pass
 
 pub mod conversation;
 pub mod error;
 pub mod model;
+pub mod retry;
+#[cfg(test)]
+mod testing;
 
 pub use conversation::{
     AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult, UserMessage,
@@ -23,3 +27,4 @@ pub use error::{ErrorKind, ModelError};
 pub use model::{
     Effort, Model, Part, PartStream, Reply, Request, StopReason, TokenUsage, ToolSpec,
 };
+pub use retry::{Retry, RetryOptions};
