@@ -12,9 +12,11 @@
 //! - [`model`]: the trait, the request and the parts
 //! - [`error`]: what can go wrong with a call, and whether trying again helps
 //! - [`retry`]: tries again what may pass
+//! - [`gate`]: one for each provider, so that all who ask it slow down together
 
 pub mod conversation;
 pub mod error;
+pub mod gate;
 pub mod model;
 pub mod retry;
 #[cfg(test)]
@@ -24,6 +26,7 @@ pub use conversation::{
     AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult, UserMessage,
 };
 pub use error::{ErrorKind, ModelError};
+pub use gate::{Gate, GateOptions, GateStanding, Gated};
 pub use model::{
     Effort, Model, Part, PartStream, Reply, Request, StopReason, TokenUsage, ToolSpec,
 };
