@@ -13,11 +13,13 @@
 //! - [`error`]: what can go wrong with a call, and whether trying again helps
 //! - [`retry`]: tries again what may pass
 //! - [`gate`]: one for each provider, so that all who ask it slow down together
+//! - [`prices`]: what models cost, and how much fits into them
 
 pub mod conversation;
 pub mod error;
 pub mod gate;
 pub mod model;
+pub mod prices;
 pub mod retry;
 #[cfg(test)]
 mod testing;
@@ -30,4 +32,5 @@ pub use gate::{Gate, GateOptions, GateStanding, Gated};
 pub use model::{
     Effort, Model, Part, PartStream, Reply, Request, StopReason, TokenUsage, ToolSpec,
 };
+pub use prices::{LongPrompts, ModelFacts, PerMillion, Price, Prices};
 pub use retry::{Retry, RetryOptions};

@@ -1,0 +1,232 @@
+//! What models cost, and how much fits into them.
+//!
+//! The built-in table knows the well-known models by name; a configuration adds others and corrects
+//! it. A model that neither knows has no price: a guess would make a budget of money a lie.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::model::TokenUsage;
+
+mod known;
+
+/// What is known of models: the built-in table, and over it what a configuration says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Prices {
+    /// By the model's name, or its beginning and a `*`.
+    given: BTreeMap<String, ModelFacts>,
+}
+
+/// What is known of one model. What a configuration leaves out, the built-in table answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelFacts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    /// The most tokens of a request and its reply together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<u64>,
+    /// The most tokens of a reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output: Option<u32>,
+}
+
+/// In a configuration: dollars per million tokens, as price lists have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    pub input: PerMillion,
+    /// Read from the provider's cache; as `input` unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_input: Option<PerMillion>,
+    /// Written to the provider's cache; as `input` unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<PerMillion>,
+    pub output: PerMillion,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long: Option<LongPrompts>,
+}
+
+/// Requests above a size cost more, all of them and not only what is above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongPrompts {
+    /// Tokens of the request.
+    pub above: u64,
+    /// What its input costs then, in hundredths of the usual price.
+    pub input_percent: u64,
+    pub output_percent: u64,
+}
+
+/// Millionths of a dollar for a million tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PerMillion(pub u64);
+
+impl Prices {
+    /// The built-in table with these over it.
+    pub fn with(given: impl IntoIterator<Item = (String, ModelFacts)>) -> Self {
+        Self { given: given.into_iter().collect() }
+    }
+
+    /// What is known of a model; of an unknown one, nothing.
+    pub fn facts(&self, model: &str) -> ModelFacts {
+        let given = self.given(model).unwrap_or_default();
+        let known = known::facts(model).unwrap_or_default();
+        ModelFacts {
+            price: given.price.or(known.price),
+            context: given.context.or(known.context),
+            max_output: given.max_output.or(known.max_output),
+        }
+    }
+
+    /// Millionths of a dollar, rounded up, if the price is known.
+    pub fn cost(&self, model: &str, usage: &TokenUsage) -> Option<u64> {
+        Some(self.facts(model).price?.of(usage))
+    }
+
+    /// The longest entry that fits.
+    fn given(&self, model: &str) -> Option<ModelFacts> {
+        if let Some(facts) = self.given.get(model) {
+            return Some(*facts);
+        }
+        let fitting = self.given.iter().filter(|(name, _)| {
+            name.strip_suffix('*').is_some_and(|beginning| model.starts_with(beginning))
+        });
+        fitting.max_by_key(|(name, _)| name.len()).map(|(_, facts)| *facts)
+    }
+}
+
+impl Price {
+    /// Millionths of a dollar, rounded up.
+    pub fn of(&self, usage: &TokenUsage) -> u64 {
+        let cached = usage.cached.min(usage.input);
+        let written = usage.cache_written.min(usage.input - cached);
+        let fresh = usage.input - cached - written;
+        let long = self.long.filter(|long| usage.input > long.above);
+        let (input_percent, output_percent) =
+            long.map_or((100, 100), |long| (long.input_percent, long.output_percent));
+        let input = times(fresh, self.input)
+            .saturating_add(times(cached, self.cached_input.unwrap_or(self.input)))
+            .saturating_add(times(written, self.cache_write.unwrap_or(self.input)))
+            .saturating_mul(input_percent.into());
+        let output = times(usage.output, self.output).saturating_mul(output_percent.into());
+        let micros = input.saturating_add(output).div_ceil(100 * 1_000_000);
+        u64::try_from(micros).unwrap_or(u64::MAX)
+    }
+}
+
+fn times(tokens: u64, price: PerMillion) -> u128 {
+    u128::from(tokens) * u128::from(price.0)
+}
+
+impl Serialize for PerMillion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0 as f64 / 1e6)
+    }
+}
+
+impl<'de> Deserialize<'de> for PerMillion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let dollars = f64::deserialize(deserializer)?;
+        if !(0.0..=1e6).contains(&dollars) {
+            let problem = format!("a price is dollars per million tokens, not {dollars}");
+            return Err(serde::de::Error::custom(problem));
+        }
+        Ok(Self((dollars * 1e6).round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(input: u64, cached: u64, cache_written: u64, output: u64) -> TokenUsage {
+        TokenUsage { input, cached, cache_written, output }
+    }
+
+    fn configured(text: &str) -> Prices {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn each_kind_of_token_has_its_price() {
+        let prices = Prices::default();
+        for (usage, dollars_e6) in [
+            (usage(1_000_000, 0, 0, 0), 5_000_000),
+            (usage(1_000_000, 1_000_000, 0, 0), 500_000),
+            (usage(1_000_000, 0, 1_000_000, 0), 6_250_000),
+            (usage(0, 0, 0, 1_000_000), 25_000_000),
+            (usage(100, 50, 25, 10), 25 * 5 + 25 + 157 + 250),
+        ] {
+            assert_eq!(prices.cost("claude-opus-4-5", &usage), Some(dollars_e6), "{usage:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_model_has_no_price() {
+        let prices = Prices::default();
+        for model in ["", "llama", "claude-opus-9", "gpt-6-astra-fast", "gpt-66-sol", "my/gpt"] {
+            assert_eq!(prices.cost(model, &usage(1, 0, 0, 1)), None, "{model}");
+            assert_eq!(prices.facts(model), ModelFacts::default(), "{model}");
+        }
+    }
+
+    #[test]
+    fn dates_providers_and_aliases_are_the_same_model() {
+        let prices = Prices::default();
+        let cost = |model: &str| prices.cost(model, &usage(1_000_000, 0, 0, 0));
+        for model in ["claude-opus-4-5-20251101", "anthropic/claude-opus-4-5", "claude-opus-4-5@x"]
+        {
+            assert_eq!(cost(model), Some(5_000_000), "{model}");
+        }
+        assert_eq!(cost("claude-opus-4-20250514"), Some(15_000_000));
+        assert_eq!(cost("gpt-6.1-sol-2026-09-29"), cost("gpt-6.1-sol"));
+        assert!(cost("gpt-6.1-sol").is_some());
+    }
+
+    #[test]
+    fn costs_round_up_and_do_not_overflow() {
+        let prices = configured("m = { price = { input = 0.000001, output = 1000000 } }");
+        assert_eq!(prices.cost("m", &usage(1, 0, 0, 0)), Some(1));
+        assert_eq!(prices.cost("m", &usage(0, 0, 0, 0)), Some(0));
+        let most = usage(u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+        assert_eq!(prices.cost("m", &most), Some(u64::MAX));
+    }
+
+    #[test]
+    fn long_prompts_cost_more_as_a_whole() {
+        let prices = Prices::default();
+        let cost = |input| prices.cost("gpt-6-sol", &usage(input, 0, 0, 1_000_000));
+        assert_eq!(cost(272_000), Some(544_000 + 10_000_000));
+        assert_eq!(cost(272_001), Some(1_088_004 + 15_000_000));
+    }
+
+    #[test]
+    fn a_configuration_corrects_and_adds() {
+        let prices = configured(
+            r#"
+            "claude-opus-4-5" = { context = 7 }
+            "local-*" = { price = { input = 0.5, output = 1 }, max_output = 9 }
+            "local-big-*" = { price = { input = 2, cached_input = 1, output = 1 } }
+            "#,
+        );
+        assert_eq!(prices.facts("claude-opus-4-5").context, Some(7));
+        assert_eq!(prices.cost("claude-opus-4-5", &usage(1, 0, 0, 0)), Some(5));
+        assert_eq!(prices.cost("local-small", &usage(2, 0, 0, 0)), Some(1));
+        assert_eq!(prices.cost("local-big-1", &usage(2, 1, 0, 0)), Some(3));
+        assert_eq!(prices.facts("local-small").max_output, Some(9));
+        assert_eq!(prices, configured(&toml::to_string(&prices).unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_price_is_refused() {
+        for bad in ["-1", "nan", "1e9", "\"3\""] {
+            let text = format!("m = {{ price = {{ input = {bad}, output = 1 }} }}");
+            assert!(toml::from_str::<Prices>(&text).is_err(), "{bad}");
+        }
+        let error = toml::from_str::<Prices>("m = { prise = 1 }").unwrap_err();
+        assert!(error.to_string().contains("prise"), "{error}");
+    }
+}
