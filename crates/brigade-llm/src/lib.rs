@@ -14,13 +14,17 @@
 //! - [`retry`]: tries again what may pass
 //! - [`gate`]: one for each provider, so that all who ask it slow down together
 //! - [`prices`]: what models cost, and how much fits into them
+//! - [`scripted`]: a model that plays a script, for tests, demonstrations and benchmarks
+//! - [`nearest`]: what somebody may have meant to type
 
 pub mod conversation;
 pub mod error;
 pub mod gate;
 pub mod model;
+pub mod nearest;
 pub mod prices;
 pub mod retry;
+pub mod scripted;
 #[cfg(test)]
 mod testing;
 
@@ -34,3 +38,4 @@ pub use model::{
 };
 pub use prices::{LongPrompts, ModelFacts, PerMillion, Price, Prices};
 pub use retry::{Retry, RetryOptions};
+pub use scripted::{Script, ScriptError, Scripted};

@@ -1,0 +1,366 @@
+//! Reads a script, and says where it is wrong and what would be right.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::script::{Fault, Said, Section, Trouble, Turn};
+use crate::conversation::Arguments;
+use crate::error::{ErrorKind, ModelError};
+use crate::model::{StopReason, TokenUsage};
+use crate::nearest::did_you_mean;
+
+/// What is wrong with a script.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {problem}")]
+pub struct ScriptError {
+    pub file: String,
+    /// Counted from 1; 0 is the file as a whole.
+    pub line: usize,
+    pub problem: String,
+}
+
+const WORDS: [&str; 13] = [
+    "agent",
+    "turn",
+    "when",
+    "repeat",
+    "think",
+    "say",
+    "call",
+    "malformed",
+    "usage",
+    "pace",
+    "delay",
+    "stop",
+    "fault",
+];
+const FAULTS: &str =
+    "a status such as 429 or 500, `hang`, `timeout`, `connection`, `garbage` or `cut N`";
+
+pub(super) fn sections(file: &str, text: &str) -> Result<Vec<Section>, ScriptError> {
+    let mut reader = Reader { text, offset: 0, line: 0, sections: Vec::new() };
+    let read = reader.read();
+    let line = reader.line;
+    read.map_err(|problem| ScriptError { file: file.to_owned(), line, problem })?;
+    Ok(reader.sections)
+}
+
+/// Goes through the text line by line. `line` is where an error is.
+struct Reader<'a> {
+    text: &'a str,
+    /// Where the next line begins.
+    offset: usize,
+    line: usize,
+    sections: Vec<Section>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(&mut self) -> Result<(), String> {
+        while let Some(line) = self.next_line() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let rest = rest.trim();
+            match word {
+                "agent" => self.agent(rest)?,
+                "turn" => self.turn(rest)?,
+                _ if self.sections.is_empty() => {
+                    return Err(format!("a script begins with `agent NAME`, not with `{word}`"));
+                }
+                "pace" | "usage" if self.current()?.turns.is_empty() => self.general(word, rest)?,
+                _ if WORDS.contains(&word) => self.detail(word, rest)?,
+                _ => {
+                    let near = did_you_mean(word, WORDS);
+                    return Err(format!("`{word}` means nothing here{near}"));
+                }
+            }
+        }
+        if self.sections.is_empty() {
+            return Err("there is no `agent` in it".to_owned());
+        }
+        self.section_is_whole()
+    }
+
+    fn next_line(&mut self) -> Option<&'a str> {
+        let rest = &self.text[self.offset..];
+        if rest.is_empty() {
+            return None;
+        }
+        let line = rest.lines().next().unwrap_or_default();
+        self.offset += rest.find('\n').map_or(rest.len(), |end| end + 1);
+        self.line += 1;
+        Some(line)
+    }
+
+    fn agent(&mut self, name: &str) -> Result<(), String> {
+        self.section_is_whole()?;
+        if name.is_empty() {
+            return Err("whose turns follow? `agent NAME`, or `agent *` for all others".to_owned());
+        }
+        if name.strip_suffix('*').unwrap_or(name).contains('*') {
+            return Err(format!("`{name}`: a `*` stands for the rest of a name, at its end"));
+        }
+        if self.sections.iter().any(|section| &*section.name == name) {
+            return Err(format!("`agent {name}` is there already; put its turns together"));
+        }
+        self.sections.push(Section { name: name.into(), ..Section::default() });
+        Ok(())
+    }
+
+    fn turn(&mut self, rest: &str) -> Result<(), String> {
+        if !rest.is_empty() {
+            return Err(format!("`turn` stands alone; `{rest}` belongs on a line below"));
+        }
+        if self.sections.is_empty() {
+            return Err("a script begins with `agent NAME`, not with `turn`".to_owned());
+        }
+        self.turn_is_whole()?;
+        let section = self.current()?;
+        if section.turns.last().is_some_and(|turn| turn.repeats && turn.when.is_empty()) {
+            return Err("never reached: the turn above repeats without a `when`".to_owned());
+        }
+        section.turns.push(Turn::new());
+        Ok(())
+    }
+
+    fn current(&mut self) -> Result<&mut Section, String> {
+        self.sections.last_mut().ok_or_else(|| "a script begins with `agent NAME`".to_owned())
+    }
+
+    fn section_is_whole(&mut self) -> Result<(), String> {
+        match self.sections.last() {
+            Some(section) if section.turns.is_empty() => {
+                Err(format!("`agent {}` has no `turn`", section.name))
+            }
+            Some(_) => self.turn_is_whole(),
+            None => Ok(()),
+        }
+    }
+
+    fn turn_is_whole(&mut self) -> Result<(), String> {
+        match self.current()?.turns.last() {
+            Some(turn) if turn.said.is_empty() && turn.faults.is_empty() => {
+                Err("the turn above says nothing; give it a `say`, `call` or `fault`".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// For all turns of an agent.
+    fn general(&mut self, word: &str, rest: &str) -> Result<(), String> {
+        let section = self.current()?;
+        match word {
+            "pace" => section.pace = Some(span(rest)?),
+            _ => section.usage = Some(usage(rest)?),
+        }
+        Ok(())
+    }
+
+    fn detail(&mut self, word: &str, rest: &'a str) -> Result<(), String> {
+        if self.current()?.turns.is_empty() {
+            return Err(format!("`{word}` belongs to a turn; begin one with `turn`"));
+        }
+        if word == "call" {
+            let call = self.call(rest)?;
+            self.last_turn()?.said.push(call);
+            return Ok(());
+        }
+        let turn = self.last_turn()?;
+        match word {
+            "when" => turn.when.push(condition(rest)?),
+            "repeat" if rest.is_empty() => turn.repeats = true,
+            "repeat" => return Err("`repeat` stands alone".to_owned()),
+            "say" => speak(&mut turn.said, rest, false),
+            "think" => speak(&mut turn.said, rest, true),
+            "malformed" => turn.said.push(malformed(rest)?),
+            "usage" => turn.usage = Some(usage(rest)?),
+            "pace" => turn.pace = Some(span(rest)?),
+            "delay" => turn.said.push(Said::Delay(span(rest)?)),
+            "stop" => turn.stop = stop(rest)?,
+            _ => turn.faults.push(fault(rest)?),
+        }
+        Ok(())
+    }
+
+    fn last_turn(&mut self) -> Result<&mut Turn, String> {
+        let turn = self.current()?.turns.last_mut();
+        turn.ok_or_else(|| "begin a turn with `turn`".to_owned())
+    }
+
+    /// The arguments are JSON, over as many lines as they need.
+    fn call(&mut self, rest: &'a str) -> Result<Said, String> {
+        let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        if name.is_empty() || name.contains(['{', '"']) {
+            return Err("which tool? `call NAME {\"argument\": \"value\"}`".to_owned());
+        }
+        let value = match arguments.trim() {
+            "" => serde_json::Value::Object(serde_json::Map::new()),
+            object if object.starts_with('{') => self.json(object)?,
+            other => return Err(format!("arguments are a JSON object in braces, not `{other}`")),
+        };
+        Ok(Said::Call { name: name.into(), arguments: Arguments::Json(value) })
+    }
+
+    /// Reads on from `begun`, a part of the line that was just read.
+    fn json(&mut self, begun: &'a str) -> Result<serde_json::Value, String> {
+        let start = begun.as_ptr() as usize - self.text.as_ptr() as usize;
+        let mut values = serde_json::Deserializer::from_str(&self.text[start..]).into_iter();
+        let value = match values.next() {
+            Some(Ok(value)) => value,
+            Some(Err(error)) if error.is_eof() => {
+                return Err("the braces of these arguments are never closed".to_owned());
+            }
+            Some(Err(error)) => {
+                self.line += error.line().saturating_sub(1);
+                return Err(format!("these arguments are not JSON: {error}"));
+            }
+            None => return Err("arguments are a JSON object in braces".to_owned()),
+        };
+        let end = start + values.byte_offset();
+        while self.offset < end {
+            self.next_line();
+        }
+        let after = self.text[end..self.offset].trim();
+        if !after.is_empty() {
+            return Err(format!("nothing may follow the arguments, but `{after}` does"));
+        }
+        Ok(value)
+    }
+}
+
+/// Lines that follow each other are lines of one text.
+fn speak(said: &mut Vec<Said>, line: &str, thought: bool) {
+    match said.last_mut() {
+        Some(Said::Text(text)) if !thought => *text = format!("{text}\n{line}").into(),
+        Some(Said::Thought(text)) if thought => *text = format!("{text}\n{line}").into(),
+        _ if thought => said.push(Said::Thought(line.into())),
+        _ => said.push(Said::Text(line.into())),
+    }
+}
+
+/// Bare words, or a JSON string where white space or a line end matters.
+fn condition(text: &str) -> Result<Arc<str>, String> {
+    let wanted: String = if text.starts_with('"') {
+        serde_json::from_str(text)
+            .map_err(|_| format!("`{text}` begins with a quote and is no JSON string"))?
+    } else {
+        text.to_owned()
+    };
+    if wanted.is_empty() {
+        return Err("`when TEXT` wants a text that the last message or result has".to_owned());
+    }
+    Ok(wanted.into())
+}
+
+fn malformed(rest: &str) -> Result<Said, String> {
+    let (name, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    if name.is_empty() {
+        return Err("which tool? `malformed NAME {\"cut off`".to_owned());
+    }
+    let problem = match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => return Err(format!("`{text}` is proper JSON; use `call`")),
+        Err(error) => error.to_string().into(),
+    };
+    Ok(Said::Call { name: name.into(), arguments: Arguments::Malformed { problem } })
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| format!("`{text}` is no span of time, such as `50ms`, `2s` or `10m`"))
+}
+
+fn usage(text: &str) -> Result<TokenUsage, String> {
+    let mut usage = TokenUsage::default();
+    for field in text.split_whitespace() {
+        let (name, value) = field.split_once('=').unwrap_or((field, ""));
+        let place = match name {
+            "input" => &mut usage.input,
+            "cached" => &mut usage.cached,
+            "cache_written" => &mut usage.cache_written,
+            "output" => &mut usage.output,
+            _ => {
+                let near = did_you_mean(name, ["input", "cached", "cache_written", "output"]);
+                return Err(format!("`{name}` is no kind of token{near}"));
+            }
+        };
+        *place = number(value)?;
+    }
+    if usage == TokenUsage::default() {
+        return Err("`usage` wants counts, such as `usage input=120 output=30`".to_owned());
+    }
+    Ok(usage)
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+fn stop(text: &str) -> Result<StopReason, String> {
+    match text {
+        "length" => Ok(StopReason::Length),
+        "filtered" => Ok(StopReason::Filtered),
+        _ => Err(format!("a reply stops by `length` or is `filtered`, not `{text}`")),
+    }
+}
+
+/// `KIND [after SPAN] [xN | always]`
+fn fault(text: &str) -> Result<Fault, String> {
+    let mut words = text.split_whitespace();
+    let kind = words.next().ok_or_else(|| format!("which fault? {FAULTS}"))?;
+    let mut trouble = match kind {
+        "hang" => Trouble::Hang,
+        "cut" => {
+            let count = words.next().ok_or("after how many words? `fault cut 3`")?;
+            Trouble::Cut { words: number(count)? }
+        }
+        "timeout" => error(ErrorKind::Timeout, "no answer in time (scripted)"),
+        "connection" => error(ErrorKind::Connection, "the connection was refused (scripted)"),
+        "garbage" => error(ErrorKind::Garbage, "the reply is garbage (scripted)"),
+        status => by_status(status)?,
+    };
+    let mut times = 1;
+    while let Some(word) = words.next() {
+        match (word, &mut trouble) {
+            ("always", _) => times = u32::MAX,
+            ("after", Trouble::Error(error)) => {
+                error.retry_after = Some(span(words.next().unwrap_or_default())?);
+            }
+            _ => {
+                let count = word.strip_prefix('x').and_then(|count| count.parse().ok());
+                times = count.ok_or_else(|| {
+                    format!("`{word}` is not `x3`, `always`, or `after 2s` of an error")
+                })?;
+            }
+        }
+    }
+    Ok(Fault { trouble, times })
+}
+
+fn error(kind: ErrorKind, message: &str) -> Trouble {
+    Trouble::Error(ModelError::new(kind, message))
+}
+
+fn by_status(text: &str) -> Result<Trouble, String> {
+    let status = text.parse::<u16>().map_err(|_| {
+        let near = did_you_mean(text, ["hang", "timeout", "connection", "garbage", "cut"]);
+        format!("`{text}` is no fault{near}; there are {FAULTS}")
+    })?;
+    let kind = match status {
+        429 => ErrorKind::RateLimited,
+        401 | 403 => ErrorKind::Auth,
+        402 => ErrorKind::Exhausted,
+        408 => ErrorKind::Timeout,
+        413 => ErrorKind::TooLong,
+        400..=499 => ErrorKind::Invalid,
+        500..=599 => ErrorKind::Server,
+        _ => return Err(format!("{status} is not the status of an error (400 to 599)")),
+    };
+    let error = ModelError::new(kind, format!("status {status} (scripted)"));
+    Ok(Trouble::Error(ModelError { status: Some(status), ..error }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Which turn comes when, and what is seen of it.
+
+use futures_util::StreamExt;
+use serde_json::json;
+
+use super::*;
+use crate::conversation::{Arguments, Message, ToolResult};
+use crate::model::{StopReason, TokenUsage};
+use crate::testing::asking;
+
+fn scripted(text: &str) -> Scripted {
+    Scripted::new(Script::parse("story", text).unwrap_or_else(|error| panic!("{error}")))
+}
+
+async fn parts(
+    model: &Scripted,
+    asker: &str,
+    messages: &[Message],
+) -> Vec<Result<Part, ModelError>> {
+    model.call(Arc::new(asking(asker, messages.to_vec()))).collect().await
+}
+
+async fn reply(model: &Scripted, asker: &str, messages: &[Message]) -> Reply {
+    match parts(model, asker, messages).await.pop() {
+        Some(Ok(Part::Finished(reply))) => *reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn says(model: &Scripted, messages: &[Message]) -> String {
+    reply(model, "a", messages).await.message.text()
+}
+
+fn said(reply: Reply) -> Message {
+    Message::Assistant(Arc::new(reply.message))
+}
+
+fn answered(reply: &Reply, text: &str) -> Message {
+    let results = reply.message.calls().map(|call| ToolResult {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        text: text.into(),
+        failed: false,
+    });
+    Message::Results(results.collect())
+}
+
+const BOSS: &str = r#"
+# A boss who waits for a helper.
+agent a
+usage input=10 output=5
+
+turn
+  think Somebody
+  think must do it.
+  say I ask.
+  call spawn_agent {"task": "look", "name": "Helper"}
+  call list_tasks
+
+turn
+  when agent:2 succeeded
+  say It is done.
+  usage input=30 output=1 cached=20
+
+turn
+  repeat
+  call wait_tasks {
+    "timeout_secs": 1
+  }
+
+agent *
+turn
+  say Any.
+"#;
+
+#[tokio::test]
+async fn a_turn_has_its_texts_calls_and_usage() {
+    let model = scripted(BOSS);
+    let parts = parts(&model, "a", &[Message::user("go")]).await;
+    let [Ok(thought), Ok(text), Ok(first), Ok(second), Ok(Part::Finished(reply))] = &parts[..]
+    else {
+        panic!("{parts:?}")
+    };
+    assert_eq!(thought, &Part::Reasoning("Somebody\nmust do it.".to_owned()));
+    assert_eq!(text, &Part::Text("I ask.".to_owned()));
+    assert_eq!(first, &Part::Call { name: "spawn_agent".to_owned() });
+    assert_eq!(second, &Part::Call { name: "list_tasks".to_owned() });
+    let calls: Vec<_> = reply.message.calls().map(|call| call.arguments.clone()).collect();
+    let expect = json!({"task": "look", "name": "Helper"});
+    assert_eq!(calls, [Arguments::Json(expect), Arguments::Json(json!({}))]);
+    assert_eq!(reply.usage, TokenUsage { input: 10, output: 5, ..TokenUsage::default() });
+    assert_eq!(reply.stop, StopReason::EndOfTurn);
+}
+
+#[tokio::test]
+async fn the_next_turn_follows_from_the_conversation_alone() {
+    let model = scripted(BOSS);
+    let mut talk = vec![Message::user("go")];
+    let first = reply(&model, "a", &talk).await;
+    talk.extend([said(first.clone()), answered(&first, "agent:2 was started")]);
+    for _ in 0..3 {
+        let waiting = reply(&model, "a", &talk).await;
+        assert_eq!(waiting.message.calls().next().map(|call| &*call.name), Some("wait_tasks"));
+        assert_eq!(waiting, reply(&scripted(BOSS), "a", &talk).await, "asked again, elsewhere");
+        talk.extend([said(waiting.clone()), answered(&waiting, "still running")]);
+    }
+    talk.push(Message::user("agent:2 succeeded: found"));
+    let last = reply(&model, "a", &talk).await;
+    assert_eq!(last.message.text(), "It is done.");
+    assert_eq!(last.usage.cached, 20);
+}
+
+#[tokio::test]
+async fn calls_have_ids_of_their_own() {
+    let model = scripted(BOSS);
+    let mut talk = vec![Message::user("go")];
+    let mut ids = std::collections::HashSet::new();
+    for _ in 0..4 {
+        let next = reply(&model, "a", &talk).await;
+        for call in next.message.calls() {
+            assert!(ids.insert(call.id.clone()), "{} twice", call.id);
+        }
+        talk.extend([said(next.clone()), answered(&next, "running")]);
+    }
+    assert_eq!(ids.len(), 5);
+}
+
+#[tokio::test]
+async fn a_conversation_whose_beginning_is_gone_goes_on() {
+    let model = scripted("agent a\nturn\nsay one\nturn\ncall x\nturn\nsay three");
+    let second = reply(&model, "a", &[said(reply(&model, "a", &[]).await)]).await;
+    let talk = [Message::user("a summary"), said(second.clone()), answered(&second, "ok")];
+    assert_eq!(says(&model, &talk).await, "one", "what is not there was not said");
+    let talk = [said(second.clone()), answered(&second, "ok"), said(crate::testing::reply("one"))];
+    assert_eq!(says(&model, &talk).await, "three");
+}
+
+#[tokio::test]
+async fn the_same_words_twice_are_two_turns() {
+    let model = scripted("agent a\nturn\nsay ok\nturn\nsay ok\nturn\nsay end");
+    let mut talk = vec![];
+    for expect in ["ok", "ok", "end"] {
+        let next = reply(&model, "a", &talk).await;
+        assert_eq!(next.message.text(), expect);
+        talk.extend([said(next), Message::user("go on")]);
+    }
+}
+
+#[tokio::test]
+async fn sections_are_found_by_name_then_by_pattern() {
+    let model = scripted(
+        "agent *\nturn\nsay any\nagent worker-*\nturn\nsay w\nagent worker-1\nturn\nsay one",
+    );
+    for (asker, expect) in [("worker-1", "one"), ("worker-2", "w"), ("x", "any")] {
+        assert_eq!(reply(&model, asker, &[]).await.message.text(), expect, "{asker}");
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_is_over_says_so() {
+    let model = scripted("agent a\nturn\nwhen sun\nsay yes");
+    let parts = parts(&model, "a", &[Message::user("rain")]).await;
+    let [Err(error)] = &parts[..] else { panic!("{parts:?}") };
+    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert_eq!(
+        error.message,
+        "story: `agent a` has no further turn that fits \"a\" after 0 replies; \
+         the last it heard is \"rain\""
+    );
+    let parts = self::parts(&model, "b", &[]).await;
+    let expect = "story: nothing is written for \"b\"; add `agent b` or `agent *`";
+    assert_eq!(parts[0].as_ref().unwrap_err().message, expect);
+}
+
+#[tokio::test]
+async fn faults_come_first_as_often_as_they_are_told() {
+    let model = scripted(
+        "agent *\nturn\n  fault 429 after 2s x2\n  fault 500\n  fault garbage\n  say at last",
+    );
+    for asker in ["a", "b"] {
+        let mut kinds = Vec::new();
+        for _ in 0..4 {
+            let error = parts(&model, asker, &[]).await.remove(0).unwrap_err();
+            kinds.push((error.kind, error.status, error.retry_after));
+        }
+        let limited = (ErrorKind::RateLimited, Some(429), Some(Duration::from_secs(2)));
+        let server = (ErrorKind::Server, Some(500), None);
+        assert_eq!(kinds, [limited, limited, server, (ErrorKind::Garbage, None, None)]);
+        assert_eq!(reply(&model, asker, &[]).await.message.text(), "at last");
+    }
+}
+
+#[tokio::test]
+async fn a_cut_reply_breaks_off_after_some_words() {
+    let model = scripted("agent a\nturn\n  fault cut 2\n  say one two three");
+    let cut = parts(&model, "a", &[]).await;
+    let words: Vec<_> = cut[..2].iter().map(|part| part.clone().unwrap()).collect();
+    assert_eq!(words, [Part::Text("one ".to_owned()), Part::Text("two ".to_owned())]);
+    assert_eq!(cut[2].as_ref().unwrap_err().kind, ErrorKind::Connection);
+    assert_eq!(says(&model, &[]).await, "one two three");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_call_can_be_left() {
+    let model = scripted("agent a\nturn\n  fault hang\n  say now");
+    let hung = tokio::time::timeout(Duration::from_secs(3600), parts(&model, "a", &[])).await;
+    assert!(hung.is_err());
+    assert_eq!(says(&model, &[]).await, "now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_and_pace_take_time() {
+    let model = scripted("agent a\nturn\n  delay 5s\n  pace 1s\n  say one two three");
+    let began = tokio::time::Instant::now();
+    let parts = parts(&model, "a", &[]).await;
+    assert_eq!(began.elapsed().as_secs(), 8);
+    assert_eq!(parts.len(), 4);
+}
+
+#[tokio::test]
+async fn replies_may_be_cut_off_held_back_or_malformed() {
+    let model = scripted("agent a\nturn\nsay half a\nstop length\nturn\nmalformed x {\"a\": ");
+    let first = reply(&model, "a", &[]).await;
+    assert_eq!(first.stop, StopReason::Length);
+    let second = reply(&model, "a", &[said(first)]).await;
+    let call = second.message.calls().next().unwrap();
+    assert!(matches!(call.arguments, Arguments::Malformed { .. }));
+}
+
+#[tokio::test]
+async fn with_retry_only_the_reply_is_seen() {
+    let model = scripted("agent a\nturn\n  fault 503 x2\n  fault cut 1\n  say one two");
+    let options = crate::RetryOptions { first_pause: Duration::ZERO, ..Default::default() };
+    let retry = crate::Retry::over(Arc::new(model), options);
+    let parts: Vec<_> = retry.call(Arc::new(asking("a", vec![]))).collect().await;
+    assert!(matches!(parts[1], Ok(Part::Restarted { .. })), "{parts:?}");
+    assert!(matches!(parts.last(), Some(Ok(Part::Finished(_)))));
+}
+
+#[test]
+fn the_example_of_the_documentation_is_a_script() {
+    let docs = include_str!("../../../../docs/scripted-model.md");
+    let example = docs.split("```script\n").nth(1).unwrap().split("```").next().unwrap();
+    Script::parse("docs/scripted-model.md", example).unwrap();
+}
+
+#[test]
+fn a_script_is_read_from_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("story.script");
+    let error = Script::load(&path).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("{}:0: ", path.display())), "{error}");
+    std::fs::write(&path, "agent a\nturn\nsay hi").unwrap();
+    assert!(Script::load(&path).unwrap().section("a").is_some());
+}
