@@ -1,1 +1,42 @@
-//! The agent loop: context, model, tool calls, results, one turn at a time.
+//! The agent loop: news, model, tool calls, results, one turn at a time.
+//!
+//! ```text
+//!   Host (journal, purse)         Model            Tools
+//!     │ news, grants                │                │
+//!     ▼                             ▼                ▼
+//!   Agent::run:  hear ── ask ── record ── permit ── carry out ── record ──┐
+//!     ▲                                                                   │
+//!     └────────────── until the model has nothing more to do ─────────────┘
+//! ```
+//!
+//! The conversation is the journal: whatever was said or done is written down before anything
+//! follows from it, and an agent is built again from that alone. It knows no runtime: delegation
+//! reaches it as ordinary tools, everything else through [`Host`].
+//!
+//! - [`agent`]: the loop; `ask`: one model call; `turn`: the calls of one message; `compact`.
+//! - `transcript`: the journal, read as a conversation; [`news`]: how results and messages look in it.
+//! - [`tool`], [`arguments`]: what a tool is, and its arguments.
+//! - [`host`]: what the loop needs of whoever runs it; [`policy`]: when it is stopped.
+//! - [`definition`]: who an agent is, before it has a task; [`permission`]: what it may do;
+//!   [`validate`]: what its settings and its result must look like.
+//! - [`reading`]: a conversation as text, for whoever looks at it.
+
+pub mod agent;
+pub mod arguments;
+mod ask;
+mod compact;
+pub mod definition;
+pub mod host;
+pub mod news;
+pub mod permission;
+pub mod policy;
+pub mod reading;
+pub mod tool;
+mod transcript;
+mod turn;
+pub mod validate;
+
+pub use agent::{Agent, Begun, Exit, Partial};
+pub use host::{Cost, Host, Proceed, Progress, Record, Rest};
+pub use policy::Policy;
+pub use tool::{BoxFuture, Call, Effect, Hints, Outcome, Place, Subject, Tool, ToolError, Tools};

@@ -223,7 +223,7 @@ fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) 
     let at = record.at;
     tree.row.last_task = Some(spawned.no);
     count_total(tree, spawned.owner);
-    let limits = spawned.spec.limits.clone();
+    let limits = spawned.spec.all_limits();
     let state = match &spawned.queued {
         None => State::Running,
         Some(why) => State::Queued(Queued { ticket: record.seq, why: why.clone() }),

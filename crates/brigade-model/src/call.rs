@@ -73,10 +73,9 @@ impl Condition {
             Self::Tasks(tasks) => tasks.until,
             Self::Message { until } => *until,
             Self::Timer { until } => Some(*until),
-            Self::News
-            | Self::Answer { .. }
-            | Self::Approval { .. }
-            | Self::ClientTool { .. } => None,
+            Self::News | Self::Answer { .. } | Self::Approval { .. } | Self::ClientTool { .. } => {
+                None
+            }
         }
     }
 

@@ -247,6 +247,10 @@ pub enum EndedHow {
         failure: Failure,
         partial: Option<Json>,
     },
+    /// It was made to end; this is what there was of a result.
+    CutShort {
+        partial: Json,
+    },
     /// It was made to end and said nothing.
     Aborted,
 }

@@ -44,6 +44,25 @@ impl Limits {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Where both have a bound, the smaller one.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.into_iter().chain(other).min()
+        }
+        Self {
+            depth: least(self.depth, other.depth),
+            width: least(self.width, other.width),
+            total: least(self.total, other.total),
+            running: least(self.running, other.running),
+            inbox: least(self.inbox, other.inbox),
+            tokens: least(self.tokens, other.tokens),
+            money: least(self.money, other.money),
+            time: least(self.time, other.time),
+            stall: least(self.stall, other.stall),
+        }
+    }
 }
 
 /// Which limit it was.

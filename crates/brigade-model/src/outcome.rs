@@ -88,13 +88,33 @@ pub enum Stopper {
 pub enum Failure {
     Error(Arc<str>),
     Panic(Arc<str>),
-    Timeout { after: Millis },
-    Budget { limit: LimitKind },
-    MaxSteps { steps: u32 },
+    Timeout {
+        after: Millis,
+    },
+    Budget {
+        limit: LimitKind,
+    },
+    MaxSteps {
+        steps: u32,
+    },
+    /// It made the very same calls again and again.
+    Loop {
+        times: u32,
+    },
+    /// So many of its calls failed in a row.
+    Errors {
+        count: u32,
+        last: Arc<str>,
+    },
     ExitCode(i32),
     Signal(i32),
-    CrashLoop { crashes: u16 },
-    Lost { by: Arc<str>, evidence: Arc<str> },
+    CrashLoop {
+        crashes: u16,
+    },
+    Lost {
+        by: Arc<str>,
+        evidence: Arc<str>,
+    },
 }
 
 impl Outcome {
@@ -148,6 +168,10 @@ impl fmt::Display for Failure {
             Self::Timeout { after } => write!(f, "timeout after {} ms", after.0),
             Self::Budget { limit } => write!(f, "budget: {limit}"),
             Self::MaxSteps { steps } => write!(f, "max steps: {steps}"),
+            Self::Loop { times } => write!(f, "loop: the same calls {times} times in a row"),
+            Self::Errors { count, last } => {
+                write!(f, "{count} failed calls in a row, the last: {last}")
+            }
             Self::ExitCode(code) => write!(f, "exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
             Self::CrashLoop { crashes } => write!(f, "crash loop: {crashes} without progress"),

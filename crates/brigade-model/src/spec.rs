@@ -45,6 +45,17 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// What was asked for, and what comes with the work.
+    pub fn all_limits(&self) -> Option<Box<Limits>> {
+        match (&self.limits, self.work.limits()) {
+            (Some(asked), Some(own)) => Some(Box::new(asked.and(own))),
+            (Some(limits), None) => Some(limits.clone()),
+            (None, own) => own.copied().map(Box::new),
+        }
+    }
+}
+
 impl PartialEq for Spec {
     /// What makes two requests under one key the same request: all that was asked, as it was
     /// asked, without what only this process holds.

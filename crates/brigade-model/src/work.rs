@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Millis;
 use crate::json::{Json, present};
+use crate::limits::Limits;
 use crate::refusal::Refusal;
 
 /// What a task does.
@@ -152,12 +153,18 @@ pub struct AgentWork {
     /// Instead of the definition's model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Arc<str>>,
+    /// Where its commands run unless they say otherwise: an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<Arc<str>>,
     /// Whether it ends although children of its live, whose results it then does not hear of.
     #[serde(default)]
     pub leaves_children: bool,
     /// What was found for this request: the definition's content, and what the agent may do. An edit
     /// of the definition changes neither running work nor whether two requests are the same.
     pub blueprint: Json,
+    /// The definition's limits, which hold beside those that were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<Limits>>,
 }
 
 impl PartialEq for AgentWork {
@@ -167,6 +174,7 @@ impl PartialEq for AgentWork {
             && self.config == other.config
             && self.result_schema == other.result_schema
             && self.model == other.model
+            && self.cwd == other.cwd
             && self.leaves_children == other.leaves_children
     }
 }
@@ -184,8 +192,10 @@ impl AgentWork {
             config: None,
             result_schema: None,
             model: None,
+            cwd: None,
             leaves_children: false,
             blueprint: Json::null(),
+            limits: None,
         }
     }
 
@@ -259,6 +269,14 @@ impl Work {
             Self::Process(process) => process.check(),
             Self::Agent(agent) => agent.check(),
             Self::External(_) | Self::Job(_) | Self::Custom(_) => Ok(()),
+        }
+    }
+
+    /// Limits that come with the work, beside those that were asked for.
+    pub fn limits(&self) -> Option<&Limits> {
+        match self {
+            Self::Agent(agent) => agent.limits.as_deref(),
+            Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }
 

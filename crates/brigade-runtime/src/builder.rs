@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::agents::{AgentEngine, AgentOptions, Agents, LateRuntime};
 use crate::clock::{Clock, SystemClock};
 use crate::error::refusal;
 use crate::feed::Feed;
@@ -33,6 +34,7 @@ pub struct Builder {
     handlers: Handlers,
     performers: Performers,
     processes: Option<ProcessOptions>,
+    agents: Option<AgentOptions>,
     client: Arc<str>,
     batch: usize,
     mistake: Option<Refusal>,
@@ -46,6 +48,7 @@ impl Default for Builder {
             handlers: Handlers::default(),
             performers: Performers::default(),
             processes: None,
+            agents: None,
             client: "program".into(),
             batch: BATCH,
             mistake: None,
@@ -101,6 +104,13 @@ impl Builder {
         self
     }
 
+    /// Lets the runtime have agents.
+    #[must_use]
+    pub fn agents(mut self, options: AgentOptions) -> Self {
+        self.agents = Some(options);
+        self
+    }
+
     /// Registers the performer of a kind of work of the program's own.
     #[must_use]
     pub fn performer(mut self, kind: &str, performer: Arc<dyn Performer>) -> Self {
@@ -123,6 +133,15 @@ impl Builder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
+        let late = LateRuntime::default();
+        let agents = self
+            .agents
+            .map(|options| Arc::new(Agents::new(options, late.clone(), self.clock.clone())));
+        if let Some(agents) = &agents {
+            let engine = AgentEngine::new(agents.clone(), self.store.clone());
+            self.performers.register(Kind::Agent, Arc::new(engine));
+        }
+        self.handlers.agents = agents;
         let handlers = Arc::new(self.handlers);
         let engine = JobEngine::new(handlers.clone(), self.store.clone());
         self.performers.register(Kind::Job, Arc::new(engine));
@@ -164,7 +183,7 @@ impl Builder {
         remove_unknown(&self.performers, &self.store).await?;
         #[expect(clippy::disallowed_methods, reason = "ends when the last handle is dropped")]
         tokio::spawn(supervisor.run());
-        Ok(Runtime {
+        let runtime = Runtime {
             inner: Arc::new(RuntimeInner {
                 inputs: sender,
                 store: self.store,
@@ -179,7 +198,10 @@ impl Builder {
                 leaving,
                 _abandon: abandoned.drop_guard(),
             }),
-        })
+        };
+        // Agents that were begun during recovery have waited for this.
+        let _ = late.set(Arc::downgrade(&runtime.inner));
+        Ok(runtime)
     }
 }
 

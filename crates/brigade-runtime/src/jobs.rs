@@ -19,5 +19,5 @@ mod stop_signal;
 pub use context::{Child, JobContext, Waited};
 pub use registry::JobError;
 
-pub(crate) use engine::JobEngine;
+pub(crate) use engine::{JobEngine, panic_message};
 pub(crate) use registry::{ClosureBody, Handlers};

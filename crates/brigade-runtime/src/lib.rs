@@ -6,17 +6,18 @@
 //!        ▼                             view     feed
 //!  Supervisor: decide ── commit ── publish ── acknowledge ── perform
 //!                          │                                   │
-//!                        Store                             Performers (jobs, commands, custom kinds)
+//!                        Store                             Performers (jobs, commands, agents, custom kinds)
 //! ```
 //!
 //! In reading order:
 //! - [`runtime`], [`builder`], [`session`], [`task_handle`], [`new_task`]: what a program holds.
 //! - `supervisor`, `commit`, `perform`: the loop; `recovery`: what it does before the first turn.
 //! - [`performer`]: the contract with whatever carries out work; [`jobs`]: async functions;
-//!   [`processes`]: commands.
+//!   [`processes`]: commands; [`agents`]: models that delegate.
 //! - `view`, [`feed`], `waiters`: how committed state reaches readers.
 //! - [`clock`], `ids`, `input`, `error`: the seams.
 
+pub mod agents;
 pub mod builder;
 pub mod clock;
 mod commit;
@@ -37,6 +38,7 @@ pub mod task_handle;
 mod view;
 mod waiters;
 
+pub use agents::{AgentOptions, ChosenModel, ModelSource, OneModel};
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock};
 pub use feed::{FeedMessage, Subscription};

@@ -6,16 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brigade_agent::permission::Rules;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::name::{Key, Name};
 use brigade_model::refusal::Refusal;
 use brigade_model::spec::{Attachment, Spec};
 use brigade_model::work::{
-    CommandLine, Conduct, CustomWork, EnvValue, JobWork, ProcessWork, Stdin, Work, custom_kind,
+    AgentWork, CommandLine, Conduct, CustomWork, EnvValue, JobWork, ProcessWork, Stdin, Work,
+    custom_kind,
 };
 use serde::Serialize;
 
+use crate::agents::Parent;
 use crate::jobs::{ClosureBody, Handlers, JobContext, JobError};
 
 /// How the keys begin under which a job finds its children again.
@@ -37,6 +40,7 @@ enum Asked {
     Job { handler: Arc<str>, args: Json },
     Closure { label: Arc<str>, body: ClosureBody },
     Process(ProcessWork),
+    Agent(Box<AgentWork>, Rules),
     Custom(CustomWork),
 }
 
@@ -70,6 +74,83 @@ impl NewTask {
         Self::new(Ok(Asked::Process(ProcessWork::new(CommandLine::Program(words)))))
     }
 
+    /// An agent that is to do this.
+    pub fn agent(task: &str) -> Self {
+        Self::new(Ok(Asked::Agent(Box::new(AgentWork::new(task)), Rules::all())))
+    }
+
+    /// Which definition an agent is made from. Without one, a general one.
+    #[must_use]
+    pub fn definition(self, name: &str) -> Self {
+        self.for_agent("a definition", |work| {
+            work.definition = Some(name.into());
+            Ok(())
+        })
+    }
+
+    /// The model of an agent, instead of its definition's.
+    #[must_use]
+    pub fn model(self, name: &str) -> Self {
+        self.for_agent("a model", |work| {
+            work.model = Some(name.into());
+            Ok(())
+        })
+    }
+
+    /// Settings that the definition of an agent asks for.
+    #[must_use]
+    pub fn config(self, config: impl Serialize) -> Self {
+        self.for_agent("settings", |work| {
+            work.config = Some(Json::of(&config)?);
+            Ok(())
+        })
+    }
+
+    /// A JSON schema that the result of an agent must fit.
+    #[must_use]
+    pub fn result_schema(self, schema: impl Serialize) -> Self {
+        self.for_agent("a result schema", |work| {
+            work.result_schema = Some(Json::of(&schema)?);
+            Ok(())
+        })
+    }
+
+    /// What an agent may do at the most, beside what it may anyway.
+    #[must_use]
+    pub fn permissions(mut self, permissions: Rules) -> Self {
+        match &mut self.work {
+            Ok(Asked::Agent(_, rules)) => *rules = permissions,
+            Ok(_) => self.work = Err(Refusal::invalid("only an agent has permissions")),
+            Err(_) => {}
+        }
+        self
+    }
+
+    /// An agent may end although children of its live.
+    #[must_use]
+    pub fn leaves_children(self) -> Self {
+        self.for_agent("children that it leaves", |work| {
+            work.leaves_children = true;
+            Ok(())
+        })
+    }
+
+    fn for_agent(
+        mut self,
+        what: &str,
+        change: impl FnOnce(&mut AgentWork) -> Result<(), Refusal>,
+    ) -> Self {
+        let changed = match &mut self.work {
+            Ok(Asked::Agent(work, _)) => change(work),
+            Ok(_) => Err(Refusal::invalid(format!("only an agent has {what}"))),
+            Err(_) => Ok(()),
+        };
+        if let Err(refusal) = changed {
+            self.work = Err(refusal);
+        }
+        self
+    }
+
     /// Work of a kind whose performer the program registered.
     pub fn custom<P: Serialize>(kind: &str, payload: P, conduct: Conduct) -> Self {
         let work = custom_kind(kind).and_then(|kind| {
@@ -82,10 +163,16 @@ impl NewTask {
         Self { work, name: None, key: None, limits: None, keep: false, grace: None }
     }
 
-    /// Where a command runs: an absolute path.
+    /// Where a command runs, or the commands of an agent: an absolute path.
     #[must_use]
     pub fn cwd(self, cwd: impl AsRef<Path>) -> Self {
         let cwd = cwd.as_ref().to_str().map(Arc::from);
+        if let Ok(Asked::Agent(..)) = self.work {
+            return self.for_agent("a working directory", |work| {
+                work.cwd = Some(cwd.ok_or_else(|| Refusal::invalid("the directory is not UTF-8"))?);
+                Ok(())
+            });
+        }
         self.process("a working directory", |work| {
             work.cwd = Some(cwd.ok_or_else(|| Refusal::invalid("the directory is not UTF-8"))?);
             Ok(())
@@ -186,6 +273,7 @@ impl NewTask {
         self,
         handlers: &Handlers,
         default_key: Option<&str>,
+        parent: Parent<'_>,
     ) -> Result<Spec, Refusal> {
         let mut spec = match self.work? {
             Asked::Job { handler, args } => {
@@ -198,6 +286,13 @@ impl NewTask {
                 spec
             }
             Asked::Process(work) => Spec::new(Work::Process(work)),
+            Asked::Agent(work, rules) => {
+                let Some(agents) = &handlers.agents else {
+                    return Err(Refusal::unavailable("this runtime has no agents"));
+                };
+                let limits = self.limits.unwrap_or_default();
+                Spec::new(Work::Agent(agents.settle(*work, (rules, &limits), parent)?))
+            }
             Asked::Custom(custom) => Spec::new(Work::Custom(custom)),
         };
         spec.name = self.name.transpose()?;
@@ -220,6 +315,7 @@ impl fmt::Debug for NewTask {
             Ok(Asked::Job { handler, args }) => out.field("job", handler).field("args", args),
             Ok(Asked::Closure { label, .. }) => out.field("closure", label),
             Ok(Asked::Process(work)) => out.field("command", &work.command),
+            Ok(Asked::Agent(work, _)) => out.field("agent", &work.definition),
             Ok(Asked::Custom(custom)) => out.field("custom", &custom.kind),
             Err(refusal) => out.field("refused", refusal),
         };

@@ -122,6 +122,12 @@ impl Reporter {
         let _ = self.inputs.send(Input::Report { tree: self.task.tree, command }).await;
     }
 
+    /// Says something that may be left out when much is said.
+    pub(crate) fn mention(&self, what: Reported) {
+        let command = self.command(what);
+        let _ = self.inputs.try_send(Input::Report { tree: self.task.tree, command });
+    }
+
     pub(crate) fn command(&self, what: Reported) -> Command {
         Command::Report(Report { no: self.task.no, attempt: self.attempt, what })
     }

@@ -23,6 +23,7 @@ use brigade_store::{RunRow, TaskQuery};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::agents::Parent;
 use crate::error::{gone, in_doubt, refusal};
 use crate::feed::{Scope, Subscription};
 use crate::input::{Input, Outcome, WaitInput};
@@ -118,7 +119,7 @@ impl Session {
     }
 
     fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
-        let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None)?);
+        let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, Parent::Nobody)?);
         Ok(Command::Spawn(Spawn { caller: self.caller.clone(), spec, call: None }))
     }
 

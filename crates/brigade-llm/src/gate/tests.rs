@@ -177,6 +177,19 @@ async fn many_refusals_at_once_are_one_closing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn with_retry_all_siblings_succeed_and_none_asks_in_vain_twice() {
+    let provider = Provider::new();
+    provider.seen().refuse = 4;
+    let (_, model) = gated(&provider, running(4));
+    let model = crate::Retry::over(Arc::new(model), crate::RetryOptions::default());
+    let calls = (0..20).map(|_| model.call(request("sibling")).collect::<Vec<_>>());
+    let replies = join_all(calls).await;
+    assert!(replies.iter().all(|parts| matches!(parts[..], [Ok(Part::Finished(_))])));
+    assert_eq!(provider.seen().began.len(), 24);
+    assert_eq!(provider.seen().most, 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_provider_closes_it_for_ever() {
     let provider = Provider::new();
     provider.seen().refuse = 1;

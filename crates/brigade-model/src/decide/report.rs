@@ -85,7 +85,7 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
         }),
         Reported::Ended(end) => {
             hears_first(tree, (no, row), end)?;
-            let silent = end.how == EndedHow::Aborted;
+            let silent = matches!(end.how, EndedHow::Aborted | EndedHow::CutShort { .. });
             let settled = if silent { budget::unsettled(no, row) } else { None };
             let ending = finish(tree, no, outcome_of(tree, row, end));
             Ok(Decision { drafts: settled.into_iter().chain(ending).collect(), reply: Reply::Done })

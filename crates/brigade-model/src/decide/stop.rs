@@ -189,17 +189,19 @@ pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
                 partial: partial.clone(),
                 verified: end.verified.clone(),
             }),
-            EndedHow::Aborted => Outcome::failed(Failure::Lost {
-                by: "its performer".into(),
-                evidence: "it ended without a word".into(),
+            EndedHow::CutShort { partial } => Outcome::Failed(Failed {
+                failure: unasked(),
+                partial: Some(partial.clone()),
+                verified: end.verified.clone(),
             }),
+            EndedHow::Aborted => Outcome::failed(unasked()),
         },
         Some(StopCause::Order(order)) => Outcome::Cancelled(Cancelled {
             order,
             late: match &end.how {
                 EndedHow::Returned(result) => Some(Late::Result(result.clone())),
                 EndedHow::Failed { failure, .. } => Some(Late::Failure(failure.clone())),
-                EndedHow::Aborted => None,
+                EndedHow::CutShort { .. } | EndedHow::Aborted => None,
             },
             verified: end.verified.clone(),
         }),
@@ -208,10 +210,18 @@ pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
             partial: match &end.how {
                 EndedHow::Returned(result) => Some(result.clone()),
                 EndedHow::Failed { partial, .. } => partial.clone(),
+                EndedHow::CutShort { partial } => Some(partial.clone()),
                 EndedHow::Aborted => None,
             },
             verified: end.verified.clone(),
         }),
+    }
+}
+
+fn unasked() -> Failure {
+    Failure::Lost {
+        by: "its performer".into(),
+        evidence: "it ended although nobody had asked it to".into(),
     }
 }
 

@@ -311,7 +311,7 @@ impl Env {
             last: false,
             call: None,
         };
-        self.submit(&Command::Send(send)).unwrap();
+        self.submit(&Command::Send(send)).expect("an interrupting message is taken");
     }
 
     pub(crate) fn send_last(&mut self, no: TaskNo) -> Asking<Vec<MessageNo>> {

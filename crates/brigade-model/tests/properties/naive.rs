@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Asked, Condition, WaitMode};
-use brigade_model::command::{EndedHow, Caller, Collect, Command, Recipient, Report, Reported, StopTarget};
+use brigade_model::command::{
+    Caller, Collect, Command, EndedHow, Recipient, Report, Reported, StopTarget,
+};
 use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo};
 use brigade_model::limits::{DEPTH_MAX, Limits};
 use brigade_model::name::Name;

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::calls::{AnswerFuture, Begun, Calls};
 use super::registry::{Handlers, JobError};
 use super::stop_signal::StopSignal;
+use crate::agents::Parent;
 use crate::input::Input;
 use crate::new_task::NewTask;
 use crate::performer::{Reporter, TaskId, submit};
@@ -136,7 +137,8 @@ impl JobContext {
                 Err(error) => Answer::Error(error.message().clone()),
             };
             self.inner.calls.expect(index);
-            self.report(Reported::Record { index, label, answer: Arc::new(answer), spent: None }).await?;
+            self.report(Reported::Record { index, label, answer: Arc::new(answer), spent: None })
+                .await?;
             step_result(&*self.inner.calls.answer(index).await?)
         }
     }
@@ -202,7 +204,11 @@ impl JobContext {
                 Call::New(index) => index,
             };
             let _under_way = self.inner.calls.under_way();
-            let spec = task.into_spec(&self.inner.handlers, Some(&format!("call:{index}")))?;
+            let spec = task.into_spec(
+                &self.inner.handlers,
+                Some(&format!("call:{index}")),
+                Parent::Nobody,
+            )?;
             let spawn = Spawn { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
             match &*self.recorded(index, "spawn", Command::Spawn(spawn)).await? {
                 Answer::Spawned(spawned) => Ok(spawned.clone().into()),
@@ -455,7 +461,9 @@ impl ContextInner {
     ) -> bool {
         let answer = Arc::new(Answer::Refused(refusal.clone()));
         // An attempt that is over records nothing more, and will not be entered again with it.
-        self.report(Reported::Record { index, label: label.into(), answer, spent: None }).await.is_ok()
+        self.report(Reported::Record { index, label: label.into(), answer, spent: None })
+            .await
+            .is_ok()
     }
 
     /// Says something until it is heard: that the store was away for a moment is no news to a job.

@@ -385,7 +385,7 @@ async fn poll_job(
     .await
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> Arc<str> {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").into()

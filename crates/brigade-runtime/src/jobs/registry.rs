@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::JobContext;
+use crate::agents::Agents;
 
 /// Why a job failed: any error, as text.
 ///
@@ -55,13 +56,19 @@ impl fmt::Display for JobError {
 pub(crate) type JobFuture = Pin<Box<dyn Future<Output = Result<Json, JobError>> + Send>>;
 type Enter = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
 
-/// The named handlers of a program.
+/// What a program can be asked to do: its named handlers, and agents.
 #[derive(Default)]
 pub(crate) struct Handlers {
     by_name: HashMap<Arc<str>, (Recovery, Box<Enter>)>,
+    pub(crate) agents: Option<Arc<Agents>>,
 }
 
 impl Handlers {
+    /// Nothing but agents.
+    pub(crate) fn only(agents: Arc<Agents>) -> Self {
+        Self { by_name: HashMap::new(), agents: Some(agents) }
+    }
+
     pub(crate) fn register<A, F, Fut, R, E>(&mut self, name: &str, recovery: Recovery, handler: F)
     where
         A: DeserializeOwned + Send + 'static,

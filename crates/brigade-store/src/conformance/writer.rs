@@ -164,7 +164,8 @@ impl Writer {
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
         let answer = Arc::new(Answer::Value(json(&format!("step {index}"))));
         let label = "step".into();
-        self.report(no, Reported::Record { index: CallIndex(index), label, answer, spent: None }).await;
+        self.report(no, Reported::Record { index: CallIndex(index), label, answer, spent: None })
+            .await;
     }
 
     /// Waits for all of these children, without suspending.

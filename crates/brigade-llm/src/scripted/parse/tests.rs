@@ -1,5 +1,8 @@
 //! Where scripts are wrong, and that the error says so.
 
+use proptest::prelude::*;
+
+use super::WORDS;
 use crate::scripted::Script;
 
 #[track_caller]
@@ -68,4 +71,18 @@ fn errors_in_a_line_name_what_is_wrong_in_it() {
 fn an_error_inside_long_arguments_has_its_own_line() {
     let text = "agent a\nturn\n  call x {\n    \"a\": 1,\n    b\n  }\n";
     refused(text, "story:5: these arguments are not JSON: key must be a string at line 3 column 5");
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_odd_to_be_told_so(
+        lines in prop::collection::vec((prop::sample::select(&WORDS[..]), "[ -~é\"{}\r\n]{0,20}"), 0..12),
+    ) {
+        let text: String = lines.iter().map(|(word, rest)| format!("{word} {rest}\n")).collect();
+        for text in [text.clone(), format!("agent a\nturn\n{text}")] {
+            if let Err(error) = Script::parse("odd", &text) {
+                prop_assert!(error.line <= text.lines().count(), "{error}\n{text}");
+            }
+        }
+    }
 }

@@ -1,0 +1,326 @@
+//! The loop: news, model, record, tools, record, until the model has nothing more to do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use brigade_llm::{Effort, ErrorKind, Model, ModelError, StopReason, TokenUsage};
+use brigade_model::call::{Answer, Asked, Entry, OpenCall};
+use brigade_model::ids::RunNo;
+use brigade_model::json::Json;
+use brigade_model::limits::Usage;
+use brigade_model::outcome::Failure;
+use brigade_model::refusal::Refusal;
+use serde_json::Value;
+
+use crate::ask::Heard;
+use crate::host::{Host, Proceed, Progress, Record, Rest};
+use crate::permission::Permissions;
+use crate::policy::Policy;
+use crate::tool::Tools;
+use crate::transcript::{Next, Transcript, label};
+use crate::validate::Schema;
+
+/// One agent, ready to work: everything that it is, but for what it has said and done.
+#[derive(Clone)]
+pub struct Agent {
+    /// Its name or address, for scripts and people.
+    pub name: Arc<str>,
+    /// What it was asked to do.
+    pub task: Arc<str>,
+    pub system: Arc<str>,
+    pub model: Arc<dyn Model>,
+    /// The provider's name of the model.
+    pub model_name: Arc<str>,
+    pub tools: Tools,
+    pub permissions: Permissions,
+    pub policy: Policy,
+    /// What its result must look like; words, when there is none.
+    pub result: Option<Schema>,
+    pub temperature: Option<f64>,
+    pub effort: Option<Effort>,
+    /// The most tokens of one reply.
+    pub max_output: u32,
+    /// Tokens that the model takes in all.
+    pub window: u64,
+    pub cost: Arc<dyn Fn(&TokenUsage) -> Usage + Send + Sync>,
+}
+
+/// What an agent begins an attempt with.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    pub run: RunNo,
+    pub journal: Vec<Entry>,
+    pub open: Vec<OpenCall>,
+}
+
+/// How an attempt came out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Exit {
+    /// The work is done, and the host knows.
+    Finished,
+    /// It waits, and there is nothing left of it here.
+    Suspended,
+    Failed {
+        failure: Failure,
+        partial: Option<Json>,
+    },
+    /// The host would not go on: the attempt is over.
+    Over(Refusal),
+}
+
+impl Agent {
+    /// Works until the task is done, waits, or fails. Dropped at any point it can be begun anew from
+    /// what the host has written down. `partial` is kept at what there is of a result.
+    pub async fn run(&self, host: &dyn Host, begun: Begun, partial: &Partial) -> Exit {
+        let mut transcript = match Transcript::load(self.task.clone(), begun.journal, &begun.open) {
+            Ok(transcript) => transcript,
+            Err(refusal) => return Exit::failed(format!("its journal cannot be read: {refusal}")),
+        };
+        partial.set(transcript.partial());
+        let exit = self.work(host, &mut transcript, (begun.run, partial)).await;
+        match exit {
+            Ok(exit) => exit,
+            Err(Ended::Failure(failure)) => Exit::Failed { failure, partial: transcript.partial() },
+            Err(Ended::Refused(refusal)) => Exit::Over(refusal),
+        }
+    }
+
+    async fn work(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        (run, partial): (RunNo, &Partial),
+    ) -> Result<Exit, Ended> {
+        if transcript.run < run {
+            self.note(host, transcript, label::RUN, &run).await?;
+        }
+        loop {
+            while transcript.open() > 0 && transcript.due().is_empty() {
+                match host.rest(transcript.open()).await? {
+                    Rest::Suspended => return Ok(Exit::Suspended),
+                    Rest::Answered(index, answer) => {
+                        let news = matches!(*answer, Answer::Gathered(_));
+                        let label = if news { label::NEWS } else { "told" };
+                        transcript.enter(index, label, &answer)?;
+                    }
+                }
+            }
+            match transcript.next() {
+                Next::Calls => self.carry_out(host, transcript).await?,
+                Next::Ended { said, stop } => {
+                    if self.end_turn(host, transcript, (&said.text(), stop)).await? {
+                        return Ok(Exit::Finished);
+                    }
+                }
+                Next::Model => self.step(host, transcript, partial).await?,
+            }
+        }
+    }
+
+    /// One step: hear the news, or else ask the model and write down what it says.
+    async fn step(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        partial: &Partial,
+    ) -> Result<(), Ended> {
+        if let Some(failure) = self.policy.ends(&transcript.tally) {
+            return Err(failure.into());
+        }
+        if transcript.tokens() > self.window / 5 * 4 {
+            self.compact(host, transcript).await?;
+        }
+        let index = transcript.next_index();
+        let granted = match host.proceed(index, self.expected_cost(transcript)).await? {
+            Proceed::News(news) => return Ok(transcript.enter(index, label::NEWS, &news)?),
+            Proceed::Exhausted(limit) => return Err(Failure::Budget { limit }.into()),
+            Proceed::Granted(granted) => granted,
+        };
+        let request = self.request(transcript, granted);
+        match self.ask(host, transcript, request).await {
+            Ok(Heard::Reply(reply)) => {
+                let spent = Some((self.cost)(&reply.usage));
+                let answer = Answer::Value(Json::of(&self.within_bounds(reply))?);
+                let record = Record { index, label: label::MODEL, answer, spent };
+                self.record(host, transcript, record).await?;
+                partial.set(transcript.partial());
+                Ok(())
+            }
+            Ok(Heard::Interrupted { asked }) => {
+                let input = if asked { transcript.tokens() } else { 0 };
+                let spent = (self.cost)(&TokenUsage { input, ..TokenUsage::default() });
+                Ok(host.charge(spent).await?)
+            }
+            Err(error) => {
+                host.charge(Usage::NONE).await?;
+                self.recover(host, transcript, error).await
+            }
+        }
+    }
+
+    /// A conversation that is too long is made shorter; anything else has been tried often enough.
+    async fn recover(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        error: ModelError,
+    ) -> Result<(), Ended> {
+        if error.kind == ErrorKind::TooLong {
+            return self.compact(host, transcript).await;
+        }
+        Err(Failure::Error(format!("the model: {error}").into()).into())
+    }
+
+    /// The model has nothing more to do. True when the task is done with that.
+    async fn end_turn(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        (text, stop): (&str, StopReason),
+    ) -> Result<bool, Ended> {
+        match self.result(text, stop, transcript)? {
+            Err(problem) => self.note(host, transcript, label::NOTE, &problem).await?,
+            Ok(result) => {
+                if host.finish(result).await? {
+                    return Ok(true);
+                }
+                self.wait_for_news(host, transcript).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The result that the last words are; or what is wrong with them, to be mended.
+    fn result(
+        &self,
+        text: &str,
+        stop: StopReason,
+        transcript: &Transcript,
+    ) -> Result<Result<Json, String>, Ended> {
+        let problem = match (stop, &self.result) {
+            (StopReason::Filtered, _) => {
+                let held_back = "the provider held the model's reply back";
+                return Err(Failure::Error(held_back.into()).into());
+            }
+            (StopReason::Length, _) => {
+                "Your reply was cut off at the most tokens that one may have. Go on, in shorter \
+                 pieces."
+                    .to_owned()
+            }
+            (StopReason::EndOfTurn, None) => return Ok(Ok(Json::of(text)?)),
+            (StopReason::EndOfTurn, Some(schema)) => match read_result(schema, text) {
+                Ok(result) => return Ok(Ok(Json::of(&result)?)),
+                Err(problem) => format!(
+                    "Your result does not fit: {problem}\nReply with the whole result again, as JSON \
+                     that fits the schema and nothing else."
+                ),
+            },
+        };
+        if transcript.tally.notes >= self.policy.max_repairs {
+            let times = transcript.tally.notes + 1;
+            let failure = format!("no usable result after {times} tries. The last: {problem}");
+            return Err(Failure::Error(failure.into()).into());
+        }
+        Ok(Err(problem))
+    }
+
+    async fn wait_for_news(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+    ) -> Result<(), Ended> {
+        let index = transcript.next_index();
+        host.park(index, Asked::News).await?;
+        transcript.parked(index, None);
+        host.progress(self.progress(transcript, "waiting for its tasks"));
+        Ok(())
+    }
+
+    async fn note(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        label: &'static str,
+        what: &impl serde::Serialize,
+    ) -> Result<(), Ended> {
+        let answer = Answer::Value(Json::of(what)?);
+        let record = Record { index: transcript.next_index(), label, answer, spent: None };
+        self.record(host, transcript, record).await
+    }
+
+    /// Writes an entry down, and only then takes it in.
+    pub(crate) async fn record(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        record: Record,
+    ) -> Result<(), Ended> {
+        let (index, label, answer) = (record.index, record.label, Arc::new(record.answer.clone()));
+        host.record(record).await?;
+        Ok(transcript.enter(index, label, &answer)?)
+    }
+
+    pub(crate) fn progress(&self, transcript: &Transcript, doing: impl Into<String>) -> Progress {
+        Progress {
+            step: transcript.tally.steps,
+            doing: doing.into(),
+            words: transcript.last_words().unwrap_or_default(),
+            tokens: transcript.tally.tokens,
+        }
+    }
+}
+
+/// The JSON in a reply, which may stand in a code block, as far as it fits the schema.
+fn read_result(schema: &Schema, text: &str) -> Result<Value, String> {
+    let text = text.trim();
+    let inner = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
+    let text = inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner));
+    let value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+    schema.check(&value).map_err(|mismatch| mismatch.to_string())?;
+    Ok(value)
+}
+
+impl Exit {
+    fn failed(message: impl Into<Arc<str>>) -> Self {
+        Self::Failed { failure: Failure::Error(message.into()), partial: None }
+    }
+}
+
+/// Why the loop does not go on.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Failure(Failure),
+    Refused(Refusal),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<Refusal> for Ended {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// What there is of a result, for whoever ends the agent from outside.
+#[derive(Clone, Debug, Default)]
+pub struct Partial(Arc<std::sync::Mutex<Option<Json>>>);
+
+impl Partial {
+    pub(crate) fn set(&self, partial: Option<Json>) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = partial;
+    }
+
+    pub fn take(&self) -> Option<Json> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,217 @@
+//! Agent definitions: who an agent is, before it has a task.
+//!
+//! A definition is a markdown file whose front matter says what the agent may use and whose text is
+//! its prompt, or it is built in Rust. A spawn keeps the definition's content, so a later edit does
+//! not change running work.
+
+use std::path::PathBuf;
+
+use brigade_llm::Effort;
+use brigade_model::limits::Limits;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::permission::Rules;
+use crate::validate::Schema;
+
+pub use folder::{Definitions, Found, NoSuchDefinition};
+
+mod folder;
+mod front_matter;
+
+const NAME_MAX: usize = 64;
+const TEMPERATURE_MAX: f64 = 2.0;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Definition {
+    /// How `spawn_agent` calls it.
+    pub name: String,
+    /// For whoever chooses among definitions, a model or a person.
+    pub description: String,
+    pub prompt: String,
+    /// None is the model of whoever spawns it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// None is all tools that the parent grants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Rules::is_empty")]
+    pub permissions: Rules,
+    /// The most model calls of one run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    #[serde(skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
+    /// The definitions it may spawn. None is all that its parent may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may_delegate_to: Option<Vec<String>>,
+    /// What `config` of a spawn must be. Without it there is no config.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_schema: Option<Value>,
+    /// What the agent's result must be. Without it, it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_schema: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output: Option<u32>,
+}
+
+/// What is wrong with a definition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}", place(.file, *.line), told(.field.as_deref(), .problem))]
+pub struct DefinitionError {
+    /// None is one that was built in Rust.
+    pub file: Option<PathBuf>,
+    /// Counted from 1; 0 is the file as a whole.
+    pub line: usize,
+    /// As it is written: `limits.tokens`.
+    pub field: Option<String>,
+    pub problem: String,
+}
+
+fn place(file: &Option<PathBuf>, line: usize) -> String {
+    match file {
+        Some(file) if line > 0 => format!("{}:{line}: ", file.display()),
+        Some(file) => format!("{}: ", file.display()),
+        None => String::new(),
+    }
+}
+
+fn told(field: Option<&str>, problem: &str) -> String {
+    field.map_or_else(|| problem.to_owned(), |field| format!("`{field}`: {problem}"))
+}
+
+impl Definition {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Reads the text of a file; `file` is what errors call it.
+    pub fn parse(file: impl Into<PathBuf>, text: &str) -> Result<Self, DefinitionError> {
+        front_matter::parse(text)
+            .map_err(|error| DefinitionError { file: Some(file.into()), ..error })
+    }
+
+    /// What no type can say. A definition from a file has been through it.
+    pub fn check(&self) -> Result<(), DefinitionError> {
+        let wrong = |field: &str, problem: String| {
+            Err(DefinitionError { file: None, line: 0, field: Some(field.to_owned()), problem })
+        };
+        if !is_name(&self.name) {
+            return wrong(
+                "name",
+                format!(
+                    "{:?} is no name: a letter, then letters, digits, `-`, `_` or `.`, {NAME_MAX} \
+                     at most",
+                    self.name
+                ),
+            );
+        }
+        if self.prompt.trim().is_empty() {
+            return wrong("prompt", "it is empty: what is this agent to do?".to_owned());
+        }
+        if self.steps == Some(0) {
+            return wrong("limits.steps", "without a step it does nothing; 1 is the least".into());
+        }
+        if self.temperature.is_some_and(|it| !(0.0..=TEMPERATURE_MAX).contains(&it)) {
+            return wrong("temperature", format!("from 0 to {TEMPERATURE_MAX}"));
+        }
+        if self.max_output == Some(0) {
+            return wrong("max_output", "a reply has at least 1 token".to_owned());
+        }
+        let schemas =
+            [("config_schema", &self.config_schema), ("result_schema", &self.result_schema)];
+        for (field, schema) in schemas {
+            if let Some(Err(error)) = schema.as_ref().map(Schema::compile) {
+                return wrong(field, error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it may spawn agents of that definition, as far as it itself says.
+    pub fn may_delegate_to(&self, name: &str) -> bool {
+        self.may_delegate_to.as_ref().is_none_or(|names| names.iter().any(|one| one == name))
+    }
+}
+
+/// For programs that have no files.
+impl Definition {
+    #[must_use]
+    pub fn description(self, description: impl Into<String>) -> Self {
+        Self { description: description.into(), ..self }
+    }
+
+    #[must_use]
+    pub fn prompt(self, prompt: impl Into<String>) -> Self {
+        Self { prompt: prompt.into(), ..self }
+    }
+
+    #[must_use]
+    pub fn model(self, model: impl Into<String>) -> Self {
+        Self { model: Some(model.into()), ..self }
+    }
+
+    #[must_use]
+    pub fn tools<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
+        Self { tools: Some(tools.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    #[must_use]
+    pub fn permissions(self, permissions: Rules) -> Self {
+        Self { permissions, ..self }
+    }
+
+    #[must_use]
+    pub fn steps(self, steps: u32) -> Self {
+        Self { steps: Some(steps), ..self }
+    }
+
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    #[must_use]
+    pub fn delegates_to<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
+        Self { may_delegate_to: Some(names.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    #[must_use]
+    pub fn config_schema(self, schema: Value) -> Self {
+        Self { config_schema: Some(schema), ..self }
+    }
+
+    #[must_use]
+    pub fn result_schema(self, schema: Value) -> Self {
+        Self { result_schema: Some(schema), ..self }
+    }
+
+    #[must_use]
+    pub fn effort(self, effort: Effort) -> Self {
+        Self { effort: Some(effort), ..self }
+    }
+
+    #[must_use]
+    pub fn temperature(self, temperature: f64) -> Self {
+        Self { temperature: Some(temperature), ..self }
+    }
+
+    #[must_use]
+    pub fn max_output(self, tokens: u32) -> Self {
+        Self { max_output: Some(tokens), ..self }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_MAX
+        && name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+#[cfg(test)]
+mod tests;

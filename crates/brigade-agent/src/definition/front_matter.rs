@@ -1,0 +1,269 @@
+//! A definition's file: YAML between two lines `---`, then the prompt.
+
+use std::time::Duration;
+
+use brigade_llm::Effort;
+use brigade_llm::nearest::did_you_mean;
+use brigade_model::ids::Millis;
+use brigade_model::limits::{Limits, Money};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_saphyr::Error;
+
+use super::{Definition, DefinitionError};
+use crate::permission::Rules;
+
+const FENCE: &str = "---";
+
+pub(super) fn parse(text: &str) -> Result<Definition, DefinitionError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (front, prompt) = split(text)?;
+    let options = serde_saphyr::options! { with_snippet: false };
+    let fields: Fields = serde_saphyr::from_str_with_options(front, options)
+        .map_err(|error| wrong_field(front, &error))?;
+    let definition = fields.with_prompt(prompt.trim());
+    definition.check().map_err(|error| located(front, error))?;
+    Ok(definition)
+}
+
+/// The front matter, which begins in the file's second line, and what follows it.
+fn split(text: &str) -> Result<(&str, &str), DefinitionError> {
+    let wrong = |line, problem: &str| {
+        Err(DefinitionError { file: None, line, field: None, problem: problem.to_owned() })
+    };
+    let is_fence = |line: &str| line.trim_end() == FENCE;
+    let mut lines = text.split_inclusive('\n');
+    let first = lines.next().unwrap_or_default();
+    if !is_fence(first) {
+        return wrong(1, "a definition begins with a line `---`, its fields, and `---` again");
+    }
+    let mut end = first.len();
+    for line in lines {
+        if is_fence(line) {
+            return Ok((&text[first.len()..end], &text[end + line.len()..]));
+        }
+        end += line.len();
+    }
+    wrong(1, "the fields that begin here do not end: a second line `---` is missing")
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    name: String,
+    description: String,
+    #[serde(default, deserialize_with = "present")]
+    model: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    tools: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present")]
+    permissions: Option<Rules>,
+    #[serde(default, deserialize_with = "present")]
+    limits: Option<LimitFields>,
+    #[serde(default, deserialize_with = "present")]
+    may_delegate_to: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present")]
+    config_schema: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    result_schema: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    effort: Option<Effort>,
+    #[serde(default, deserialize_with = "present")]
+    temperature: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
+    max_output: Option<u32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LimitFields {
+    #[serde(deserialize_with = "present")]
+    steps: Option<u32>,
+    #[serde(deserialize_with = "present")]
+    tokens: Option<u64>,
+    #[serde(deserialize_with = "present")]
+    money: Option<Dollars>,
+    #[serde(deserialize_with = "present")]
+    time: Option<Span>,
+    #[serde(deserialize_with = "present")]
+    depth: Option<u16>,
+    #[serde(deserialize_with = "present")]
+    width: Option<u32>,
+    #[serde(deserialize_with = "present")]
+    total: Option<u32>,
+    #[serde(deserialize_with = "present")]
+    running: Option<u32>,
+}
+
+/// A field without a value is a mistake, not the absence of a limit.
+fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+impl Fields {
+    fn with_prompt(self, prompt: &str) -> Definition {
+        let limits = self.limits.unwrap_or_default();
+        Definition {
+            name: self.name,
+            description: self.description,
+            prompt: prompt.to_owned(),
+            model: self.model,
+            tools: self.tools,
+            permissions: self.permissions.unwrap_or_default(),
+            steps: limits.steps,
+            limits: Limits {
+                depth: limits.depth,
+                width: limits.width,
+                total: limits.total,
+                running: limits.running,
+                tokens: limits.tokens,
+                money: limits.money.map(|dollars| dollars.0),
+                time: limits.time.map(|span| Millis::from(span.0)),
+                ..Limits::default()
+            },
+            may_delegate_to: self.may_delegate_to,
+            config_schema: self.config_schema,
+            result_schema: self.result_schema,
+            effort: self.effort,
+            temperature: self.temperature,
+            max_output: self.max_output,
+        }
+    }
+}
+
+struct Dollars(Money);
+
+impl<'de> Deserialize<'de> for Dollars {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let dollars = f64::deserialize(deserializer)?;
+        if !(0.0..=1e9).contains(&dollars) {
+            return Err(serde::de::Error::custom("dollars, such as 2.50"));
+        }
+        Ok(Self(Money((dollars * 1e6).round() as u64)))
+    }
+}
+
+struct Span(Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let span = humantime::parse_duration(&text).map_err(|_| {
+            let problem = format!("{text:?} is no span of time, such as 90s, 10m or 2h");
+            serde::de::Error::custom(problem)
+        })?;
+        Ok(Self(span))
+    }
+}
+
+/// What a field wants, in a writer's words.
+const WANTED: [(&str, &str); 23] = [
+    ("name", "a name, such as `reviewer`"),
+    ("description", "a sentence on what it is for"),
+    ("model", "a model's name"),
+    ("tools", "a list of tools, such as [read_file, run_process]"),
+    ("permissions", "`allow` and `deny`, each a list of rules"),
+    ("permissions.allow", "a list of rules, such as [read_file, \"run_process(cargo *)\"]"),
+    ("permissions.deny", "a list of rules, such as [\"run_process(git push*)\"]"),
+    ("limits", "limits, such as `steps: 50` below it"),
+    ("limits.steps", "a whole number of model calls"),
+    ("limits.tokens", "a whole number of tokens"),
+    ("limits.money", "dollars, such as 2.50"),
+    ("limits.time", "a span of time, such as 90s, 10m or 2h"),
+    ("limits.depth", "a whole number of levels below it"),
+    ("limits.width", "a whole number of living children"),
+    ("limits.total", "a whole number of tasks ever started below it"),
+    ("limits.running", "a whole number of tasks that run at once"),
+    ("may_delegate_to", "a list of definitions, such as [researcher]; [] is none"),
+    ("config_schema", "a JSON schema, written as YAML"),
+    ("result_schema", "a JSON schema, written as YAML"),
+    ("effort", "low, medium or high"),
+    ("temperature", "a number from 0 to 2"),
+    ("max_output", "a whole number of tokens"),
+    ("prompt", "text below the fields"),
+];
+
+fn wrong_field(front: &str, error: &Error) -> DefinitionError {
+    let error = error.without_snippet();
+    let line = error.location().map_or(1, |place| usize::try_from(place.line()).unwrap_or(1));
+    let at = field_at(front, line);
+    let (field, problem) = match error {
+        Error::SerdeUnknownField { field, expected, .. } => {
+            let near = did_you_mean(field, expected.iter().copied());
+            let known = if near.is_empty() { listed(expected) } else { near };
+            (at.or_else(|| Some(field.clone())), format!("unknown{known}"))
+        }
+        Error::SerdeMissingField { field, .. } => {
+            (Some((*field).to_owned()), format!("missing{}", wanted(field)))
+        }
+        Error::Message { msg, .. } => (at, msg.clone()),
+        Error::SerdeUnknownVariant { variant, expected, .. } => {
+            let near = did_you_mean(variant, expected.iter().copied());
+            let known = if near.is_empty() { listed(expected) } else { near };
+            (at, format!("`{variant}` is not known here{known}"))
+        }
+        Error::DuplicateMappingKey { .. } => (at, "it is there twice".to_owned()),
+        Error::ExternalMessage { msg, .. } => (None, format!("this is not YAML: {msg}")),
+        Error::Eof { .. } => (None, "there are no fields; `name` is the first".to_owned()),
+        other => match at.as_deref().map(wanted).filter(|wanted| !wanted.is_empty()) {
+            Some(wanted) => (at, format!("not as it should be{wanted}")),
+            None => {
+                let words = other.to_string();
+                let words = words.split(" at line ").next().unwrap_or_default().to_owned();
+                (at, words)
+            }
+        },
+    };
+    DefinitionError { file: None, line: line + 1, field, problem }
+}
+
+fn listed(known: &[&str]) -> String {
+    format!("; known are {}", known.join(", "))
+}
+
+fn wanted(field: &str) -> String {
+    let found = WANTED.iter().find(|(name, _)| *name == field);
+    found.map(|(_, wanted)| format!("; it wants {wanted}")).unwrap_or_default()
+}
+
+/// Puts an error of a checked field where the field is.
+fn located(front: &str, error: DefinitionError) -> DefinitionError {
+    let lines = 1..=front.lines().count();
+    let place = lines.into_iter().find(|line| field_at(front, *line) == error.field);
+    // The prompt begins below the second fence.
+    let line = place.map_or(front.lines().count() + 3, |line| line + 1);
+    DefinitionError { line, ..error }
+}
+
+/// The field that a line belongs to, with those it is in: `limits.tokens`. Lines deeper than the
+/// fields we know, within a schema, belong to the field above them.
+fn field_at(front: &str, line: usize) -> Option<String> {
+    let lines: Vec<&str> = front.lines().take(line).collect();
+    let mut path: Vec<&str> = Vec::new();
+    let mut indent = usize::MAX;
+    for text in lines.iter().rev() {
+        let Some((key, _)) = text.split_once(':') else { continue };
+        let deep = key.len() - key.trim_start().len();
+        let key = key.trim();
+        let is_key =
+            !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || "_-$".contains(c));
+        if !is_key || deep >= indent {
+            continue;
+        }
+        path.push(key);
+        indent = deep;
+        if deep == 0 {
+            break;
+        }
+    }
+    path.reverse();
+    match path.first()? {
+        &"limits" | &"permissions" => path.truncate(2),
+        _ => path.truncate(1),
+    }
+    Some(path.join("."))
+}

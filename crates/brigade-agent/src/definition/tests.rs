@@ -1,0 +1,313 @@
+//! Definitions from files and from Rust, and what is wrong with some.
+
+use std::fs;
+use std::path::Path;
+
+use brigade_model::ids::Millis;
+use brigade_model::limits::Money;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const REVIEWER: &str = r#"---
+name: reviewer
+description: Reads a change and says what is wrong with it.
+model: claude-sonnet-5-5
+tools: [read_file, run_process]
+permissions:
+  allow:
+    - read_file
+    - run_process(cargo *)
+  deny: ["run_process(cargo publish*)"]
+limits:
+  steps: 50
+  tokens: 200000
+  money: 2.50
+  time: 10m
+  depth: 1
+  width: 4
+  total: 20
+  running: 2
+may_delegate_to: [researcher]
+config_schema:
+  type: object
+  properties:
+    strict: {type: boolean}
+result_schema: {type: array, items: {type: string}}
+effort: high
+temperature: 0.2
+max_output: 8000
+---
+
+You are a careful reviewer.
+
+---
+Say what is wrong.
+"#;
+
+fn reviewer() -> Definition {
+    let read = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    Definition::new("reviewer")
+        .description("Reads a change and says what is wrong with it.")
+        .prompt("You are a careful reviewer.\n\n---\nSay what is wrong.")
+        .model("claude-sonnet-5-5")
+        .tools(["read_file", "run_process"])
+        .permissions(Rules {
+            allow: Some(read(&["read_file", "run_process(cargo *)"])),
+            deny: read(&["run_process(cargo publish*)"]),
+        })
+        .steps(50)
+        .limits(Limits {
+            tokens: Some(200_000),
+            money: Some(Money(2_500_000)),
+            time: Some(Millis(600_000)),
+            depth: Some(1),
+            width: Some(4),
+            total: Some(20),
+            running: Some(2),
+            ..Limits::default()
+        })
+        .delegates_to(["researcher"])
+        .config_schema(json!({"type": "object", "properties": {"strict": {"type": "boolean"}}}))
+        .result_schema(json!({"type": "array", "items": {"type": "string"}}))
+        .effort(Effort::High)
+        .temperature(0.2)
+        .max_output(8000)
+}
+
+#[test]
+fn a_file_and_rust_make_the_same_definition() {
+    assert_eq!(Definition::parse("reviewer.md", REVIEWER).unwrap(), reviewer());
+    assert_eq!(reviewer().check(), Ok(()));
+    let windows = REVIEWER.replace('\n', "\r\n");
+    let parsed = Definition::parse("reviewer.md", &windows).unwrap();
+    assert_eq!(parsed.limits, reviewer().limits);
+}
+
+#[test]
+fn a_definition_survives_being_stored() {
+    for definition in [reviewer(), Definition::new("small").prompt("Do it.")] {
+        let stored = serde_json::to_string(&definition).unwrap();
+        assert_eq!(serde_json::from_str::<Definition>(&stored).unwrap(), definition);
+    }
+    let newer = r#"{"name": "a", "prompt": "b", "of_a_later_version": 1}"#;
+    assert!(serde_json::from_str::<Definition>(newer).is_ok());
+}
+
+#[test]
+fn what_is_left_out_comes_from_the_parent() {
+    let text = "---\nname: a\ndescription: b\n---\nDo it.";
+    let definition = Definition::parse("a.md", text).unwrap();
+    assert_eq!(definition, Definition::new("a").description("b").prompt("Do it."));
+    assert!(definition.permissions.is_empty());
+    assert!(definition.may_delegate_to("anyone"));
+    assert!(!reviewer().may_delegate_to("anyone"));
+}
+
+/// The error for these fields after a name and a description, in line 4 of the file.
+fn problem(fields: &str) -> String {
+    let text = format!("---\nname: a\ndescription: b\n{fields}\n---\nDo it.");
+    Definition::parse("a.md", &text).expect_err(fields).to_string()
+}
+
+#[test]
+fn errors_name_file_line_and_field() {
+    for (fields, expect) in [
+        ("modle: x", "a.md:4: `modle`: unknown; did you mean `model`?"),
+        ("limits:\n  token: 5", "a.md:5: `limits.token`: unknown; did you mean `tokens`?"),
+        (
+            "limits:\n  tokens: many",
+            "a.md:5: `limits.tokens`: not as it should be; it wants a whole number of tokens",
+        ),
+        (
+            "limits:\n  steps: 1\n  time: 10x",
+            "a.md:6: `limits.time`: \"10x\" is no span of time, such as 90s, 10m or 2h",
+        ),
+        ("limits:\n  money: -1", "a.md:5: `limits.money`: dollars, such as 2.50"),
+        (
+            "limits:\n  steps: 0",
+            "a.md:5: `limits.steps`: without a step it does nothing; 1 is the least",
+        ),
+        (
+            "tools: read_file, write_file",
+            "a.md:4: `tools`: not as it should be; it wants a list of tools, such as \
+             [read_file, run_process]",
+        ),
+        ("effort: hihg", "a.md:4: `effort`: `hihg` is not known here; did you mean `high`?"),
+        ("temperature: 3", "a.md:4: `temperature`: from 0 to 2"),
+        ("temperature: .nan", "a.md:4: `temperature`: from 0 to 2"),
+        ("name: c", "a.md:4: `name`: it is there twice"),
+        (
+            "permissions:\n  allow: [\"a(b\"]",
+            "a.md:5: `permissions.allow`: `a(b` is no rule: its parenthesis is not closed; write \
+             `tool` or `tool(pattern)`, such as `run_process(cargo *)`",
+        ),
+        ("permissions:\n  ask: [a]", "a.md:5: `permissions.ask`: unknown; known are allow, deny"),
+        (
+            "max_output: 5\nresult_schema:\n  type: strnig",
+            "a.md:5: `result_schema`: no usable JSON schema: ",
+        ),
+        ("model: [x", "a.md:"),
+    ] {
+        let problem = problem(fields);
+        assert!(problem.starts_with(expect), "{fields}\n{problem}\n{expect}");
+    }
+}
+
+#[test]
+fn a_field_without_a_value_is_a_mistake_and_not_no_limit() {
+    for fields in [
+        "tools:",
+        "permissions:\n  allow:",
+        "limits:\n  tokens:",
+        "limits:\n  time: ~",
+        "may_delegate_to:",
+    ] {
+        let text = format!("---\nname: a\ndescription: b\n{fields}\n---\nDo it.");
+        match Definition::parse("a.md", &text) {
+            Err(_) => (),
+            Ok(read) => {
+                let nothing = Some(Vec::new());
+                let closed = read.tools == nothing
+                    || read.may_delegate_to == nothing
+                    || read.permissions.allow == Some(Vec::new());
+                assert!(closed, "{fields}: {read:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_of_the_whole_file() {
+    let begin = "a definition begins with a line `---`, its fields, and `---` again";
+    for (text, expect) in [
+        ("", format!("a.md:1: {begin}")),
+        ("You are", format!("a.md:1: {begin}")),
+        (
+            "---\nname: a",
+            "a.md:1: the fields that begin here do not end: a second line `---` is missing".into(),
+        ),
+        ("---\n---\nDo it.", "a.md:2: there are no fields; `name` is the first".into()),
+        (
+            "---\nname: a\n---\nDo it.",
+            "a.md:2: `description`: missing; it wants a sentence on what it is for".into(),
+        ),
+        (
+            "---\nname: a\ndescription: b\n---\n\n",
+            "a.md:5: `prompt`: it is empty: what is this agent to do?".into(),
+        ),
+        (
+            "---\nname: a b\ndescription: b\n---\nDo it.",
+            "a.md:2: `name`: \"a b\" is no name: a letter, then letters, digits, `-`, `_` or `.`, \
+             64 at most"
+                .into(),
+        ),
+    ] {
+        let problem = Definition::parse("a.md", text).expect_err(text).to_string();
+        assert_eq!(problem, expect);
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join(name), text).unwrap();
+}
+
+fn named(name: &str, prompt: &str) -> String {
+    format!("---\nname: {name}\ndescription: x\n---\n{prompt}")
+}
+
+#[test]
+fn the_workspace_wins_and_a_broken_file_hides_no_other() {
+    let root = tempfile::tempdir().unwrap();
+    let folders = Definitions::folders(&root.path().join("work"), Some(&root.path().join("conf")));
+    assert_eq!(folders[0], root.path().join("work/.brigade/agents"));
+    assert_eq!(folders[1], root.path().join("conf/brigade/agents"));
+    write(&folders[0], "both.md", &named("both", "of the workspace"));
+    write(&folders[0], "broken.md", "---\nnmae: x\n---\n");
+    write(&folders[0], "again.md", &named("both", "twice"));
+    write(&folders[0], "notes.txt", "not a definition");
+    write(&folders[0], "large.md", &named("large", &"x".repeat(1024 * 1024)));
+    fs::write(folders[0].join("binary.md"), [0xff, 0xfe]).unwrap();
+    fs::create_dir(folders[0].join("folder.md")).unwrap();
+    write(&folders[1], "both.md", &named("both", "of the user"));
+    write(&folders[1], "own.md", &named("own", "of the user"));
+
+    let definitions = Definitions::load(&folders);
+    let names: Vec<_> = definitions.found.keys().map(String::as_str).collect();
+    assert_eq!(names, ["both", "own"]);
+    assert_eq!(definitions.find("both").unwrap().prompt, "twice", "again.md is first by name");
+    let problems: Vec<String> =
+        definitions.problems.iter().map(|problem| problem.problem.clone()).collect();
+    assert_eq!(problems.len(), 5, "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("did you mean `name`")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("is defined in")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("larger than")), "{problems:?}");
+}
+
+#[test]
+fn folders_that_are_not_there_have_none() {
+    let definitions = Definitions::load(&[PathBuf::from("/nowhere/at/all")]);
+    assert!(definitions.found.is_empty() && definitions.problems.is_empty());
+    let error = definitions.find("x").unwrap_err();
+    assert_eq!(error.to_string(), "there is no agent definition \"x\"; there are none");
+}
+
+#[test]
+fn an_unknown_definition_is_told_with_the_nearest() {
+    let mut definitions = Definitions::default();
+    definitions.add(reviewer()).unwrap();
+    let words = |name| definitions.find(name).unwrap_err().to_string();
+    let expect = "there is no agent definition \"revewer\"; did you mean `reviewer`?";
+    assert_eq!(words("revewer"), expect);
+    assert_eq!(words("cook"), "there is no agent definition \"cook\"; there are reviewer");
+    assert!(definitions.add(Definition::new("no prompt")).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_out_of_the_folder_is_not_followed() {
+    use std::os::unix::fs::symlink;
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("agents");
+    write(root.path(), "secret.md", &named("secret", "not theirs to show"));
+    write(&folder, "inside.md", &named("inside", "x"));
+    symlink(root.path().join("secret.md"), folder.join("link.md")).unwrap();
+    symlink(folder.join("nothing"), folder.join("dangling.md")).unwrap();
+    let definitions = Definitions::load(&[folder]);
+    assert_eq!(definitions.found.keys().collect::<Vec<_>>(), ["inside"]);
+    assert_eq!(definitions.problems.len(), 2);
+}
+
+#[test]
+fn no_more_than_the_most_files_are_read() {
+    let root = tempfile::tempdir().unwrap();
+    for number in 0..1001 {
+        write(root.path(), &format!("{number:04}.md"), &named(&format!("a{number}"), "x"));
+    }
+    let definitions = Definitions::load(&[root.path().to_owned()]);
+    assert_eq!(definitions.found.len(), 1000);
+    assert_eq!(definitions.problems.len(), 1);
+}
+
+#[test]
+fn the_example_of_the_documentation_is_a_definition() {
+    let docs = include_str!("../../../../docs/agents.md");
+    let example = docs.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
+    let definition = Definition::parse("docs/agents.md", example).unwrap();
+    assert_eq!(definition.name, "reviewer");
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_odd_to_be_told_so(
+        fields in prop::collection::vec(("[a-z_]{1,6}|limits|tools|name", "[ -~é\n]{0,20}"), 0..8),
+    ) {
+        let fields: String = fields.iter().map(|(key, value)| format!("{key}:{value}\n")).collect();
+        let text = format!("---\n{fields}---\nDo it.");
+        if let Err(error) = Definition::parse("odd.md", &text) {
+            prop_assert!(error.line <= text.lines().count() + 1, "{error}\n{text}");
+        }
+    }
+}

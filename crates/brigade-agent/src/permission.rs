@@ -1,0 +1,224 @@
+//! What an agent may do: rules on tools and their arguments.
+//!
+//! A rule is `tool` or `tool(pattern)`; [`Rules`] are what one of those concerned says, the operator
+//! or an agent definition; [`Permissions`] are the rules of all of them, from the session down. A
+//! call is allowed only if every one of them allows it, so a child never has more than its parent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+pub use rule::{Rule, RuleError};
+
+mod glob;
+mod rule;
+mod shell;
+
+/// What one of those concerned allows.
+///
+/// Without an allow list everything is allowed that is not denied. With one, even an empty one, only
+/// what it lists. A deny wins over any allow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rules {
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub allow: Option<Vec<Rule>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+}
+
+/// An allow list that is there but has no value must not read as none, which allows everything.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {
+    Vec::deserialize(deserializer).map(Some)
+}
+
+/// A call, as rules see it. Each tool says which of its arguments a pattern is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject<'a> {
+    pub tool: &'a str,
+    /// The command, path or name; for paths, relative to the working directory.
+    pub text: Option<&'a str>,
+    /// Whether a shell reads the text.
+    pub is_shell: bool,
+}
+
+impl Rules {
+    /// Allows everything.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn check(&self, by: &Arc<str>, subject: &Subject<'_>) -> Result<(), Refused> {
+        let refused = |why| Err(Refused { by: Arc::clone(by), call: subject.to_string(), why });
+        if let Some(rule) = self.deny.iter().find(|rule| rule.denies(subject)) {
+            return refused(Why::Denied { rule: rule.clone() });
+        }
+        let Some(allow) = &self.allow else { return Ok(()) };
+        if allow.iter().any(|rule| rule.allows(subject)) {
+            return Ok(());
+        }
+        let allowed: Vec<Rule> =
+            allow.iter().filter(|rule| rule.names(subject.tool)).cloned().collect();
+        match subject.text.filter(|_| subject.is_shell).and_then(shell::compound) {
+            Some(sign) if !allowed.is_empty() => refused(Why::Compound { sign, allowed }),
+            _ => refused(Why::NotAllowed { allowed }),
+        }
+    }
+
+    /// Whether some call of the tool may be allowed.
+    fn may_use(&self, tool: &str) -> bool {
+        let denied = self.deny.iter().any(|rule| rule.is_whole_tool() && rule.names(tool));
+        let allowed = self.allow.as_ref();
+        !denied && allowed.is_none_or(|allow| allow.iter().any(|rule| rule.names(tool)))
+    }
+}
+
+/// The rules of all those concerned, from the session down. There is always at least one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Grant>", into = "Vec<Grant>")]
+pub struct Permissions(Vec<Grant>);
+
+/// What one of those concerned allows, and who that is, for the words of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub by: Arc<str>,
+    pub rules: Arc<Rules>,
+}
+
+impl Permissions {
+    /// The beginning of a chain: what the operator allows.
+    pub fn of(by: impl Into<Arc<str>>, rules: Rules) -> Self {
+        Self(vec![Grant { by: by.into(), rules: Arc::new(rules) }])
+    }
+
+    /// What a child has: all that holds for its parent, and its own rules.
+    #[must_use]
+    pub fn narrowed(&self, by: impl Into<Arc<str>>, rules: Rules) -> Self {
+        let mut grants = self.0.clone();
+        if !rules.is_empty() {
+            grants.push(Grant { by: by.into(), rules: Arc::new(rules) });
+        }
+        Self(grants)
+    }
+
+    pub fn check(&self, subject: &Subject<'_>) -> Verdict {
+        let mut grants = self.0.iter();
+        match grants.try_for_each(|grant| grant.rules.check(&grant.by, subject)) {
+            Ok(()) => Verdict::Allowed,
+            Err(refused) => Verdict::Refused(refused),
+        }
+    }
+
+    /// Whether some call of the tool may be allowed. A model is not told of other tools.
+    pub fn may_use(&self, tool: &str) -> bool {
+        self.0.iter().all(|grant| grant.rules.may_use(tool))
+    }
+}
+
+impl TryFrom<Vec<Grant>> for Permissions {
+    type Error = &'static str;
+
+    /// An empty chain would allow everything.
+    fn try_from(grants: Vec<Grant>) -> Result<Self, Self::Error> {
+        if grants.is_empty() {
+            return Err("permissions without any rules");
+        }
+        Ok(Self(grants))
+    }
+}
+
+impl From<Permissions> for Vec<Grant> {
+    fn from(permissions: Permissions) -> Self {
+        permissions.0
+    }
+}
+
+/// What comes of a check.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    Refused(Refused),
+}
+
+impl Verdict {
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed)
+    }
+}
+
+/// Why a call is not allowed, in words for a model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call} is not permitted: {by} {why}")]
+pub struct Refused {
+    pub by: Arc<str>,
+    pub call: String,
+    pub why: Why,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    Denied {
+        rule: Rule,
+    },
+    /// No rule allows it; these allow other calls of the tool.
+    NotAllowed {
+        allowed: Vec<Rule>,
+    },
+    /// A rule with a pattern speaks of one command, and this is more than one.
+    Compound {
+        sign: &'static str,
+        allowed: Vec<Rule>,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied { rule } => write!(f, "denies `{rule}`; do it without that"),
+            Self::NotAllowed { allowed } if allowed.is_empty() => {
+                f.write_str("does not allow this tool")
+            }
+            Self::NotAllowed { allowed } => write!(f, "allows only {}", Listed(allowed)),
+            Self::Compound { sign, allowed } => write!(
+                f,
+                "allows only {}, each as one simple command, and this one has {sign}; \
+                 run the commands one by one, without ; & | < > $ ` ( ) and line ends",
+                Listed(allowed)
+            ),
+        }
+    }
+}
+
+struct Listed<'a>(&'a [Rule]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 10;
+        for (at, rule) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}`{rule}`", if at == 0 { "" } else { ", " })?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 200;
+        let Some(text) = self.text else { return write!(f, "`{}`", self.tool) };
+        let cut: String = text.chars().take(SHOWN).collect();
+        let more = if cut.len() < text.len() { "…" } else { "" };
+        write!(f, "`{}({cut}{more})`", self.tool)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! One rule: `tool` or `tool(pattern)`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Subject, glob, shell};
+
+const LENGTH_MAX: usize = 1000;
+
+/// Names a tool, or several with `*`, and where there is a pattern only some of its calls.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Rule {
+    tool: String,
+    /// None is every call.
+    pattern: Option<String>,
+}
+
+/// Why a text is no rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{rule}` is no rule: {problem}; write `tool` or `tool(pattern)`, such as `run_process(cargo *)`"
+)]
+pub struct RuleError {
+    pub rule: String,
+    pub problem: &'static str,
+}
+
+impl Rule {
+    pub(super) fn names(&self, tool: &str) -> bool {
+        glob::matches(&self.tool, tool, glob::Star::Anything)
+    }
+
+    pub(super) fn is_whole_tool(&self) -> bool {
+        self.pattern.is_none()
+    }
+
+    /// Whether the call is surely one that the rule speaks of.
+    pub(super) fn allows(&self, subject: &Subject<'_>) -> bool {
+        if !self.names(subject.tool) {
+            return false;
+        }
+        let Some(pattern) = &self.pattern else { return true };
+        let Some(text) = subject.text else { return false };
+        if subject.is_shell {
+            return shell::compound(text).is_none()
+                && matches_command(pattern, &shell::spaced(text));
+        }
+        glob::matches(pattern, text, glob::Star::WithinFolder)
+            && glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)
+    }
+
+    /// Whether the call may be one that the rule speaks of. A pattern that has nothing to be
+    /// compared with denies: what cannot be told apart is not let through.
+    pub(super) fn denies(&self, subject: &Subject<'_>) -> bool {
+        if !self.names(subject.tool) {
+            return false;
+        }
+        let Some(pattern) = &self.pattern else { return true };
+        let Some(text) = subject.text else { return true };
+        if subject.is_shell {
+            return shell::commands(text).iter().any(|command| matches_command(pattern, command));
+        }
+        glob::matches(pattern, text, glob::Star::WithinFolder)
+            || glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)
+    }
+}
+
+/// `cargo *` is `cargo` with and without arguments, but not `cargo-other`.
+fn matches_command(pattern: &str, command: &str) -> bool {
+    let alone = pattern
+        .strip_suffix(" *")
+        .is_some_and(|alone| glob::matches(alone, command, glob::Star::Anything));
+    alone || glob::matches(pattern, command, glob::Star::Anything)
+}
+
+/// A path without `.`, `..` and doubled slashes, so that `src/../secret` is not below `src`.
+fn resolved(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => (),
+            ".." if parts.last().is_some_and(|last| *last != "..") => drop(parts.pop()),
+            // Nothing is above the root.
+            ".." if path.starts_with('/') => (),
+            part => parts.push(part),
+        }
+    }
+    let root = if path.starts_with('/') { "/" } else { "" };
+    format!("{root}{}", parts.join("/"))
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let wrong =
+            |problem| Err(RuleError { rule: text.chars().take(LENGTH_MAX).collect(), problem });
+        if text.len() > LENGTH_MAX {
+            return wrong("it is too long");
+        }
+        let (tool, pattern) = match text.trim().split_once('(') {
+            Some((tool, rest)) => match rest.strip_suffix(')') {
+                Some(pattern) => (tool, Some(pattern.trim())),
+                None => return wrong("its parenthesis is not closed"),
+            },
+            None => (text.trim(), None),
+        };
+        if tool.is_empty() {
+            return wrong("it names no tool");
+        }
+        if !tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:*".contains(c)) {
+            return wrong("a tool's name has letters, digits, `_`, `-`, `.`, `:`, and `*` for any");
+        }
+        match pattern {
+            Some("") => wrong("its pattern is empty"),
+            Some("*" | "**") | None => Ok(Self { tool: tool.to_owned(), pattern: None }),
+            Some(pattern) => Ok(Self { tool: tool.to_owned(), pattern: Some(pattern.to_owned()) }),
+        }
+    }
+}
+
+impl TryFrom<String> for Rule {
+    type Error = RuleError;
+
+    fn try_from(text: String) -> Result<Self, RuleError> {
+        text.parse()
+    }
+}
+
+impl From<Rule> for String {
+    fn from(rule: Rule) -> Self {
+        rule.to_string()
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.pattern {
+            Some(pattern) => write!(f, "{}({pattern})", self.tool),
+            None => f.write_str(&self.tool),
+        }
+    }
+}

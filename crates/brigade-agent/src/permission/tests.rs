@@ -1,0 +1,294 @@
+//! What is allowed, what is not, and that a child never has more than its parent.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn rules(allow: Option<&[&str]>, deny: &[&str]) -> Rules {
+    let read = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    Rules { allow: allow.map(read), deny: read(deny) }
+}
+
+fn allowing(allow: &[&str]) -> Permissions {
+    Permissions::of("the session", rules(Some(allow), &[]))
+}
+
+fn denying(deny: &[&str]) -> Permissions {
+    Permissions::of("the session", rules(None, deny))
+}
+
+fn tool<'a>(tool: &'a str, text: &'a str) -> Subject<'a> {
+    Subject { tool, text: Some(text), is_shell: false }
+}
+
+fn shell(text: &str) -> Subject<'_> {
+    Subject { tool: "run_process", text: Some(text), is_shell: true }
+}
+
+fn refusal(permissions: &Permissions, subject: &Subject<'_>) -> String {
+    match permissions.check(subject) {
+        Verdict::Refused(refused) => refused.to_string(),
+        Verdict::Allowed => panic!("{subject} is allowed"),
+    }
+}
+
+#[test]
+fn without_an_allow_list_all_is_allowed_that_is_not_denied() {
+    let permissions = denying(&["write_file", "read_file(secret/**)"]);
+    for (subject, expect) in [
+        (tool("read_file", "src/a.rs"), true),
+        (tool("read_file", "secret/key"), false),
+        (tool("write_file", "src/a.rs"), false),
+        (shell("anything; at all"), true),
+    ] {
+        assert_eq!(permissions.check(&subject).is_allowed(), expect, "{subject}");
+    }
+}
+
+#[test]
+fn an_allow_list_is_the_whole_of_what_is_allowed() {
+    let none = Subject { tool: "list_tasks", text: None, is_shell: false };
+    assert!(!allowing(&[]).check(&none).is_allowed());
+    let permissions = allowing(&["read_file(src/**)", "spawn_agent(researcher)", "mcp_*"]);
+    for (subject, expect) in [
+        (tool("read_file", "src/a/b.rs"), true),
+        (tool("read_file", "./src/a.rs"), false),
+        (tool("read_file", "src/../../etc/passwd"), false),
+        (tool("read_file", "src/../src/a"), true),
+        (tool("read_file", "/src/a"), false),
+        (tool("spawn_agent", "researcher"), true),
+        (tool("spawn_agent", "researcher2"), false),
+        (tool("mcp_search", "x"), true),
+        (tool("run_process", "ls"), false),
+        (none, false),
+    ] {
+        assert_eq!(permissions.check(&subject).is_allowed(), expect, "{subject}");
+    }
+}
+
+#[test]
+fn a_pattern_allows_one_simple_command_only() {
+    let permissions = allowing(&["run_process(cargo *)", "run_process(git status)"]);
+    for command in [
+        "cargo",
+        "cargo test",
+        "  cargo   test --workspace ",
+        "cargo test 'a b' \"c\"",
+        "git status",
+    ] {
+        assert!(permissions.check(&shell(command)).is_allowed(), "{command}");
+    }
+    for command in [
+        "cargo test; rm -rf /",
+        "cargo test && curl x",
+        "cargo test & rm x",
+        "cargo test || rm x",
+        "cargo test | sh",
+        "cargo $(rm x)",
+        "cargo `rm x`",
+        "cargo test\nrm x",
+        "cargo test\rrm x",
+        "cargo test > /etc/passwd",
+        "cargo test < secret",
+        "cargo $HOME",
+        "cargo <(rm x)",
+        "(cargo test)",
+        "cargo-evil test",
+        "cargoevil",
+        "PATH=. cargo test",
+        "sudo cargo test",
+        "git status -s",
+        "",
+        "cargo test \"; rm x\"",
+        "cargo \0",
+        "cargo\u{a0}test",
+    ] {
+        assert!(!permissions.check(&shell(command)).is_allowed(), "{command}");
+    }
+}
+
+#[test]
+fn a_tool_allowed_as_a_whole_may_do_anything() {
+    for rule in ["run_process", "run_process(*)", "run_*", "*"] {
+        assert!(allowing(&[rule]).check(&shell("a; b && c")).is_allowed(), "{rule}");
+    }
+}
+
+#[test]
+fn a_denied_command_is_found_wherever_it_is() {
+    let permissions = denying(&["run_process(rm *)", "run_process(git push*)"]);
+    for command in [
+        "rm x",
+        "rm",
+        "rm  -rf  /",
+        "cargo test; rm -rf /",
+        "cargo test&&rm x",
+        "true | rm x",
+        "echo $(rm x)",
+        "echo \"`rm x`\"",
+        "ls\nrm x",
+        "/bin/rm x",
+        "\"rm\" x",
+        "r\\m x",
+        "FOO=1 rm x",
+        "sudo -n rm x",
+        "find . | xargs rm x",
+        "sh -c 'rm x'",
+        "if true; then rm x; fi",
+        "git push --force",
+        "cd a && git push",
+    ] {
+        assert!(!permissions.check(&shell(command)).is_allowed(), "{command}");
+    }
+    for command in ["ls", "rmdir x", "git pull", "cargo test; ls"] {
+        assert!(permissions.check(&shell(command)).is_allowed(), "{command}");
+    }
+}
+
+#[test]
+fn a_denied_path_is_found_by_any_way() {
+    let permissions = denying(&["read_file(secret/**)"]);
+    for path in ["secret/a", "src/../secret/a", "./secret/a", "secret//a"] {
+        assert!(!permissions.check(&tool("read_file", path)).is_allowed(), "{path}");
+    }
+    let unknown = Subject { tool: "read_file", text: None, is_shell: false };
+    assert!(!permissions.check(&unknown).is_allowed(), "nothing to compare with");
+}
+
+#[test]
+fn deny_wins_over_allow() {
+    let rules = rules(Some(&["run_process(git *)"]), &["run_process(git push *)"]);
+    let permissions = Permissions::of("the session", rules);
+    assert!(permissions.check(&shell("git status")).is_allowed());
+    assert!(!permissions.check(&shell("git push origin")).is_allowed());
+}
+
+#[test]
+fn a_refusal_says_who_and_what_would_be_right() {
+    let parent = allowing(&["run_process(cargo *)", "run_process(ls)"]);
+    let child = parent.narrowed("agent definition `tester`", rules(None, &["run_process(ls)"]));
+    for (command, expect) in [
+        (
+            "cargo test; ls",
+            "`run_process(cargo test; ls)` is not permitted: the session allows only \
+             `run_process(cargo *)`, `run_process(ls)`, each as one simple command, and this one \
+             has a `;`; run the commands one by one, without ; & | < > $ ` ( ) and line ends",
+        ),
+        (
+            "ls",
+            "`run_process(ls)` is not permitted: agent definition `tester` denies \
+             `run_process(ls)`; do it without that",
+        ),
+        (
+            "rm",
+            "`run_process(rm)` is not permitted: the session allows only `run_process(cargo *)`, \
+             `run_process(ls)`",
+        ),
+    ] {
+        assert_eq!(refusal(&child, &shell(command)), expect);
+    }
+    let expect = "`read_file(x)` is not permitted: the session does not allow this tool";
+    assert_eq!(refusal(&child, &tool("read_file", "x")), expect);
+}
+
+#[test]
+fn a_model_is_told_of_the_tools_it_may_use() {
+    let permissions = allowing(&["run_process(cargo *)", "mcp_*"])
+        .narrowed("child", rules(None, &["mcp_mail", "run_process(cargo publish)"]));
+    for (tool, expect) in
+        [("run_process", true), ("mcp_web", true), ("mcp_mail", false), ("read_file", false)]
+    {
+        assert_eq!(permissions.may_use(tool), expect, "{tool}");
+    }
+}
+
+#[test]
+fn what_is_no_rule_is_refused() {
+    for (text, problem) in [
+        ("", "it names no tool"),
+        ("(x)", "it names no tool"),
+        ("a(x", "its parenthesis is not closed"),
+        ("a()", "its pattern is empty"),
+        ("a b", "a tool's name has letters, digits, `_`, `-`, `.`, `:`, and `*` for any"),
+    ] {
+        assert_eq!(text.parse::<Rule>().unwrap_err().problem, problem, "{text}");
+    }
+}
+
+#[test]
+fn permissions_survive_being_stored() {
+    let permissions = allowing(&["run_process(cargo *)", "mcp_*"])
+        .narrowed("child", rules(None, &["read_file(a(b)/**)"]));
+    let stored = serde_json::to_string(&permissions).unwrap();
+    assert_eq!(serde_json::from_str::<Permissions>(&stored).unwrap(), permissions);
+    assert!(serde_json::from_str::<Permissions>("[]").is_err(), "it would allow everything");
+    assert!(serde_json::from_str::<Rules>(r#"{"ask": []}"#).is_err());
+    assert!(serde_json::from_str::<Rules>(r#"{"allow": null}"#).is_err());
+}
+
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let tool = prop_oneof!["[ab]", Just("*".to_owned()), Just("a*".to_owned())];
+    let pattern = prop_oneof![Just(String::new()), "\\([xy*/ ]{1,4}\\)"];
+    (tool, pattern)
+        .prop_filter_map("no rule", |(tool, pattern)| format!("{tool}{pattern}").parse().ok())
+}
+
+fn any_rules() -> impl Strategy<Value = Rules> {
+    let list = || prop::collection::vec(any_rule(), 0..4);
+    (prop::option::of(list()), list()).prop_map(|(allow, deny)| Rules { allow, deny })
+}
+
+fn any_call() -> impl Strategy<Value = (String, Option<String>, bool)> {
+    ("[ab]", prop::option::of("[xy/ ;.&\n]{0,6}"), any::<bool>())
+}
+
+proptest! {
+    #[test]
+    fn a_child_never_has_more_than_its_parent(
+        parent in any_rules(), child in any_rules(), (tool, text, is_shell) in any_call(),
+    ) {
+        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
+        let parent = Permissions::of("parent", parent);
+        let own = Permissions::of("own", child.clone());
+        let child = parent.narrowed("child", child);
+        let both = parent.check(&subject).is_allowed() && own.check(&subject).is_allowed();
+        prop_assert_eq!(child.check(&subject).is_allowed(), both);
+    }
+
+    #[test]
+    fn a_further_deny_never_allows_more(
+        before in any_rules(), deny in any_rule(), (tool, text, is_shell) in any_call(),
+    ) {
+        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
+        let mut after = before.clone();
+        after.deny.push(deny);
+        let before = Permissions::of("before", before).check(&subject).is_allowed();
+        prop_assert!(before || !Permissions::of("after", after).check(&subject).is_allowed());
+    }
+
+    #[test]
+    fn what_a_rule_allows_it_also_denies(
+        rule in any_rule(), (tool, text, is_shell) in any_call(),
+    ) {
+        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
+        let rules = Rules { allow: Some(vec![rule.clone()]), deny: vec![rule] };
+        prop_assert!(!Permissions::of("both", rules).check(&subject).is_allowed());
+    }
+
+    #[test]
+    fn a_tool_that_may_not_be_used_has_no_allowed_call(
+        rules in any_rules(), (tool, text, is_shell) in any_call(),
+    ) {
+        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
+        let permissions = Permissions::of("any", rules);
+        prop_assert!(permissions.may_use(&tool) || !permissions.check(&subject).is_allowed());
+    }
+
+    #[test]
+    fn no_second_command_slips_in(
+        before in "[a-z '\"]{0,8}", sign in "[;&|<>$`()\n\r]", after in "[ -~]{0,12}x",
+    ) {
+        let command = format!("cargo {before}{sign}{after}");
+        prop_assert!(!allowing(&["run_process(cargo *)"]).check(&shell(&command)).is_allowed());
+    }
+}

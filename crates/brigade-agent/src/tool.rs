@@ -1,0 +1,182 @@
+//! What an agent can do: tools, and how a call of one is carried out, again if need be.
+
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use brigade_llm::ToolSpec;
+use brigade_model::call::{Answer, Asked};
+use brigade_model::ids::CallIndex;
+use brigade_model::refusal::Refusal;
+use serde_json::Value;
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Something an agent can ask for.
+///
+/// A call is entered again after a crash, and after what it waited for has come. [`Effect`] says
+/// what that means for the tool.
+pub trait Tool: Debug + Send + Sync + 'static {
+    fn spec(&self) -> &ToolSpec;
+
+    fn hints(&self) -> Hints;
+
+    /// What the argument pattern of a permission is held against.
+    fn subject(&self, _arguments: &Value) -> Subject {
+        Subject::Nothing
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>>;
+}
+
+/// What a permission's pattern is held against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The tool has no argument that a pattern could mean.
+    Nothing,
+    Text(String),
+    /// Text that a shell reads: it may say more than it seems to.
+    Shell(String),
+}
+
+/// What is known of a tool without calling it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    pub effect: Effect,
+    /// It changes nothing.
+    pub read_only: bool,
+    /// It may destroy something.
+    pub destructive: bool,
+    /// It must not run beside other calls of the same message.
+    pub alone: bool,
+}
+
+impl Hints {
+    pub const fn of(effect: Effect) -> Self {
+        Self { effect, read_only: matches!(effect, Effect::Pure), destructive: false, alone: false }
+    }
+}
+
+/// What it means to carry out a call twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It only looks.
+    Pure,
+    /// Twice is the same as once.
+    Idempotent,
+    /// It must not happen twice: a call that was cut off is not repeated, and the model is told.
+    Once,
+    /// It keeps a record of what it did in the slots of its call, and goes on from there.
+    Recorded,
+}
+
+/// One call, entered for the first time or again.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub place: Place,
+    pub arguments: Value,
+    /// What the slot for its effect has, if it was entered before.
+    pub effect: Option<Arc<Answer>>,
+    /// What it was told, if it was parked before.
+    pub told: Option<Arc<Answer>>,
+}
+
+/// Where a call is in its agent's journal: a few indexes of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(pub(crate) u32);
+
+impl Place {
+    /// Indexes that each call has.
+    pub(crate) const SLOTS: u32 = 4;
+
+    /// Of what the model is told.
+    pub fn result(self) -> CallIndex {
+        CallIndex(self.0)
+    }
+
+    /// Of what the call did: a task spawned, a message sent; or just that it was begun.
+    pub fn effect(self) -> CallIndex {
+        CallIndex(self.0 + 1)
+    }
+
+    /// Of what the call waits for.
+    pub fn parked(self) -> CallIndex {
+        CallIndex(self.0 + 2)
+    }
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// What the model is told.
+    Text(String),
+    /// The call waits. It is entered again with the answer, and with what it did so far.
+    Park { asked: Asked, effect: Option<Arc<Answer>> },
+}
+
+impl Outcome {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+/// A call that failed, in words for the model: what was wrong and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolError(pub String);
+
+impl ToolError {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<Refusal> for ToolError {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.to_string())
+    }
+}
+
+/// The tools of one agent, by name. Of two with the same name the later one counts.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+impl Tools {
+    pub fn add(&mut self, tool: Arc<dyn Tool>) {
+        let name = tool.spec().name.clone();
+        self.tools.retain(|other| other.spec().name != name);
+        self.tools.push(tool);
+    }
+
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.tools.retain(|tool| keep(&tool.spec().name));
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.iter().find(|tool| &*tool.spec().name == name)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().map(|tool| &*tool.spec().name)
+    }
+
+    pub fn specs(&self) -> Arc<[ToolSpec]> {
+        self.tools.iter().map(|tool| tool.spec().clone()).collect()
+    }
+}
+
+impl FromIterator<Arc<dyn Tool>> for Tools {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Tool>>>(tools: I) -> Self {
+        let mut all = Self::default();
+        tools.into_iter().for_each(|tool| all.add(tool));
+        all
+    }
+}

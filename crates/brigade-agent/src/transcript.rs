@@ -1,0 +1,456 @@
+//! An agent's journal, read as a conversation.
+//!
+//! Every entry has an index, given out in the order of the conversation. A message of the model has
+//! the next one, and behind it each of its calls has [`Place::SLOTS`] of its own; so the whole is
+//! built again from the entries alone, in whatever order they were written.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use brigade_llm::conversation::Arguments;
+use brigade_llm::{
+    AssistantMessage, Message, Reply, StopReason, ToolCall, ToolResult, UserMessage,
+};
+use brigade_model::call::{Answer, Entry, OpenCall};
+use brigade_model::ids::{CallIndex, RunNo};
+use brigade_model::json::Json;
+use brigade_model::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::news;
+use crate::tool::{Call, Place};
+
+/// Who resumes an agent without a word wants it to go on.
+const GO_ON: &str = "Go on with your task.";
+
+/// Labels of entries, by which they are known again.
+pub(crate) mod label {
+    pub(crate) const MODEL: &str = "model";
+    pub(crate) const NEWS: &str = "news";
+    /// Words of the runtime to the model.
+    pub(crate) const NOTE: &str = "note";
+    /// A later run begins.
+    pub(crate) const RUN: &str = "run";
+    pub(crate) const SUMMARY: &str = "summary";
+    /// What a call came to.
+    pub(crate) const RESULT: &str = "result";
+    /// A call that must not happen twice was begun.
+    pub(crate) const BEGUN: &str = "begun";
+}
+
+/// What takes the place of everything before an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    pub(crate) text: Arc<str>,
+    /// What has this index or a later one is kept.
+    pub(crate) kept_from: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Transcript {
+    task: Arc<str>,
+    /// With the index of each.
+    messages: Vec<(u32, Message)>,
+    /// The calls of the last message, until all are answered.
+    turn: Option<Turn>,
+    next: u32,
+    pub(crate) run: RunNo,
+    pub(crate) tally: Tally,
+    size: Size,
+    stop: StopReason,
+    /// The agent has ended its turn and waits for whatever comes.
+    pub(crate) waits_for_news: bool,
+    /// A run has begun, and nobody has said anything in it.
+    resumed: bool,
+}
+
+/// What the stop policies look at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Model calls in this run.
+    pub(crate) steps: u32,
+    /// How often the last calls were made in a row, exactly as they are.
+    pub(crate) repeated: u32,
+    last_calls: Option<u64>,
+    /// Calls in a row that failed.
+    pub(crate) errors: u32,
+    pub(crate) last_error: Arc<str>,
+    /// Notes in a row that sent the model back to its work.
+    pub(crate) notes: u32,
+    pub(crate) tokens: u64,
+}
+
+/// How large the conversation is: as the provider counted it, and bytes since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    counted: u64,
+    bytes_since: u64,
+}
+
+/// Calls of one message.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) calls: Vec<TurnCall>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct TurnCall {
+    pub(crate) call: ToolCall,
+    pub(crate) place: Place,
+    pub(crate) state: CallState,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum CallState {
+    /// To be carried out: what its slots have tells how far it came.
+    Due {
+        effect: Option<Arc<Answer>>,
+        told: Option<Arc<Answer>>,
+    },
+    Parked {
+        effect: Option<Arc<Answer>>,
+    },
+    Answered(ToolResult),
+}
+
+/// What is to be done next, as the conversation has it.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// There are calls without an answer.
+    Calls,
+    /// The model has ended its turn.
+    Ended { said: Arc<AssistantMessage>, stop: StopReason },
+    /// It is the model's turn.
+    Model,
+}
+
+impl Transcript {
+    /// Builds the conversation from what was written down.
+    pub(crate) fn load(
+        task: Arc<str>,
+        mut journal: Vec<Entry>,
+        open: &[OpenCall],
+    ) -> Result<Self, Refusal> {
+        let mut transcript = Self::new(task);
+        journal.sort_by_key(|entry| entry.index);
+        for entry in journal {
+            transcript.enter(entry.index, &entry.label, &entry.answer)?;
+        }
+        for call in open {
+            transcript.parked(call.index, None);
+        }
+        Ok(transcript)
+    }
+
+    pub(crate) fn new(task: Arc<str>) -> Self {
+        let mut transcript = Self {
+            task: task.clone(),
+            messages: Vec::new(),
+            turn: None,
+            next: 0,
+            run: RunNo::FIRST,
+            tally: Tally::default(),
+            size: Size::default(),
+            stop: StopReason::EndOfTurn,
+            waits_for_news: false,
+            resumed: false,
+        };
+        transcript.say(0, &task);
+        transcript
+    }
+
+    /// The index of the next entry of the conversation.
+    pub(crate) fn next_index(&self) -> CallIndex {
+        CallIndex(self.next)
+    }
+
+    /// Takes in an entry that was written down.
+    pub(crate) fn enter(
+        &mut self,
+        index: CallIndex,
+        label: &str,
+        answer: &Arc<Answer>,
+    ) -> Result<(), Refusal> {
+        match (label, &**answer) {
+            (label::MODEL, Answer::Value(value)) => self.said(index, value.decode()?),
+            (label::NEWS, Answer::Gathered(gathered)) => {
+                self.tally.notes = 0;
+                self.waits_for_news = false;
+                self.say(index.0, &news::text(gathered));
+            }
+            (label::NOTE, Answer::Value(value)) => {
+                self.tally.notes += 1;
+                self.say(index.0, &value.decode::<Arc<str>>()?);
+            }
+            (label::RUN, Answer::Value(value)) => self.begin_run(value.decode()?),
+            (label::SUMMARY, Answer::Value(value)) => self.summarised(&value.decode()?),
+            _ => return self.enter_call(index, label, answer),
+        }
+        self.next = self.next.max(index.0 + 1);
+        Ok(())
+    }
+
+    fn said(&mut self, index: CallIndex, reply: Reply) {
+        if self.resumed {
+            self.say(index.0, GO_ON);
+        }
+        let message = Arc::new(reply.message);
+        let calls: Vec<TurnCall> = (0..)
+            .zip(message.calls())
+            .map(|(at, call)| TurnCall {
+                call: call.clone(),
+                place: Place(index.0 + 1 + at * Place::SLOTS),
+                state: CallState::Due { effect: None, told: None },
+            })
+            .collect();
+        self.next = index.0 + 1 + calls.len() as u32 * Place::SLOTS;
+        self.stop = reply.stop;
+        self.tally.steps += 1;
+        self.tally.tokens = self.tally.tokens.saturating_add(reply.usage.total());
+        self.tally.count_calls(&calls);
+        self.size = Size { counted: reply.usage.total(), bytes_since: 0 };
+        // Without a count of the provider's, what is sent again is measured.
+        if self.size.counted == 0 {
+            self.size.bytes_since = self.bytes();
+        }
+        self.messages.push((index.0, Message::Assistant(message)));
+        self.turn = (!calls.is_empty()).then_some(Turn { calls });
+    }
+
+    fn begin_run(&mut self, run: RunNo) {
+        self.run = run;
+        self.tally = Tally::default();
+        self.resumed = true;
+    }
+
+    fn enter_call(
+        &mut self,
+        index: CallIndex,
+        label: &str,
+        answer: &Arc<Answer>,
+    ) -> Result<(), Refusal> {
+        let Some(turn) = &mut self.turn else { return Ok(()) };
+        let Some(call) = turn.calls.iter_mut().find(|call| call.has(index)) else { return Ok(()) };
+        if matches!(call.state, CallState::Answered(_)) {
+            return Ok(());
+        }
+        if index == call.place.result() && label == label::RESULT {
+            let Answer::Value(value) = &**answer else { return Ok(()) };
+            let result = value.decode::<ToolResult>()?;
+            self.tally.count_result(&result);
+            call.state = CallState::Answered(result);
+            self.close_turn();
+        } else if index == call.place.effect() {
+            call.state = CallState::Due { effect: Some(answer.clone()), told: None };
+        } else {
+            let effect = call.state.effect().cloned();
+            call.state = CallState::Due { effect, told: Some(answer.clone()) };
+        }
+        Ok(())
+    }
+
+    /// A call waits for its answer.
+    pub(crate) fn parked(&mut self, index: CallIndex, effect: Option<Arc<Answer>>) {
+        let mut calls = self.turn.iter_mut().flat_map(|turn| &mut turn.calls);
+        match calls.find(|call| call.place.parked() == index) {
+            Some(call) => {
+                let effect = effect.or_else(|| call.state.effect().cloned());
+                call.state = CallState::Parked { effect };
+            }
+            None => self.waits_for_news = true,
+        }
+        self.next = self.next.max(index.0 + 1);
+    }
+
+    /// How many calls wait for their answers.
+    pub(crate) fn open(&self) -> usize {
+        let calls = self.turn.iter().flat_map(|turn| &turn.calls);
+        let parked = calls.filter(|call| matches!(call.state, CallState::Parked { .. })).count();
+        parked + usize::from(self.waits_for_news)
+    }
+
+    /// The results are said when all of them are there.
+    fn close_turn(&mut self) {
+        let Some(turn) = &self.turn else { return };
+        let results: Vec<ToolResult> = turn
+            .calls
+            .iter()
+            .filter_map(|call| match &call.state {
+                CallState::Answered(result) => Some(result.clone()),
+                CallState::Due { .. } | CallState::Parked { .. } => None,
+            })
+            .collect();
+        if results.len() < turn.calls.len() {
+            return;
+        }
+        let index = turn.calls.last().map_or(0, |call| call.place.0);
+        self.size.bytes_since += results.iter().map(|result| result.text.len() as u64).sum::<u64>();
+        self.messages.push((index, Message::Results(results)));
+        self.turn = None;
+    }
+
+    /// Words to the model. One person speaks at a time: what follows is added.
+    fn say(&mut self, index: u32, text: &str) {
+        self.resumed = false;
+        self.size.bytes_since += text.len() as u64;
+        match self.messages.last_mut() {
+            Some((_, Message::User(last))) => {
+                last.text = format!("{}\n\n{text}", last.text).into();
+            }
+            _ => self.messages.push((index, Message::User(UserMessage { text: text.into() }))),
+        }
+    }
+
+    fn summarised(&mut self, summary: &Summary) {
+        let kept = std::mem::take(&mut self.messages);
+        let opening = format!(
+            "{}\n\n[What was said and done since then, in short:]\n{}\n[list_tasks shows the tasks \
+             that you started.]",
+            self.task, summary.text
+        );
+        self.size = Size::default();
+        self.say(0, &opening);
+        for (index, message) in kept.into_iter().filter(|(index, _)| *index >= summary.kept_from) {
+            match message {
+                Message::User(user) => self.say(index, &user.text),
+                other => self.messages.push((index, other)),
+            }
+        }
+        self.size.bytes_since = self.bytes();
+    }
+
+    /// The calls that are to be carried out, as far as they came before.
+    pub(crate) fn due(&self) -> Vec<(ToolCall, Call)> {
+        let calls = self.turn.iter().flat_map(|turn| &turn.calls);
+        let due = calls.filter_map(|call| match &call.state {
+            CallState::Due { effect, told } => {
+                let arguments = match &call.call.arguments {
+                    Arguments::Json(arguments) => arguments.clone(),
+                    Arguments::Malformed { .. } => Value::Null,
+                };
+                let (effect, told) = (effect.clone(), told.clone());
+                Some((call.call.clone(), Call { place: call.place, arguments, effect, told }))
+            }
+            CallState::Parked { .. } | CallState::Answered(_) => None,
+        });
+        due.collect()
+    }
+
+    pub(crate) fn next(&self) -> Next {
+        if self.turn.is_some() {
+            return Next::Calls;
+        }
+        match self.messages.last() {
+            Some((_, Message::Assistant(said))) if !self.resumed => {
+                Next::Ended { said: said.clone(), stop: self.stop }
+            }
+            _ => Next::Model,
+        }
+    }
+
+    /// The conversation as a request has it. A message without anything in it is not sent.
+    pub(crate) fn messages(&self) -> Vec<Message> {
+        let empty = |message: &Message| matches!(message, Message::Assistant(said) if said.content.is_empty());
+        let messages = self.messages.iter().map(|(_, message)| message).filter(|m| !empty(m));
+        messages.cloned().chain(self.resumed.then(|| Message::user(GO_ON))).collect()
+    }
+
+    /// The part of it that a summary is to take the place of.
+    pub(crate) fn messages_before(&self, index: u32) -> Vec<Message> {
+        let before = self.messages.iter().filter(|(at, _)| *at < index);
+        before.map(|(_, message)| message.clone()).collect()
+    }
+
+    /// What the model said last.
+    pub(crate) fn last_words(&self) -> Option<String> {
+        self.messages.iter().rev().find_map(|(_, message)| match message {
+            Message::Assistant(said) => Some(said.text()).filter(|text| !text.trim().is_empty()),
+            Message::User(_) | Message::Results(_) => None,
+        })
+    }
+
+    pub(crate) fn partial(&self) -> Option<Json> {
+        self.last_words().and_then(|words| Json::of(&words).ok())
+    }
+
+    /// About how many tokens the conversation has.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.size.counted.saturating_add(self.size.bytes_since / 3)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.messages.iter().map(|(_, message)| bytes_of(message)).sum()
+    }
+
+    /// From which index on about the last `bytes` are, not cutting a message from its results.
+    /// `None` when there is nothing before it worth a summary.
+    pub(crate) fn cut_before(&self, bytes: u64) -> Option<u32> {
+        let mut left = bytes;
+        let mut cut = None;
+        for (at, (index, message)) in self.messages.iter().enumerate().rev() {
+            let size = bytes_of(message);
+            if size > left {
+                break;
+            }
+            left -= size;
+            if !matches!(message, Message::Results(_)) {
+                cut = Some((at, *index));
+            }
+        }
+        match cut {
+            Some((at, index)) => (at > 1).then_some(index),
+            None => (self.messages.len() > 1).then_some(self.next),
+        }
+    }
+}
+
+fn bytes_of(message: &Message) -> u64 {
+    let bytes = match message {
+        Message::User(user) => user.text.len(),
+        Message::Assistant(said) => serde_json::to_string(&**said).map_or(0, |text| text.len()),
+        Message::Results(results) => results.iter().map(|result| result.text.len()).sum(),
+    };
+    bytes as u64
+}
+
+impl CallState {
+    fn effect(&self) -> Option<&Arc<Answer>> {
+        match self {
+            Self::Due { effect, .. } | Self::Parked { effect } => effect.as_ref(),
+            Self::Answered(_) => None,
+        }
+    }
+}
+
+impl TurnCall {
+    fn has(&self, index: CallIndex) -> bool {
+        (self.place.0..self.place.0 + Place::SLOTS).contains(&index.0)
+    }
+}
+
+impl Tally {
+    fn count_calls(&mut self, calls: &[TurnCall]) {
+        let mut hasher = DefaultHasher::new();
+        for call in calls {
+            call.call.name.hash(&mut hasher);
+            serde_json::to_string(&call.call.arguments).unwrap_or_default().hash(&mut hasher);
+        }
+        let digest = (!calls.is_empty()).then(|| hasher.finish());
+        self.repeated =
+            if digest.is_some() && digest == self.last_calls { self.repeated + 1 } else { 0 };
+        self.last_calls = digest;
+        if digest.is_some() {
+            self.notes = 0;
+        }
+    }
+
+    fn count_result(&mut self, result: &ToolResult) {
+        if result.failed {
+            self.errors += 1;
+            self.last_error = result.text.clone();
+        } else {
+            self.errors = 0;
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The calls of one message: permitted or refused, carried out side by side, answered.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use brigade_llm::conversation::Arguments;
+use brigade_llm::{ToolCall, ToolResult};
+use brigade_model::call::Answer;
+use brigade_model::json::Json;
+use brigade_model::refusal::Refusal;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use serde_json::Value;
+
+use crate::agent::{Agent, Ended};
+use crate::host::{Host, Record};
+use crate::permission::{self, Verdict};
+use crate::tool::{Call, Effect, Outcome, Subject, Tool, ToolError};
+use crate::transcript::{Transcript, label};
+
+/// The most that a model is told of one call: the beginning and the end of more than that.
+pub(crate) const RESULT_MAX: usize = 64 * 1024;
+
+/// What became of a call.
+enum Done {
+    Result(ToolResult),
+    Parked { effect: Option<Arc<Answer>> },
+}
+
+impl Agent {
+    /// Carries out what is due: all at once, but for tools that want to be alone.
+    pub(crate) async fn carry_out(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+    ) -> Result<(), Ended> {
+        let due = transcript.due();
+        let names: Vec<&str> = due.iter().map(|(call, _)| &*call.name).collect();
+        host.progress(self.progress(transcript, names.join(", ")));
+        let alone =
+            |call: &ToolCall| self.tools.get(&call.name).is_some_and(|tool| tool.hints().alone);
+        let (apart, together): (Vec<_>, Vec<_>) =
+            due.into_iter().partition(|(call, _)| alone(call));
+        let mut running: FuturesUnordered<_> =
+            together.into_iter().map(|(said, call)| self.carry_out_one(host, said, call)).collect();
+        while let Some(done) = running.next().await {
+            self.take_in(transcript, done?)?;
+        }
+        for (said, call) in apart {
+            let done = self.carry_out_one(host, said, call).await;
+            self.take_in(transcript, done?)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(
+        &self,
+        transcript: &mut Transcript,
+        (call, done): (Call, Done),
+    ) -> Result<(), Ended> {
+        match done {
+            Done::Parked { effect } => transcript.parked(call.place.parked(), effect),
+            Done::Result(result) => {
+                let answer = Arc::new(Answer::Value(Json::of(&result)?));
+                transcript.enter(call.place.result(), label::RESULT, &answer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out one call as far as it goes now, and writes down what came of it.
+    async fn carry_out_one(
+        &self,
+        host: &dyn Host,
+        said: ToolCall,
+        call: Call,
+    ) -> Result<(Call, Done), Refusal> {
+        let outcome = match self.permitted(&said, &call) {
+            Ok(tool) => self.perform(host, tool, &call).await?,
+            Err(error) => Err(error),
+        };
+        let told = match outcome {
+            Ok(Outcome::Text(text)) => Ok(text),
+            Ok(Outcome::Park { asked, effect }) => {
+                match host.park(call.place.parked(), asked).await {
+                    Ok(()) => return Ok((call, Done::Parked { effect })),
+                    Err(refusal) => Err(refusal.into()),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let failed = told.is_err();
+        let text = shortened(told.unwrap_or_else(|ToolError(text)| text)).into();
+        let result = ToolResult { id: said.id, name: said.name, text, failed };
+        let answer = Answer::Value(Json::of(&result)?);
+        let index = call.place.result();
+        host.record(Record { index, label: label::RESULT, answer, spent: None }).await?;
+        Ok((call, Done::Result(result)))
+    }
+
+    /// The tool that is meant, if the agent has it and may use it like this.
+    fn permitted(&self, said: &ToolCall, call: &Call) -> Result<&Arc<dyn Tool>, ToolError> {
+        let Some(tool) = self.tools.get(&said.name) else {
+            let names = self.tools.names().collect::<Vec<_>>().join(", ");
+            let name: String = said.name.chars().take(100).collect();
+            return Err(ToolError::new(format!("there is no tool {name:?}; you have: {names}")));
+        };
+        if let Arguments::Malformed { problem } = &said.arguments {
+            return Err(ToolError::new(format!("the arguments are malformed: {problem}")));
+        }
+        if !matches!(call.arguments, Value::Object(_)) {
+            return Err(ToolError::new("the arguments must be a JSON object"));
+        }
+        // What has begun was permitted, and what it did is told in any case.
+        if call.effect.is_none() && call.told.is_none() {
+            let subject = tool.subject(&call.arguments);
+            let (text, is_shell) = match &subject {
+                Subject::Nothing => (None, false),
+                Subject::Text(text) => (Some(text.as_str()), false),
+                Subject::Shell(text) => (Some(text.as_str()), true),
+            };
+            let asked = permission::Subject { tool: &said.name, text, is_shell };
+            if let Verdict::Refused(refused) = self.permissions.check(&asked) {
+                return Err(ToolError::new(refused.to_string()));
+            }
+        }
+        Ok(tool)
+    }
+
+    async fn perform(
+        &self,
+        host: &dyn Host,
+        tool: &Arc<dyn Tool>,
+        call: &Call,
+    ) -> Result<Result<Outcome, ToolError>, Refusal> {
+        if tool.hints().effect == Effect::Once {
+            if call.effect.is_some() {
+                return Ok(Err(ToolError::new(
+                    "the call was interrupted, and its effect is unknown: it may have happened, in \
+                     whole or in part. Look before you try again.",
+                )));
+            }
+            let (index, answer) = (call.place.effect(), Answer::Value(Json::null()));
+            host.record(Record { index, label: label::BEGUN, answer, spent: None }).await?;
+        }
+        let performed = AssertUnwindSafe(async { tool.call(call.clone()).await });
+        Ok(performed.catch_unwind().await.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            Err(ToolError::new(format!("the tool panicked: {}", text.unwrap_or("no message"))))
+        }))
+    }
+}
+
+/// The beginning and the end of a text that is too long, with what is left out between them.
+fn shortened(text: String) -> String {
+    if text.len() <= RESULT_MAX {
+        return text;
+    }
+    let head = &text[..text.floor_char_boundary(RESULT_MAX / 2)];
+    let tail = &text[text.ceil_char_boundary(text.len() - RESULT_MAX / 2)..];
+    let cut = text.len() - head.len() - tail.len();
+    format!("{head}\n[cut: {cut} of {} bytes are left out here]\n{tail}", text.len())
+}

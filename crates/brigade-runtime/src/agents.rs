@@ -1,0 +1,25 @@
+//! Agents: a model in a loop, as tasks.
+//!
+//! The loop is [`brigade_agent`]'s; here it becomes a kind of work like any other. An agent's journal
+//! is its conversation, so one that waits has nothing in memory and is built again when it is woken.
+//!
+//! - `options`: what a program lets agents have: [`AgentOptions`], [`ModelSource`].
+//! - `blueprint`: what one agent is made of, settled when it is spawned; `prompt`: its system prompt.
+//! - `engine`: the performer; `host`: the agent's journal and purse.
+//! - [`delegation`]: the tools by which agents delegate, through `link`.
+//! - `session`: what a session can do with agents beside what it does with every task.
+
+mod blueprint;
+pub mod delegation;
+mod engine;
+mod host;
+mod link;
+mod options;
+mod prompt;
+mod session;
+
+pub use options::{AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel};
+
+pub(crate) use blueprint::{Agents, Parent};
+pub(crate) use engine::AgentEngine;
+pub(crate) use link::LateRuntime;

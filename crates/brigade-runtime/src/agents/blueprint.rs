@@ -1,0 +1,286 @@
+//! What one agent is made of: settled when it is spawned, so that a later edit does not change it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brigade_agent::definition::{Definition, Definitions};
+use brigade_agent::permission::{Permissions, Rules};
+use brigade_agent::validate::{Schema, SchemaError, Schemas};
+use brigade_agent::{Agent, Policy, Tools};
+use brigade_llm::ToolSpec;
+use brigade_model::action::Start;
+use brigade_model::ids::Time;
+use brigade_model::json::Json;
+use brigade_model::limits::Limits;
+use brigade_model::refusal::Refusal;
+use brigade_model::spec::Spec;
+use brigade_model::work::{AgentWork, Work};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::delegation::{self, Delegate};
+use super::link::{LateRuntime, TaskLink};
+use super::options::AgentOptions;
+use super::prompt;
+use crate::clock::Clock;
+use crate::jobs::Handlers;
+use crate::new_task::NewTask;
+use crate::performer::Reporter;
+
+/// The definition that is meant when none is named.
+pub(crate) const GENERAL: &str = "general";
+
+/// Kept with the task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Blueprint {
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) permissions: Permissions,
+    pub(crate) model: Arc<str>,
+    /// Where its commands run, unless they say otherwise.
+    #[serde(default)]
+    pub(crate) directory: Option<Arc<str>>,
+    #[serde(default)]
+    pub(crate) config: Option<Json>,
+    #[serde(default)]
+    pub(crate) result_schema: Option<Json>,
+    /// The definitions that it and all below it may use. None is all.
+    #[serde(default)]
+    may_delegate_to: Option<Vec<String>>,
+    /// A budget of money holds here, so what a model costs must be known.
+    #[serde(default)]
+    counts_money: bool,
+    #[serde(default)]
+    pub(crate) is_child: bool,
+}
+
+/// Everything that agents of this runtime have in common.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    options: AgentOptions,
+    runtime: LateRuntime,
+    clock: Arc<dyn Clock>,
+    schemas: Schemas,
+    /// Tools as models are told of them: always the same, and costly to make.
+    specs: Mutex<HashMap<&'static str, ToolSpec>>,
+}
+
+/// Whom an agent is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parent<'a> {
+    Nobody,
+    Agent(&'a Blueprint),
+}
+
+impl Agents {
+    pub(crate) fn new(options: AgentOptions, runtime: LateRuntime, clock: Arc<dyn Clock>) -> Self {
+        Self { options, runtime, clock, schemas: Schemas::default(), specs: Mutex::default() }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(crate) fn spec(&self, name: &'static str, make: impl FnOnce() -> ToolSpec) -> ToolSpec {
+        let mut specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
+        specs.entry(name).or_insert_with(make).clone()
+    }
+
+    /// What an agent's own task is started with.
+    pub(crate) fn spec_of_child(
+        self: &Arc<Self>,
+        parent: &Blueprint,
+        task: NewTask,
+        key: &str,
+    ) -> Result<Spec, Refusal> {
+        task.into_spec(&Handlers::only(self.clone()), Some(key), Parent::Agent(parent))
+    }
+
+    /// The definitions that an agent in this directory can be made from.
+    pub(crate) fn definitions(&self, directory: Option<&str>) -> Definitions {
+        let folders = (self.options.folders)(directory.map(Path::new));
+        let mut definitions = Definitions::load(&folders);
+        definitions.found.extend(self.options.definitions.found.clone());
+        definitions
+    }
+
+    /// Finds what was asked for, and keeps it with the request.
+    pub(crate) fn settle(
+        &self,
+        mut work: AgentWork,
+        (rules, limits): (Rules, &Limits),
+        parent: Parent<'_>,
+    ) -> Result<AgentWork, Refusal> {
+        if work.cwd.is_none()
+            && let Parent::Agent(parent) = parent
+        {
+            work.cwd.clone_from(&parent.directory);
+        }
+        let definition = self.definition(&work, parent)?;
+        let name: Arc<str> = definition.name.as_str().into();
+        let (permissions, inherited) = match parent {
+            Parent::Nobody => (self.options.permissions.clone(), None),
+            Parent::Agent(parent) => (parent.permissions.clone(), Some(parent.model.clone())),
+        };
+        let permissions = permissions
+            .narrowed("whoever started it", rules)
+            .narrowed(format!("the definition {name}"), definition.permissions.clone());
+        let model = work.model.clone().or_else(|| definition.model.as_deref().map(Arc::from));
+        let model = model.or(inherited).or_else(|| self.options.model.clone());
+        let Some(model) = model else {
+            return Err(Refusal::invalid(format!(
+                "the agent {name:?} names no model, and there is no default"
+            )));
+        };
+        let counts_money = limits.money.or(definition.limits.money).is_some()
+            || matches!(parent, Parent::Agent(parent) if parent.counts_money);
+        let chosen = self.options.models.find(&model)?;
+        if counts_money && chosen.cost.is_unknown() {
+            return Err(Refusal::invalid(format!(
+                "there is a budget of money, and what {model} costs is not known; give its price"
+            )));
+        }
+        let result_schema = match &work.result_schema {
+            Some(schema) => Some(schema.clone()),
+            None => definition.result_schema.as_ref().map(Json::of).transpose()?,
+        };
+        self.result_schema(result_schema.as_ref())?;
+        work.limits = (!definition.limits.is_empty()).then(|| Box::new(definition.limits));
+        let blueprint = Blueprint {
+            result_schema,
+            config: self.config(&work, &definition)?,
+            may_delegate_to: delegates(&definition, parent),
+            definition,
+            permissions,
+            model,
+            directory: work.cwd.clone(),
+            counts_money,
+            is_child: matches!(parent, Parent::Agent(_)),
+        };
+        work.blueprint = Json::of(&blueprint)?;
+        Ok(work)
+    }
+
+    fn definition(&self, work: &AgentWork, parent: Parent<'_>) -> Result<Arc<Definition>, Refusal> {
+        let name = work.definition.as_deref().unwrap_or(GENERAL);
+        if let Parent::Agent(Blueprint { may_delegate_to: Some(allowed), .. }) = parent
+            && !allowed.iter().any(|one| one == name)
+        {
+            let allowed = allowed.join(", ");
+            return Err(Refusal::forbidden(format!(
+                "you may not start an agent {name:?}; you may start: {allowed}"
+            )));
+        }
+        let definitions = self.definitions(work.cwd.as_deref());
+        match definitions.find(name) {
+            Ok(found) => Ok(found.clone()),
+            Err(_) if name == GENERAL => Ok(Arc::new(general())),
+            Err(missing) => {
+                // A file that could not be read may be the one that is meant.
+                let problems = definitions.problems.iter().take(5).map(|one| format!("; {one}"));
+                let problems: String = problems.collect();
+                Err(Refusal::not_found(format!("{missing}{problems}")))
+            }
+        }
+    }
+
+    fn config(&self, work: &AgentWork, definition: &Definition) -> Result<Option<Json>, Refusal> {
+        let name = &definition.name;
+        match (&work.config, &definition.config_schema) {
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(Refusal::invalid(format!("the agent {name:?} has no settings"))),
+            (config, Some(schema)) => {
+                let schema = self.schemas.compiled(schema).map_err(|error| unusable(&error))?;
+                // Settings that all have defaults may be left out.
+                let config = config.clone().map_or_else(|| Json::parse("{}"), Ok)?;
+                schema.check(&config.decode::<Value>()?).map_err(|mismatch| {
+                    Refusal::invalid(format!("the settings of {name:?} do not fit: {mismatch}"))
+                })?;
+                Ok(Some(config))
+            }
+        }
+    }
+
+    fn result_schema(&self, schema: Option<&Json>) -> Result<Option<Schema>, Refusal> {
+        let Some(schema) = schema else { return Ok(None) };
+        let schema = self.schemas.compiled(&schema.decode::<Value>()?);
+        schema.map(Some).map_err(|error| unusable(&error))
+    }
+
+    /// The agent itself, for one attempt.
+    pub(crate) fn build(
+        self: &Arc<Self>,
+        start: &Start,
+        reporter: Reporter,
+    ) -> Result<Agent, Refusal> {
+        let Work::Agent(work) = &start.spec.work else {
+            return Err(Refusal::internal("this is not an agent"));
+        };
+        let blueprint: Arc<Blueprint> = Arc::new(work.blueprint.decode()?);
+        let chosen = self.options.models.find(&blueprint.model)?;
+        let link = TaskLink { reporter, runtime: self.runtime.clone() };
+        let delegate = Delegate { link, agents: self.clone(), blueprint: blueprint.clone() };
+        let tools = self.tools(&delegate);
+        let definition = &blueprint.definition;
+        let name = start.spec.name.as_ref().map_or(definition.name.as_str(), |name| name.as_str());
+        let policy = Policy::default();
+        let cost = chosen.cost;
+        Ok(Agent {
+            name: name.into(),
+            task: work.task.clone(),
+            system: prompt::system(&blueprint, &tools).into(),
+            model: chosen.model,
+            model_name: chosen.name,
+            tools,
+            permissions: blueprint.permissions.clone(),
+            policy: Policy { max_steps: definition.steps.unwrap_or(policy.max_steps), ..policy },
+            result: self.result_schema(blueprint.result_schema.as_ref())?,
+            temperature: definition.temperature,
+            effort: definition.effort,
+            max_output: definition.max_output.unwrap_or(chosen.max_output).min(chosen.max_output),
+            window: chosen.window,
+            cost: Arc::new(move |usage| cost.usage(usage)),
+        })
+    }
+
+    /// What the definition wants and the permissions leave.
+    fn tools(&self, delegate: &Delegate) -> Tools {
+        let mut tools = delegation::tools(delegate);
+        for tool in &self.options.tools {
+            tools.add(tool.clone());
+        }
+        let Blueprint { definition, permissions, .. } = &*delegate.blueprint;
+        let wanted = |name: &str| match &definition.tools {
+            Some(wanted) => wanted.iter().any(|one| one == name),
+            None => true,
+        };
+        tools.retain(|name| wanted(name) && permissions.may_use(name));
+        tools
+    }
+}
+
+/// The definitions that a new agent may use in its turn: never more than its parent.
+fn delegates(definition: &Definition, parent: Parent<'_>) -> Option<Vec<String>> {
+    let inherited = match parent {
+        Parent::Nobody => None,
+        Parent::Agent(parent) => parent.may_delegate_to.clone(),
+    };
+    match (&definition.may_delegate_to, inherited) {
+        (Some(own), Some(inherited)) => {
+            Some(own.iter().filter(|one| inherited.contains(one)).cloned().collect())
+        }
+        (Some(own), None) => Some(own.clone()),
+        (None, inherited) => inherited,
+    }
+}
+
+fn general() -> Definition {
+    Definition::new(GENERAL).description("Any task.").prompt(
+        "You are a capable agent. Do the task that you are given, completely, and say truthfully what \
+         came of it.",
+    )
+}
+
+fn unusable(error: &SchemaError) -> Refusal {
+    Refusal::invalid(error.to_string())
+}

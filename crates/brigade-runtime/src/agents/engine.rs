@@ -1,0 +1,238 @@
+//! The performer of agents.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brigade_agent::{Agent, Begun, Exit, Partial};
+use brigade_model::action::Start;
+use brigade_model::call::Entry;
+use brigade_model::command::{End, EndedHow, Reported};
+use brigade_model::ids::Attempt;
+use brigade_model::outcome::Failure;
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::task::TaskRow;
+use brigade_store::{BoxFuture, Store};
+use futures_util::FutureExt;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::blueprint::Agents;
+use super::host::{AgentHost, Inbox};
+use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
+
+/// How long leaving waits for futures that do not yield.
+const HALT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long before something is tried again that the store would not do.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(crate) struct AgentEngine {
+    agents: Arc<Agents>,
+    store: Arc<dyn Store>,
+    live: Arc<Live>,
+    tracker: TaskTracker,
+}
+
+/// Agents that are at work. One that waits has nothing here.
+type Live = Mutex<HashMap<TaskId, LiveAgent>>;
+
+#[derive(Debug)]
+struct LiveAgent {
+    attempt: Attempt,
+    inbox: Arc<Inbox>,
+    stop: CancellationToken,
+    driver: Option<JoinHandle<()>>,
+}
+
+impl AgentEngine {
+    pub(crate) fn new(agents: Arc<Agents>, store: Arc<dyn Store>) -> Self {
+        Self { agents, store, live: Arc::default(), tracker: TaskTracker::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, LiveAgent>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets an agent, unless a later attempt has taken its place.
+fn remove(live: &Live, task: TaskId, attempt: Attempt) {
+    let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
+    if live.get(&task).is_some_and(|agent| agent.attempt == attempt) {
+        live.remove(&task);
+    }
+}
+
+impl Performer for AgentEngine {
+    fn start(&self, start: Start, reporter: Reporter) {
+        let (task, attempt) = (reporter.task, start.attempt);
+        let mut live = self.lock();
+        if live.get(&task).is_some_and(|agent| agent.attempt == attempt) {
+            return;
+        }
+        let inbox = Arc::new(Inbox::expecting(start.open.iter().map(|call| call.index)));
+        let stop = CancellationToken::new();
+        let driver = Driver {
+            agents: self.agents.clone(),
+            store: self.store.clone(),
+            live: self.live.clone(),
+            inbox: inbox.clone(),
+            stop: stop.clone(),
+            reporter,
+        };
+        // The agent is known before its driver runs, so that the driver can forget it.
+        let driver = self.tracker.spawn(driver.run(start));
+        live.insert(task, LiveAgent { attempt, inbox, stop, driver: Some(driver) });
+    }
+
+    fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery) {
+        let live = self.lock();
+        let Some(agent) = live.get(&task).filter(|agent| agent.attempt == attempt) else { return };
+        match delivery {
+            Delivery::Answer { index, answer, .. } => agent.inbox.answered(index, answer),
+            Delivery::Interrupt => agent.inbox.interrupt(),
+            Delivery::Message(_) => {}
+        }
+    }
+
+    fn stop(&self, task: TaskId, how: StopHow) {
+        let mut live = self.lock();
+        let Some(agent) = live.get_mut(&task) else { return };
+        match how {
+            StopHow::Kindly { .. } => agent.stop.cancel(),
+            StopHow::Firmly { attempt } => {
+                let Some(driver) = agent.driver.take() else { return };
+                let reporter = agent.inbox.reporter();
+                driver.abort();
+                let live = self.live.clone();
+                self.tracker.spawn(async move {
+                    // A future that does not yield is gone only when it returns.
+                    let _ = driver.await;
+                    remove(&live, task, attempt);
+                    if let Some(reporter) = reporter {
+                        reporter.post(Reported::Ended(EndedHow::Aborted.into())).await;
+                    }
+                });
+            }
+            StopHow::Forget => {}
+        }
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        _task: TaskId,
+        _row: &'a TaskRow,
+        _reporter: Reporter,
+    ) -> BoxFuture<'a, Reconciled> {
+        let evidence = "an agent does not outlive its process".into();
+        Box::pin(std::future::ready(Reconciled::Lost { evidence }))
+    }
+
+    fn halt(&self) -> BoxFuture<'_, ()> {
+        for (_, agent) in self.lock().drain() {
+            if let Some(driver) = agent.driver {
+                driver.abort();
+            }
+        }
+        self.tracker.close();
+        Box::pin(async {
+            let _ = tokio::time::timeout(HALT_PATIENCE, self.tracker.wait()).await;
+        })
+    }
+}
+
+/// Carries one attempt of an agent.
+struct Driver {
+    agents: Arc<Agents>,
+    store: Arc<dyn Store>,
+    live: Arc<Live>,
+    inbox: Arc<Inbox>,
+    stop: CancellationToken,
+    reporter: Reporter,
+}
+
+impl Driver {
+    async fn run(self, start: Start) {
+        self.inbox.speaks_for(self.reporter.clone());
+        let partial = Partial::default();
+        let work = AssertUnwindSafe(self.work(start, &partial)).catch_unwind();
+        let what = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Some(cut_short(&partial)),
+            worked = work => match worked {
+                Ok(exit) => exit.and_then(|exit| report_of(exit, &partial)),
+                Err(panic) => Some(panicked(&*panic, &partial)),
+            },
+        };
+        remove(&self.live, self.reporter.task, self.reporter.attempt);
+        if let Some(what) = what {
+            self.reporter.post(what).await;
+        }
+    }
+
+    /// `None` when nobody here can do it, and that has been said.
+    async fn work(&self, start: Start, partial: &Partial) -> Option<Exit> {
+        let agent: Agent = match self.agents.build(&start, self.reporter.clone()) {
+            Ok(agent) => agent,
+            Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                let reason = refusal.message.into();
+                self.reporter.post(Reported::NoPerformer { reason }).await;
+                return None;
+            }
+            Err(refusal) => return Some(failed(&refusal)),
+        };
+        let journal = if start.journal == 0 { Vec::new() } else { self.journal().await };
+        let host = AgentHost::new(self.reporter.clone(), self.inbox.clone());
+        let begun = Begun { run: start.run, journal, open: start.open };
+        Some(agent.run(&host, begun, partial).await)
+    }
+
+    async fn journal(&self) -> Vec<Entry> {
+        let task = self.reporter.task;
+        loop {
+            match self.store.journal(task.tree, task.no).await {
+                Ok(journal) => return journal,
+                Err(error) => {
+                    tracing::warn!(%error, "a journal cannot be read; trying again");
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+    }
+}
+
+fn report_of(exit: Exit, partial: &Partial) -> Option<Reported> {
+    match exit {
+        Exit::Finished | Exit::Suspended => None,
+        Exit::Failed { failure, partial } => {
+            Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
+        }
+        // It was told to end, or another attempt has taken its place.
+        Exit::Over(refusal) if refusal.kind == RefusalKind::Ended => Some(cut_short(partial)),
+        Exit::Over(refusal) => {
+            let failure = Failure::Error(refusal.to_string().into());
+            let partial = partial.take();
+            Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
+        }
+    }
+}
+
+fn cut_short(partial: &Partial) -> Reported {
+    let how = match partial.take() {
+        Some(partial) => EndedHow::CutShort { partial },
+        None => EndedHow::Aborted,
+    };
+    Reported::Ended(End::from(how))
+}
+
+fn failed(refusal: &Refusal) -> Exit {
+    Exit::Failed { failure: Failure::Error(refusal.to_string().into()), partial: None }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send), partial: &Partial) -> Reported {
+    let failure = Failure::Panic(crate::jobs::panic_message(panic));
+    let partial = partial.take();
+    Reported::Ended(EndedHow::Failed { failure, partial }.into())
+}

@@ -1,0 +1,187 @@
+//! What the loop of an agent is given by the runtime: its journal and its purse.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brigade_agent::{BoxFuture, Cost, Host, Proceed, Progress, Record, Rest};
+use brigade_model::call::{Answer, Asked};
+use brigade_model::command::{AfterPark, EndedHow, Reported};
+use brigade_model::decide::Reply;
+use brigade_model::ids::CallIndex;
+use brigade_model::json::Json;
+use brigade_model::limits::Usage;
+use brigade_model::refusal::{Refusal, RefusalKind};
+use tokio::sync::Notify;
+
+use crate::performer::Reporter;
+
+/// How long before something is said again that the store would not take.
+const SAY_AGAIN: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(crate) struct AgentHost {
+    reporter: Reporter,
+    inbox: Arc<Inbox>,
+}
+
+/// What the loop of the runtime hands to an agent that is at work.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    inner: Mutex<Inner>,
+    arrived: Notify,
+    interrupted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Calls that wait. Of others nothing needs to be told: the agent wrote them down itself.
+    open: BTreeSet<CallIndex>,
+    answers: VecDeque<(CallIndex, Arc<Answer>)>,
+    reporter: Option<Reporter>,
+}
+
+impl Inbox {
+    pub(crate) fn expecting(open: impl Iterator<Item = CallIndex>) -> Self {
+        let inner = Inner { open: open.collect(), ..Inner::default() };
+        Self { inner: Mutex::new(inner), ..Self::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn speaks_for(&self, reporter: Reporter) {
+        self.lock().reporter = Some(reporter);
+    }
+
+    pub(crate) fn reporter(&self) -> Option<Reporter> {
+        self.lock().reporter.clone()
+    }
+
+    pub(crate) fn answered(&self, index: CallIndex, answer: Arc<Answer>) {
+        let mut inner = self.lock();
+        if inner.open.remove(&index) {
+            inner.answers.push_back((index, answer));
+            self.arrived.notify_one();
+        }
+    }
+
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.notify_one();
+    }
+
+    async fn next_answer(&self) -> (CallIndex, Arc<Answer>) {
+        loop {
+            let arrived = self.arrived.notified();
+            if let Some(answer) = self.lock().answers.pop_front() {
+                return answer;
+            }
+            arrived.await;
+        }
+    }
+}
+
+impl AgentHost {
+    pub(crate) fn new(reporter: Reporter, inbox: Arc<Inbox>) -> Self {
+        Self { reporter, inbox }
+    }
+
+    /// Says something until it is heard: that the store was away for a moment is no news to an agent.
+    async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
+        loop {
+            match self.reporter.report(what.clone()).await {
+                Err(refusal)
+                    if refusal.kind == RefusalKind::Unavailable
+                        && !self.reporter.inputs.is_closed() =>
+                {
+                    tokio::time::sleep(SAY_AGAIN).await;
+                }
+                heard => return heard,
+            }
+        }
+    }
+}
+
+impl Host for AgentHost {
+    fn proceed(&self, index: CallIndex, cost: Cost) -> BoxFuture<'_, Result<Proceed, Refusal>> {
+        Box::pin(async move {
+            let Cost { most, least } = cost;
+            Ok(match self.report(Reported::Proceed { index, most, least }).await? {
+                Reply::Gathered(news) => Proceed::News(news),
+                Reply::Granted(granted) => Proceed::Granted(granted),
+                Reply::Exhausted(limit) => Proceed::Exhausted(limit),
+                other => return Err(unexpected(&other)),
+            })
+        })
+    }
+
+    fn record(&self, record: Record) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let Record { index, label, answer, spent } = record;
+            let (label, answer) = (label.into(), Arc::new(answer));
+            self.report(Reported::Record { index, label, answer, spent }).await.map(|_| ())
+        })
+    }
+
+    fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move { self.report(Reported::Charge(spent)).await.map(|_| ()) })
+    }
+
+    fn park(&self, index: CallIndex, asked: Asked) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            // The answer may come before we hear that the call is parked.
+            self.inbox.lock().open.insert(index);
+            let (calls, then) = (vec![(index, asked)], AfterPark::GoOn);
+            let parked = self.report(Reported::Park { calls, heard: u32::MAX, then }).await;
+            if parked.is_err() {
+                self.inbox.lock().open.remove(&index);
+            }
+            parked.map(|_| ())
+        })
+    }
+
+    fn rest(&self, open: usize) -> BoxFuture<'_, Result<Rest, Refusal>> {
+        Box::pin(async move {
+            let arrived = self.inbox.lock().answers.pop_front();
+            if let Some((index, answer)) = arrived {
+                return Ok(Rest::Answered(index, answer));
+            }
+            let then = AfterPark::Suspend { open };
+            let what = Reported::Park { calls: Vec::new(), heard: u32::MAX, then };
+            match self.report(what).await? {
+                Reply::Parked { suspended: true } => Ok(Rest::Suspended),
+                Reply::Parked { suspended: false } => {
+                    let (index, answer) = self.inbox.next_answer().await;
+                    Ok(Rest::Answered(index, answer))
+                }
+                other => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn finish(&self, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
+        Box::pin(async move {
+            let ended = Reported::Ended(EndedHow::Returned(result).into());
+            match self.report(ended).await {
+                Ok(_) => Ok(true),
+                Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(false),
+                Err(refusal) => Err(refusal),
+            }
+        })
+    }
+
+    fn interrupted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.inbox.interrupted.notified())
+    }
+
+    fn progress(&self, progress: Progress) {
+        if let Ok(note) = Json::of(&progress) {
+            self.reporter.mention(Reported::Progress(note));
+        }
+    }
+}
+
+fn unexpected(reply: &Reply) -> Refusal {
+    Refusal::internal(format!("an agent was answered with {reply:?}"))
+}

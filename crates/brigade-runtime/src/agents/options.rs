@@ -1,0 +1,132 @@
+//! What a program lets agents have.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brigade_agent::Tool;
+use brigade_agent::definition::{Definition, DefinitionError, Definitions};
+use brigade_agent::permission::{Permissions, Rules};
+use brigade_llm::prices::Price;
+use brigade_llm::{Model, TokenUsage};
+use brigade_model::limits::{Money, Usage};
+use brigade_model::refusal::Refusal;
+
+/// Models by name.
+pub trait ModelSource: Debug + Send + Sync + 'static {
+    /// The model that is meant. Refused as unavailable, an agent waits until a runtime has it.
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal>;
+}
+
+/// A model, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct ChosenModel {
+    pub model: Arc<dyn Model>,
+    /// The provider's name of it.
+    pub name: Arc<str>,
+    /// Tokens that it takes in all.
+    pub window: u64,
+    /// The most tokens of one reply.
+    pub max_output: u32,
+    pub cost: Cost,
+}
+
+/// What tokens cost.
+#[derive(Clone, Copy, Debug)]
+pub enum Cost {
+    Nothing,
+    Known(Price),
+    /// A guess would make a budget of money a lie.
+    Unknown,
+}
+
+impl Cost {
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    pub(crate) fn usage(&self, tokens: &TokenUsage) -> Usage {
+        let money = match self {
+            Self::Known(price) => price.of(tokens),
+            Self::Nothing | Self::Unknown => 0,
+        };
+        Usage { tokens: tokens.total(), money: Money(money) }
+    }
+}
+
+/// One model, whatever is asked for: for tests, scripts and demonstrations.
+#[derive(Clone, Debug)]
+pub struct OneModel(pub Arc<dyn Model>);
+
+impl ModelSource for OneModel {
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
+        Ok(ChosenModel {
+            model: self.0.clone(),
+            name: name.into(),
+            window: 200_000,
+            max_output: 8_192,
+            cost: Cost::Nothing,
+        })
+    }
+}
+
+/// The folders with the definitions for a directory.
+pub type Folders = fn(Option<&Path>) -> Vec<PathBuf>;
+
+/// What agents are made of.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    pub(crate) models: Arc<dyn ModelSource>,
+    pub(crate) model: Option<Arc<str>>,
+    pub(crate) definitions: Definitions,
+    pub(crate) folders: Folders,
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) permissions: Permissions,
+}
+
+impl AgentOptions {
+    pub fn new(models: impl ModelSource) -> Self {
+        Self {
+            models: Arc::new(models),
+            model: None,
+            definitions: Definitions::default(),
+            folders: |_| Vec::new(),
+            tools: Vec::new(),
+            permissions: Permissions::of("this program", Rules::all()),
+        }
+    }
+
+    /// What agents use whose definition names no model.
+    #[must_use]
+    pub fn model(mut self, name: &str) -> Self {
+        self.model = Some(name.into());
+        self
+    }
+
+    /// An agent that is defined here, whatever the files say.
+    pub fn definition(mut self, definition: Definition) -> Result<Self, DefinitionError> {
+        self.definitions.add(definition)?;
+        Ok(self)
+    }
+
+    /// Where the definitions are of agents that work in a directory. Asked at each spawn.
+    #[must_use]
+    pub fn definition_folders(mut self, folders: Folders) -> Self {
+        self.folders = folders;
+        self
+    }
+
+    /// Something that agents can do in this program. It takes the place of one with the same name.
+    #[must_use]
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// What agents at top level may do, unless they are started with less.
+    #[must_use]
+    pub fn permissions(mut self, permissions: Permissions) -> Self {
+        self.permissions = permissions;
+        self
+    }
+}

@@ -1,0 +1,140 @@
+//! Stories of agents that end the same way wherever they are cut.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+#[path = "stories/harness.rs"]
+mod harness;
+
+use std::sync::Arc;
+
+use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome, Tool, ToolError};
+use brigade_llm::ToolSpec;
+use brigade_llm::scripted::{Script, Scripted};
+use brigade_runtime::{AgentOptions, Builder, NewTask, OneModel, Session};
+use harness::{Log, ONCE, Story};
+
+/// Leaves a trace in the world.
+#[derive(Debug)]
+struct Trace {
+    spec: ToolSpec,
+    effect: Effect,
+    log: Log,
+}
+
+impl Trace {
+    fn new(name: &str, effect: Effect, log: &Log) -> Self {
+        let parameters = Arc::new(serde_json::json!({ "type": "object" }));
+        let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
+        Self { spec, effect, log: log.clone() }
+    }
+}
+
+impl Tool for Trace {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn hints(&self) -> Hints {
+        Hints::of(self.effect)
+    }
+
+    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
+        Box::pin(async {
+            let how = if self.effect == Effect::Once { ONCE } else { "" };
+            self.log.lock().unwrap().push(format!("{how}{}", self.spec.name));
+            Ok(Outcome::text("done"))
+        })
+    }
+}
+
+async fn run_boss(session: Session) {
+    let boss = NewTask::agent("Find out.").name("Boss").key("boss");
+    session.spawn(boss).await.unwrap().wait().await.unwrap();
+}
+
+fn playing(builder: Builder, log: &Log, script: &str) -> Builder {
+    let model = Scripted::new(Script::parse("story", script).unwrap());
+    let options = AgentOptions::new(OneModel(Arc::new(model)))
+        .model("scripted")
+        .tool(Trace::new("look", Effect::Idempotent, log))
+        .tool(Trace::new("pay", Effect::Once, log));
+    builder.agents(options)
+}
+
+fn story(build: fn(Builder, Log) -> Builder) -> Story {
+    // A question or a message may come before or after something else was told.
+    Story { build, act: |session| Box::pin(run_boss(session)), same_way: false }
+}
+
+#[test]
+fn one_agent_with_tools() {
+    story(|builder, log| {
+        playing(
+            builder,
+            &log,
+            "agent Boss
+turn
+  call look {}
+  call pay {}
+turn
+  say Looked and paid.
+",
+        )
+    })
+    .cut_everywhere();
+}
+
+#[test]
+fn three_children_messages_a_question_and_a_budget() {
+    story(|builder, log| {
+        playing(
+            builder,
+            &log,
+            "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"West\", \"task\": \"Look.\", \"budget\": {\"tokens\": 5000}}
+  call pay {}
+turn
+  repeat
+  when Which side
+  call send_message {\"to\": \"North\", \"message\": \"The left one.\"}
+turn
+  repeat
+  when South is here
+  call send_message {\"to\": \"South\", \"message\": \"Look deeper.\"}
+turn
+  repeat
+  say I have what I need.
+
+agent North
+turn
+  call ask_parent {\"question\": \"Which side?\"}
+turn
+  when The answer: The left one.
+  call look {}
+turn
+  say Left it is.
+
+agent South
+turn
+  call send_message {\"to\": \"parent\", \"message\": \"South is here.\"}
+turn
+  when Look deeper.
+  say Deep water.
+turn
+  repeat
+  say Waiting for orders.
+
+agent West
+usage input=1000 output=6000
+turn
+  call list_tasks {}
+turn
+  say Never said.
+",
+        )
+    })
+    .cut_everywhere();
+}

@@ -1,0 +1,79 @@
+//! Agents from definitions: settings, results, and that a later edit changes nothing.
+
+use brigade_agent::definition::Definition;
+use brigade_model::outcome::Outcome;
+use brigade_model::refusal::RefusalKind;
+use brigade_runtime::NewTask;
+use brigade_testkit::TestRuntime;
+use serde_json::json;
+
+use crate::support::{failure, script};
+
+#[tokio::test(start_paused = true)]
+async fn settings_must_fit_and_need_a_definition_that_has_them() {
+    let schema = json!({
+        "type": "object", "required": ["depth"], "properties": { "depth": { "type": "integer" } }
+    });
+    let digger = Definition::new("digger").prompt("Dig.").config_schema(schema);
+    let options = script("agent *\nturn\n say Dug.\n").definition(digger).unwrap();
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let spawn = |task: NewTask| runtime.session.spawn(task);
+    let dig = || NewTask::agent("dig").definition("digger");
+    let refused = spawn(dig().config(json!({ "depth": "deep" }))).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Invalid);
+    assert!(refused.message.contains("/depth"), "{refused}");
+    let refused = spawn(dig()).await.unwrap_err();
+    assert!(refused.message.contains("depth"), "{refused}");
+    let refused = spawn(NewTask::agent("dig").config(json!({}))).await.unwrap_err();
+    assert!(refused.message.contains("has no settings"), "{refused}");
+    let refused = spawn(NewTask::agent("dig").definition("diger")).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::NotFound);
+    assert!(refused.message.contains("digger"), "{refused}");
+    let dug = spawn(dig().config(json!({ "depth": 3 }))).await.unwrap();
+    assert_eq!(dug.wait().await.unwrap().outcome.word(), "succeeded");
+}
+
+fn number() -> serde_json::Value {
+    json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_does_not_fit_is_repaired() {
+    let text = "agent A
+turn
+  say Three, I think.
+turn
+  when is not JSON
+  say {\"n\": \"three\"}
+turn
+  when /n
+  say {\"n\": 3}
+";
+    let options = script(text);
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("count").name("A").result_schema(number());
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    let Outcome::Succeeded { result } = &*ending.outcome else { panic!("{}", ending.outcome) };
+    assert_eq!(result.as_str(), "{\"n\":3}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn repairing_has_an_end() {
+    let options = script("agent A\nturn\n repeat\n say Three.\n");
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("count").name("A").result_schema(number());
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    let (failure, partial) = failure(&ending);
+    assert!(failure.to_string().contains("no usable result after 4 tries"), "{failure}");
+    assert_eq!(partial.as_deref(), Some("Three."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schema_that_is_none_is_refused_before_anything_starts() {
+    let options = script("agent *\nturn\n say Never.\n");
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("count").result_schema(json!({ "type": 7 }));
+    let refused = runtime.session.spawn(task).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Invalid);
+    assert!(runtime.session.list().is_empty());
+}

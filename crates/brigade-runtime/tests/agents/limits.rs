@@ -1,0 +1,109 @@
+//! When an agent is ended although it would go on. Each ending says why, and keeps the last words.
+
+use std::time::Duration;
+
+use brigade_agent::definition::Definition;
+use brigade_model::limits::{LimitKind, Limits};
+use brigade_model::outcome::Failure;
+use brigade_runtime::NewTask;
+use brigade_testkit::TestRuntime;
+
+use crate::support::{failure, playing, script};
+
+#[tokio::test(start_paused = true)]
+async fn so_many_steps_and_no_more() {
+    let text = "agent A
+turn
+  say One.
+  call list_tasks {}
+turn
+  say Two.
+  call list_tasks {\"state\": \"living\"}
+turn
+  say Never.
+";
+    let few = Definition::new("few").prompt("Work.").steps(2);
+    let options = script(text).definition(few).unwrap();
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("go").name("A").definition("few");
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(failure(&ending), (Failure::MaxSteps { steps: 2 }, Some("Two.".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_are_spent_end_the_run_and_more_let_it_go_on() {
+    let text = "agent A
+usage input=100 output=6000
+turn
+  say So far.
+  call list_tasks {}
+turn
+  say All of it.
+";
+    let runtime = playing(text).await;
+    let limits = Limits { tokens: Some(5_000), ..Limits::default() };
+    let task = NewTask::agent("go").name("A").limits(limits);
+    let agent = runtime.session.spawn(task).await.unwrap();
+    let ending = agent.wait().await.unwrap();
+    let budget = Failure::Budget { limit: LimitKind::Tokens };
+    assert_eq!(failure(&ending), (budget, Some("So far.".to_owned())));
+    let more = Limits { tokens: Some(50_000), ..Limits::default() };
+    runtime.session.resume(agent.no(), Some(more)).await.unwrap();
+    let ending = agent.wait().await.unwrap();
+    assert_eq!((ending.run.0, crate::support::words(&ending)), (2, "All of it.".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_is_up_inside_a_model_call() {
+    let runtime = playing("agent A\nturn\n fault hang\n say Never.\n").await;
+    let task = NewTask::agent("go").name("A").deadline(Duration::from_secs(60));
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert!(matches!(failure(&ending).0, Failure::Timeout { .. }), "{}", ending.outcome);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_calls_in_a_row_end_it() {
+    let mut text = String::from("agent A\n");
+    for n in 0..30 {
+        text.push_str(&format!("turn\n call nothing_{n} {{}}\n"));
+    }
+    let runtime = playing(&text).await;
+    let task = NewTask::agent("go").name("A");
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    let (Failure::Errors { count, last }, _) = failure(&ending) else {
+        panic!("{}", ending.outcome)
+    };
+    assert_eq!(count, 20);
+    assert!(last.contains("nothing_19"), "{last}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_deeper_than_allowed_is_refused_with_the_reason() {
+    let text = "agent A
+turn
+  call spawn_agent {\"task\": \"more\"}
+turn
+  when limit: 
+  say I do it myself.
+";
+    let runtime = playing(text).await;
+    let limits = Limits { depth: Some(0), ..Limits::default() };
+    let task = NewTask::agent("go").name("A").limits(limits);
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(crate::support::words(&ending), "I do it myself.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_cut_off_is_gone_on_with() {
+    let text = "agent A
+turn
+  say Once upon
+  stop length
+turn
+  when cut off
+  say a time.
+";
+    let runtime = playing(text).await;
+    let ending = runtime.session.spawn(NewTask::agent("go").name("A")).await.unwrap();
+    assert_eq!(crate::support::words(&ending.wait().await.unwrap()), "a time.");
+}

@@ -1,0 +1,12 @@
+//! Agents as tasks, with the scripted model.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod commands;
+mod definitions;
+mod delegating;
+mod limits;
+mod permissions;
+mod support;
+mod tools;
+mod working;

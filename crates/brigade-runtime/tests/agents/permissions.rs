@@ -1,0 +1,91 @@
+//! What an agent may do, and that a child never may more.
+
+use brigade_agent::definition::Definition;
+use brigade_agent::permission::Rules;
+use brigade_runtime::NewTask;
+use brigade_testkit::TestRuntime;
+
+use crate::support::{script, transcript, words};
+
+fn rules(allow: &[&str], deny: &[&str]) -> Rules {
+    let all = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    Rules { allow: Some(all(allow)), deny: all(deny) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_not_allowed_is_refused_and_starts_nothing() {
+    let text = "agent A
+turn
+  call spawn_agent {\"task\": \"more\", \"agent\": \"cook\"}
+turn
+  when is not permitted
+  say Not me.
+";
+    let cook = Definition::new("cook").prompt("Cook.");
+    let options = script(text).definition(cook).unwrap();
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let allowed = rules(&["spawn_agent(waiter)", "list_tasks"], &[]);
+    let task = NewTask::agent("go").name("A").permissions(allowed);
+    let agent = runtime.session.spawn(task).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "Not me.");
+    assert!(runtime.session.list().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_has_no_more_than_its_parent_whatever_its_definition_says() {
+    let text = "agent A
+turn
+  call spawn_agent {\"task\": \"run it\", \"agent\": \"runner\", \"wait\": true}
+turn
+  say It said so.
+
+agent runner
+turn
+  call run_process {\"command\": \"true\"}
+turn
+  when no tool \"run_process\"
+  say I have no shell.
+";
+    let runner = Definition::new("runner").prompt("Run.").permissions(rules(&["*"], &[]));
+    let options = script(text).definition(runner).unwrap();
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let no_shell = Rules { deny: vec!["run_process".parse().unwrap()], ..Rules::all() };
+    let task = NewTask::agent("go").name("A").permissions(no_shell);
+    let agent = runtime.session.spawn(task).await.unwrap();
+    let ending = agent.wait().await.unwrap();
+    let said = transcript(&runtime, &agent).await;
+    assert!(said.contains("I have no shell."), "{said}");
+    assert_eq!(words(&ending), "It said so.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_be_delegated_to_is_said_and_inherited() {
+    let text = "agent boss
+turn
+  call spawn_agent {\"task\": \"x\", \"agent\": \"stranger\"}
+  call spawn_agent {\"task\": \"x\", \"agent\": \"helper\", \"wait\": true}
+turn
+  say Done.
+
+agent helper
+turn
+  call spawn_agent {\"task\": \"x\", \"agent\": \"stranger\"}
+turn
+  when you may not start an agent
+  say Neither may I.
+";
+    let options = script(text)
+        .definition(Definition::new("boss").prompt("Lead.").delegates_to(["helper"]))
+        .and_then(|options| options.definition(Definition::new("helper").prompt("Help.")))
+        .and_then(|options| options.definition(Definition::new("stranger").prompt("Be.")))
+        .unwrap();
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let boss = runtime.session.spawn(NewTask::agent("go").definition("boss")).await.unwrap();
+    boss.wait().await.unwrap();
+    let said = transcript(&runtime, &boss).await;
+    assert!(
+        said.contains("you may not start an agent \"stranger\"; you may start: helper"),
+        "{said}"
+    );
+    assert!(said.contains("Neither may I."), "{said}");
+}

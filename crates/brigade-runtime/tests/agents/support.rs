@@ -1,0 +1,95 @@
+//! Words that the tests share.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome as Done, Tool, ToolError};
+use brigade_llm::ToolSpec;
+use brigade_llm::scripted::{Script, Scripted};
+use brigade_model::call::Ending;
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_runtime::{AgentOptions, NewTask, OneModel, TaskHandle};
+use brigade_testkit::TestRuntime;
+
+pub(crate) fn script(text: &str) -> AgentOptions {
+    let script = Script::parse("test", text).unwrap();
+    AgentOptions::new(OneModel(Arc::new(Scripted::new(script)))).model("scripted")
+}
+
+/// A runtime whose agents play this.
+pub(crate) async fn playing(text: &str) -> TestRuntime {
+    let options = script(text);
+    TestRuntime::new(|builder| builder.agents(options)).await
+}
+
+pub(crate) async fn spawn(runtime: &TestRuntime, name: &str, task: &str) -> TaskHandle {
+    runtime.session.spawn(NewTask::agent(task).name(name)).await.unwrap()
+}
+
+/// Runs an agent to its end.
+pub(crate) async fn run(runtime: &TestRuntime, name: &str, task: &str) -> Ending {
+    spawn(runtime, name, task).await.wait().await.unwrap()
+}
+
+#[track_caller]
+pub(crate) fn words(ending: &Ending) -> String {
+    match &*ending.outcome {
+        Outcome::Succeeded { result } => result.decode().unwrap(),
+        other => panic!("it ended as {other}"),
+    }
+}
+
+/// What an agent has said and done.
+pub(crate) async fn transcript(runtime: &TestRuntime, task: &TaskHandle) -> String {
+    runtime.session.transcript(task.into()).await.unwrap().unwrap()
+}
+
+/// A tool made of a function.
+pub(crate) struct Made {
+    spec: ToolSpec,
+    hints: Hints,
+    body: Box<dyn Fn() -> BoxFuture<'static, Result<Done, ToolError>> + Send + Sync>,
+}
+
+impl Made {
+    pub(crate) fn new<F, Fut>(name: &str, effect: Effect, body: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Done, ToolError>> + Send + 'static,
+    {
+        let parameters = Arc::new(serde_json::json!({ "type": "object" }));
+        let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
+        Self { spec, hints: Hints::of(effect), body: Box::new(move || Box::pin(body())) }
+    }
+}
+
+impl Tool for Made {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn hints(&self) -> Hints {
+        self.hints
+    }
+
+    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+        (self.body)()
+    }
+}
+
+impl std::fmt::Debug for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.spec.name)
+    }
+}
+
+#[track_caller]
+pub(crate) fn failure(ending: &Ending) -> (Failure, Option<String>) {
+    match &*ending.outcome {
+        Outcome::Failed(failed) => {
+            let partial = failed.partial.as_ref().map(|partial| partial.decode().unwrap());
+            (failed.failure.clone(), partial)
+        }
+        other => panic!("it ended as {other}"),
+    }
+}

@@ -1,0 +1,91 @@
+//! One agent by itself.
+
+use brigade_model::outcome::{Failure, Outcome};
+
+use crate::support::{playing, run, spawn, transcript, words};
+
+#[tokio::test(start_paused = true)]
+async fn what_it_says_last_is_its_result() {
+    let runtime = playing("agent A\nturn\n say Soup is ready.\n").await;
+    assert_eq!(words(&run(&runtime, "A", "make soup").await), "Soup is ready.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_tool_is_told_and_the_run_goes_on() {
+    let runtime = playing(
+        "agent A\nturn\n call fly {}\nturn\n when there is no tool \"fly\"\n say I cannot fly.\n",
+    )
+    .await;
+    assert_eq!(words(&run(&runtime, "A", "fly").await), "I cannot fly.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn malformed_arguments_are_told() {
+    let runtime =
+        playing("agent A\nturn\n malformed list_tasks {oops\nturn\n when malformed\n say Sorry.\n")
+            .await;
+    assert_eq!(words(&run(&runtime, "A", "list").await), "Sorry.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_missing_and_extra_arguments_are_named() {
+    let text = "agent A\nturn
+  call spawn_agent {}
+  call spawn_agent {\"task\": 7}
+  call spawn_agent {\"task\": \"x\", \"colour\": \"red\"}
+  call spawn_agent {\"task\": \"  \"}
+turn
+  say Done.
+";
+    let runtime = playing(text).await;
+    let agent = spawn(&runtime, "A", "try").await;
+    agent.wait().await.unwrap();
+    let said = transcript(&runtime, &agent).await;
+    for part in [
+        "missing argument `task`",
+        "the argument `task`: invalid type: integer",
+        "unknown argument `colour`",
+        "the argument `task` is blank",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    assert_eq!(runtime.session.list().len(), 0, "a malformed call starts nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_calls_again_and_again_are_a_loop() {
+    let runtime = playing("agent A\nturn\n repeat\n call list_tasks {}\n").await;
+    let ending = run(&runtime, "A", "list").await;
+    let Outcome::Failed(failed) = &*ending.outcome else { panic!("{:?}", ending.outcome) };
+    assert_eq!(failed.failure, Failure::Loop { times: 6 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_fails_ends_the_run_truthfully() {
+    let runtime = playing("agent A\nturn\n fault 500 x99\n say Never.\n").await;
+    let ending = run(&runtime, "A", "try").await;
+    assert!(ending.outcome.to_string().contains("the model:"), "{}", ending.outcome);
+    assert_eq!(ending.outcome.word(), "failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_takes_effect_inside_a_hung_model_call() {
+    let runtime = playing("agent A\nturn\n fault hang\n say Never.\n").await;
+    let agent = spawn(&runtime, "A", "hang").await;
+    agent.stop(Some("enough")).await.unwrap();
+    assert_eq!(agent.wait().await.unwrap().outcome.word(), "cancelled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_opens_the_next_run_on_the_same_conversation() {
+    let runtime =
+        playing("agent A\nturn\n say First.\nturn\n when and now\n say Second, after First.\n")
+            .await;
+    let agent = spawn(&runtime, "A", "begin").await;
+    assert_eq!(words(&agent.wait().await.unwrap()), "First.");
+    agent.send("and now?").await.unwrap();
+    let ending = agent.wait().await.unwrap();
+    assert_eq!((ending.run.0, words(&ending)), (2, "Second, after First.".to_owned()));
+    let said = transcript(&runtime, &agent).await;
+    assert!(said.contains("First.") && said.contains("and now?"), "{said}");
+}
