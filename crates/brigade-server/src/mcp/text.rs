@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brigade_model::refusal::Refusal;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::tool::Call;
@@ -185,21 +186,11 @@ pub(super) fn span(millis: u64) -> String {
     }
 }
 
-/// A time as the protocol writes it.
+/// A time as the protocol writes it. What no calendar has is shown as the last moment that one has.
 pub(super) fn timestamp(millis: u64) -> String {
-    let (days, of_day) = (millis / 86_400_000, millis % 86_400_000);
-    // The calendar counted from the first of March of the year 0, in eras of 400 years.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (secs, ms) = (of_day / 1_000, of_day % 1_000);
-    let (hours, minutes, seconds) = (secs / 3_600, secs / 60 % 60, secs % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z")
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    let time = Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX);
+    format!("{time:.3}")
 }
 
 #[cfg(test)]
@@ -213,6 +204,7 @@ mod tests {
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
             (1_735_689_599_999, "2024-12-31T23:59:59.999Z"),
             (4_102_444_800_000, "2100-01-01T00:00:00.000Z"),
+            (u64::MAX, "9999-12-30T22:00:00.999Z"),
         ] {
             assert_eq!(timestamp(millis), expect);
         }
