@@ -121,7 +121,7 @@ fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     if binary.is_empty() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "it was not built"));
     }
-    let path = folder.join(format!("brigade-shim-{:016x}", name_of(binary)));
+    let path = folder.join(format!("brigade-shim-{:016x}", shim::fnv::of_bytes(binary)));
     if fs::read(&path).is_ok_and(|there| there == binary) {
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
         return Ok(path);
@@ -140,13 +140,6 @@ fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
         let _ = fs::remove_file(&draft);
     }
     installed.map(|()| path)
-}
-
-/// FNV-1a: tells versions apart, and is not a protection.
-fn name_of(binary: &[u8]) -> u64 {
-    binary.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

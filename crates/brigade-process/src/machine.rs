@@ -42,12 +42,10 @@ pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// FNV-1a of the text, laid over the first half.
+/// A sum of the text, laid over the first half.
 #[cfg(any(full_linux, test))]
 fn mixed(mut boot: [u8; 16], text: &str) -> [u8; 16] {
-    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let sum = crate::shim::fnv::of_bytes(text.as_bytes());
     boot.iter_mut().zip(sum.to_le_bytes()).for_each(|(byte, other)| *byte ^= other);
     boot
 }

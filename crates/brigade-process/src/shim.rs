@@ -12,11 +12,12 @@
 //! Reading order: `record` and `layout` (the files it keeps), `orders` (what it is told), `claim`
 //! (who may execute), `launch` (the command starts), `life` (the loop), `relay` (pipes to files),
 //! `tree` (what came of the command, and its end), `signals`, `proc`
-//! and `sys` (the system below).
+//! and `sys` (the system below), `fnv` (a sum).
 
 use std::ffi::OsString;
 
 mod claim;
+pub mod fnv;
 mod launch;
 pub mod layout;
 mod life;

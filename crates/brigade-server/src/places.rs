@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use brigade_process::shim::fnv;
+
 /// What fits into the address of a Unix socket everywhere.
 const SOCKET_PATH_MAX: usize = 100;
 
@@ -46,7 +48,10 @@ impl Places {
         let base = runtime.filter(|path| path.is_absolute()).unwrap_or_else(|| {
             std::env::temp_dir().join(format!("brigade-{}", rustix::process::getuid().as_raw()))
         });
-        base.join(format!("brigade-{:016x}.sock", mark(self.folder.as_os_str().as_bytes())))
+        base.join(format!(
+            "brigade-{:016x}.sock",
+            fnv::of_bytes(self.folder.as_os_str().as_bytes())
+        ))
     }
 
     /// Makes the folder, and that of the socket, for nobody else to look into.
@@ -73,13 +78,6 @@ fn own(folder: &Path) -> io::Result<()> {
     }
     let problem = format!("{} belongs to another user ({owner})", folder.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
-}
-
-/// FNV-1a, which tells folders apart and stays the same in every version.
-fn mark(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use super::fnv::fnv1a;
+
 /// Bytes of a record. One page holds it, so that a write is never found half done after a kill.
 pub const RECORD_BYTES: usize = 1024;
 /// Survivors that are named; further ones are counted.
@@ -249,9 +251,7 @@ fn damaged(how: &str) -> io::Error {
 fn checksum(bytes: &[u8; RECORD_BYTES]) -> u64 {
     let (words, _) = bytes.as_chunks();
     let covered = words[..1].iter().chain(&words[2..]);
-    covered.fold(0xcbf2_9ce4_8422_2325, |sum, word| {
-        (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x0100_0000_01b3)
-    })
+    fnv1a(covered.map(|word| u64::from_le_bytes(*word)))
 }
 
 struct Writer {
