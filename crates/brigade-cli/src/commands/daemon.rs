@@ -104,18 +104,22 @@ async fn status(context: &Context) -> Result<Exit, Failure> {
         show::line(&format!(
             "running: version {}, protocol {}, pid {}, for {}\n\
              folder:  {}\n\
-             has:     {} clients, {} workspaces, {} living tasks",
+             has:     {}, {}, {}",
             status.version,
             status.protocol,
             status.pid,
             span::short(status.up_ms),
             status.folder,
-            status.clients,
-            status.sessions,
-            status.living
+            counted(status.clients, "client"),
+            counted(status.sessions, "workspace"),
+            counted(status.living, "living task")
         ))?;
     }
     Ok(Exit::SUCCEEDED)
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 async fn stop(context: &Context) -> Result<Exit, Failure> {
