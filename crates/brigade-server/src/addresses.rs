@@ -40,7 +40,7 @@ pub async fn locate(session: Session, task: TaskRef) -> Result<Located, Refusal>
             }
         }
     }
-    match nearest(&all, &task.to_string()) {
+    match nearest(&all, &task) {
         Some(near) => Err(Refusal::not_found(format!("{}; did you mean {near}?", refusal.message))),
         None => Err(refusal),
     }
@@ -68,22 +68,31 @@ fn called(no: TaskNo, row: &TaskRow) -> String {
     }
 }
 
-fn nearest(all: &[(TaskNo, TaskRow)], typed: &str) -> Option<String> {
-    let typed = typed.to_lowercase();
-    let distance = |text: &str| edit_distance(&text.to_lowercase(), &typed);
-    let candidates = all.iter().rev().map(|(no, row)| {
-        let address = row.address(*no);
-        let by_name = row.name.as_ref().map_or(usize::MAX, |name| distance(name.as_str()));
-        (by_name.min(distance(&address)), called(*no, row))
+/// Names for a name and addresses for an address. A bare number is like no other: whoever typed it
+/// did not mistype a word.
+fn nearest(all: &[(TaskNo, TaskRow)], typed: &TaskRef) -> Option<String> {
+    let text = typed.to_string().to_lowercase();
+    let candidates = all.iter().rev().filter_map(|(no, row)| {
+        let candidate = match &typed.who {
+            Who::No(_) => return None,
+            Who::Kinded(..) => row.address(*no),
+            Who::Named(_) => row.name.as_ref()?.as_str().to_lowercase(),
+        };
+        Some((edit_distance(&candidate, &text), called(*no, row)))
     });
     let (distance, near) = candidates.min_by_key(|(distance, _)| *distance)?;
-    (distance <= NEAR.min(typed.len() / 2 + 1)).then_some(near)
+    is_near(distance, &text).then_some(near)
 }
 
 /// The one of these that is most like what was typed, if any is like it.
 pub fn most_like<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let near = known.into_iter().map(|one| (edit_distance(one, typed), one)).min()?;
-    (near.0 <= NEAR.min(typed.len() / 2 + 1)).then_some(near.1)
+    let (distance, near) = known.into_iter().map(|one| (edit_distance(one, typed), one)).min()?;
+    is_near(distance, typed).then_some(near)
+}
+
+/// Most of what was typed has to be right, or it is a guess at random.
+fn is_near(distance: usize, typed: &str) -> bool {
+    distance <= NEAR.min(typed.chars().count() / 2)
 }
 
 /// How many letters have to be put in, taken out or changed to make one of the other.
@@ -105,6 +114,21 @@ fn edit_distance(from: &str, to: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_mostly_right_is_offered() {
+        let known = ["Server", "Test", "go"];
+        for (typed, expect) in [
+            ("Sevrer", Some("Server")),
+            ("Tets", Some("Test")),
+            ("og", None),
+            ("x", None),
+            ("", None),
+            ("Fool", None),
+        ] {
+            assert_eq!(most_like(typed, known), expect, "{typed}");
+        }
+    }
 
     #[test]
     fn distances() {
