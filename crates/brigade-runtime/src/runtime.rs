@@ -104,6 +104,12 @@ impl Runtime {
         Ok(self.attach(self.inner.view.open(&row), Caller::Operator))
     }
 
+    /// A session as a client sees it, open or closed.
+    pub async fn visit(&self, tree: TreeId, client: &str) -> Result<Session, Refusal> {
+        let session = self.operate(tree).await?;
+        Ok(Session { caller: Caller::Client(client.into()), ..session })
+    }
+
     fn attach(&self, view: Arc<TreeView>, caller: Caller) -> Session {
         Session { runtime: self.clone(), tree: view.row().id, caller, view }
     }

@@ -71,6 +71,10 @@ enum Acting {
 /// A shim that was started this moment may not be noted yet, and what its command starts must not
 /// pass for the operator meanwhile. Such a process has this one above it, unless it is gone.
 async fn acting(shared: &Shared, pid: u32) -> Acting {
+    if pid == std::process::id() {
+        // A program that is the daemon and its client.
+        return Acting::Itself;
+    }
     for _ in 0..NOTED_WITHIN {
         if let Some((id, attempt)) = shared.runtime.task_above(pid) {
             return Acting::Task(id, attempt);

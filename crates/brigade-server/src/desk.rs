@@ -100,10 +100,8 @@ impl Desk {
             return Err(Refusal::not_found(format!("there is no session {name}")));
         };
         match &self.who {
-            Who::Client(client) if row.state == SessionState::Open => {
-                self.runtime().session_as(name, client).await
-            }
-            _ => self.runtime().operate(row.id).await,
+            Who::Client(client) => self.runtime().visit(row.id, client).await,
+            Who::Operator | Who::Task { .. } => self.runtime().operate(row.id).await,
         }
     }
 

@@ -1,0 +1,6 @@
+//! The daemon as its clients see it, both in this process.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod closed;
+mod support;

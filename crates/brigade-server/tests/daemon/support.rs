@@ -1,0 +1,60 @@
+//! A daemon in this process, with the jobs that a test needs.
+
+use std::time::Duration;
+
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_runtime::{Builder, Runtime};
+use brigade_server::daemon::{Claimed, Daemon, DaemonOptions};
+use brigade_server::wire::As;
+use brigade_server::{Client, ClientError, Places, Target};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub(crate) const SESSION: &str = "kitchen";
+
+/// Longer than anything here takes on a busy machine; reached only when a test fails.
+pub(crate) const TOO_LONG: Duration = Duration::from_secs(30);
+
+pub(crate) struct House {
+    pub(crate) places: Places,
+    pub(crate) runtime: Runtime,
+    _leave: DropGuard,
+    _folder: tempfile::TempDir,
+}
+
+impl House {
+    pub(crate) async fn open(with: impl FnOnce(Builder) -> Builder) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::new(folder.path().join("state"));
+        let claimed = Claimed::take(&places).unwrap();
+        let options = DaemonOptions { places: places.clone(), idle: None };
+        let daemon = Daemon::open(claimed, options, with(Runtime::builder())).await.unwrap();
+        let (runtime, leaving): (_, CancellationToken) =
+            (daemon.runtime().clone(), daemon.leaving());
+        #[expect(clippy::disallowed_methods, reason = "it leaves when the house is dropped")]
+        tokio::spawn(daemon.run());
+        Self { places, runtime, _leave: leaving.drop_guard(), _folder: folder }
+    }
+
+    pub(crate) async fn operator(&self) -> Client {
+        Client::connect(&self.places.socket(), As::Operator).await.unwrap()
+    }
+
+    pub(crate) async fn client(&self, name: &str) -> Client {
+        Client::connect(&self.places.socket(), As::Client(name.to_owned())).await.unwrap()
+    }
+}
+
+pub(crate) fn target(task: &str) -> Target {
+    Target { session: SESSION.to_owned(), task: task.to_owned() }
+}
+
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(
+    answer: Result<T, ClientError>,
+    kind: RefusalKind,
+) -> Refusal {
+    match answer {
+        Err(ClientError::Refused(refusal)) if refusal.kind == kind => refusal,
+        other => panic!("not refused as {kind:?}: {other:?}"),
+    }
+}
