@@ -155,6 +155,11 @@ impl Desk {
         }
     }
 
+    /// Whether its waits take results.
+    pub(crate) fn consumes(&self) -> bool {
+        matches!(self.who, Who::Client(_))
+    }
+
     /// The changes that this client sees.
     pub async fn feed(
         &self,

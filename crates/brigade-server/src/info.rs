@@ -2,6 +2,7 @@
 
 use std::io;
 
+use brigade_model::call::Ending;
 use brigade_model::ids::{Owner, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::name::SessionName;
@@ -106,7 +107,20 @@ impl TaskInfo {
         info
     }
 
-    pub(crate) fn set_outcome(&mut self, outcome: &Outcome) {
+    /// The same task as one of its runs left it.
+    pub(crate) fn of_run(mut self, ending: &Ending) -> Self {
+        if ending.run.0 != self.run {
+            self.address = format!("{}#{}", self.address, ending.run);
+            (self.run, self.ended, self.progress) = (ending.run.0, Some(ending.at.0), None);
+            self.collected = ending.collected_before;
+        }
+        self.set_outcome(&ending.outcome);
+        self.collected_before = ending.collected_before;
+        self
+    }
+
+    fn set_outcome(&mut self, outcome: &Outcome) {
+        (self.result, self.exit_code, self.signal) = (None, None, None);
         self.state = outcome.word().to_owned();
         self.detail = Some(outcome.to_string());
         self.living = false;

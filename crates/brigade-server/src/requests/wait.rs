@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use brigade_model::call::WaitMode;
-use brigade_model::ids::TaskNo;
+use brigade_model::address::{TaskRef, Who};
+use brigade_model::call::{Ending, WaitMode};
+use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_runtime::{Session, WaitResult};
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Items, Never};
-use crate::desk::{Desk, Target};
+use crate::desk::{Desk, Located, Target};
 use crate::info::TaskInfo;
 
 /// The operator's wait consumes nothing, nor does that of a process below a command, which reads
@@ -40,45 +41,109 @@ impl Ask for Wait {
     type Item = Never;
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Waited, Refusal> {
-        let (session, numbers) = self.targets(desk).await?;
-        let refs: Vec<_> = numbers.iter().map(|no| (*no).into()).collect();
-        let patience = self.timeout_ms.map(Duration::from_millis);
-        let (endings, timed_out) = match patience {
-            None if self.mode == WaitMode::Any => (session.wait_any(refs).await?, false),
-            None => (session.wait_all(refs).await?, false),
-            Some(patience) => match session.wait_within(refs, self.mode, patience).await? {
-                WaitResult::Ended(endings) => (endings, false),
-                WaitResult::TimedOut(_) => (Vec::new(), true),
-            },
-        };
-        let name = session.row().name;
+        let (session, mut sought) = self.sought(desk).await?;
+        let (endings, timed_out) = self.wait(&session, &sought).await?;
+        if sought.is_empty() {
+            let mut told: Vec<TaskNo> = endings.iter().map(|ending| ending.no).collect();
+            told.dedup();
+            sought = told.into_iter().map(|no| Sought { no, run: None, told: None }).collect();
+        }
         let mut waited = Waited { ended: Vec::new(), going_on: Vec::new(), timed_out };
-        let asked = if numbers.is_empty() {
-            endings.iter().map(|ending| ending.no).collect()
-        } else {
-            numbers
-        };
-        for no in asked {
-            let (_, row) = session.get(no).await?;
-            let mut info = TaskInfo::of(&name, no, &row);
-            match endings.iter().find(|ending| ending.no == no) {
-                Some(ending) => {
-                    info.set_outcome(&ending.outcome);
-                    info.collected_before = ending.collected_before;
-                    waited.ended.push(info);
-                }
-                None if row.ended().is_some() => waited.ended.push(info),
-                None => waited.going_on.push(info),
+        for one in sought {
+            let (no, row) = session.get(one.no).await?;
+            let info = TaskInfo::of(&session.row().name, no, &row);
+            let heard = one.heard(&endings, (row.run, desk.consumes()));
+            if heard.is_empty() && row.is_living() {
+                waited.going_on.push(info);
+            } else if heard.is_empty() {
+                waited.ended.push(info);
+            } else {
+                waited.ended.extend(heard.into_iter().map(|ending| info.clone().of_run(ending)));
             }
         }
         Ok(waited)
     }
 }
 
+/// A task that is waited for.
+#[derive(Debug)]
+struct Sought {
+    no: TaskNo,
+    /// The latest, when nobody says.
+    run: Option<RunNo>,
+    /// How that run ended, where it was told long ago and another began since.
+    told: Option<Ending>,
+}
+
+impl Sought {
+    async fn of(found: &Located) -> Result<Self, Refusal> {
+        let (no, run, row) = (found.no, found.run, &found.row);
+        let Some(earlier) = run.filter(|run| *run < row.run) else {
+            return Ok(Self { no, run, told: None });
+        };
+        let untold = row.extra.iter().flat_map(|extra| &extra.earlier);
+        if untold.into_iter().any(|ended| ended.run == earlier) {
+            return Ok(Self { no, run, told: None });
+        }
+        let Some(kept) = found.session.earlier_run(no, earlier).await? else {
+            let address = row.address(no);
+            return Err(Refusal::not_found(format!("run {earlier} of {address} is not kept")));
+        };
+        let told = Ending {
+            no,
+            run: earlier,
+            kind: row.spec.work.kind(),
+            name: row.name.clone(),
+            outcome: kept.outcome,
+            at: kept.at,
+            collected_before: true,
+        };
+        Ok(Self { no, run, told: Some(told) })
+    }
+
+    /// What is to be told of it. Who takes results is told of every run whose result he took, and
+    /// everybody else of the latest, if that is over.
+    fn heard<'a>(&'a self, all: &'a [Ending], (latest, takes): (RunNo, bool)) -> Vec<&'a Ending> {
+        let of_it = all.iter().chain(&self.told).filter(|ending| ending.no == self.no);
+        let of_it = of_it.filter(|ending| self.run.is_none_or(|run| run == ending.run));
+        let of_it: Vec<&Ending> = of_it.collect();
+        let last = of_it.iter().copied().find(|ending| ending.run == latest);
+        match last {
+            Some(last) if !takes => vec![last],
+            _ => of_it,
+        }
+    }
+}
+
 impl Wait {
+    async fn wait(
+        &self,
+        session: &Session,
+        sought: &[Sought],
+    ) -> Result<(Vec<Ending>, bool), Refusal> {
+        let untold = sought.iter().filter(|one| one.told.is_none());
+        let untold = untold.map(|one| TaskRef { who: Who::No(one.no), run: one.run });
+        let untold: Vec<TaskRef> = untold.collect();
+        let is_told = untold.len() < sought.len();
+        let patience = match self.timeout_ms.map(Duration::from_millis) {
+            _ if is_told && untold.is_empty() => return Ok((Vec::new(), false)),
+            // It is answered already, with whatever else has ended by now.
+            _ if is_told && self.mode == WaitMode::Any => Some(Duration::ZERO),
+            patience => patience,
+        };
+        Ok(match patience {
+            None if self.mode == WaitMode::Any => (session.wait_any(untold).await?, false),
+            None => (session.wait_all(untold).await?, false),
+            Some(patience) => match session.wait_within(untold, self.mode, patience).await? {
+                WaitResult::Ended(endings) => (endings, false),
+                WaitResult::TimedOut(_) => (Vec::new(), !is_told || self.mode == WaitMode::All),
+            },
+        })
+    }
+
     /// All in one session: a wait is one question to one tree.
-    async fn targets(&self, desk: &Desk) -> Result<(Session, Vec<TaskNo>), Refusal> {
-        let mut numbers = Vec::new();
+    async fn sought(&self, desk: &Desk) -> Result<(Session, Vec<Sought>), Refusal> {
+        let mut sought = Vec::new();
         let mut session: Option<Session> = None;
         for task in &self.tasks {
             let target = Target { session: self.session.clone(), task: task.clone() };
@@ -86,12 +151,12 @@ impl Wait {
             if session.as_ref().is_some_and(|other| other.id() != found.session.id()) {
                 return Err(Refusal::invalid("one wait is for tasks of one session; ask twice"));
             }
+            sought.push(Sought::of(&found).await?);
             session = Some(found.session);
-            numbers.push(found.no);
         }
         match session {
-            Some(session) => Ok((desk.waiting_in(session).await?, numbers)),
-            None => Ok((desk.open(&self.session).await?, numbers)),
+            Some(session) => Ok((desk.waiting_in(session).await?, sought)),
+            None => Ok((desk.open(&self.session).await?, sought)),
         }
     }
 }
