@@ -17,11 +17,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::ask::Ask;
 use crate::requests::Request;
 use crate::wire::{
-    As, Asked, Cancel, FromDaemon, Hello, Lines, PROTOCOL, Said, Welcome, parse, write_line,
+    As, Asked, Cancel, FromDaemon, Hello, Lines, More, PROTOCOL, Said, Welcome, cost, parse,
+    write_line,
 };
 
-/// What is said by the daemon and not yet taken, of one question.
-const WAITING: usize = 64;
+/// Bytes of one question's items that may be here or on their way, not yet taken.
+const ROOM: u32 = 1024 * 1024;
+/// When so much was taken the daemon is told, at the latest.
+const TELL_AFTER: u32 = ROOM / 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -61,13 +64,14 @@ struct Inner {
 #[derive(Debug)]
 enum Line {
     Ask(Asked<Request>),
+    More(More),
     Cancel(Cancel),
 }
 
 /// Who waits for what.
 #[derive(Debug)]
 enum Open {
-    Speaking(HashMap<u64, mpsc::Sender<Said>>),
+    Speaking(HashMap<u64, mpsc::UnboundedSender<Said>>),
     /// The daemon is gone. When it said so before, this is the last question that it heard.
     Gone {
         heard: Option<u64>,
@@ -168,15 +172,16 @@ impl Client {
     /// Asks, and hears everything that comes before the answer too.
     pub fn stream<A: Ask>(&self, question: A) -> Result<Answers<A>, ClientError> {
         let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, said) = mpsc::channel(WAITING);
+        // Bounded by the room that the daemon is given.
+        let (sender, said) = mpsc::unbounded_channel();
         match &mut *lock(&self.inner.open) {
             Open::Speaking(open) => drop(open.insert(id, sender)),
             gone @ Open::Gone { .. } => return Err(gone.why(id)),
         }
-        let line = Line::Ask(Asked { id, ask: question.into() });
+        let line = Line::Ask(Asked { id, ask: question.into(), room: ROOM });
         // Where nobody takes it any more, the answer says so.
         let _ = self.inner.lines.send(line);
-        Ok(Answers { id, client: self.clone(), said, over: false, kind: PhantomData })
+        Ok(Answers { id, client: self.clone(), said, taken: 0, over: false, kind: PhantomData })
     }
 }
 
@@ -192,20 +197,25 @@ pub enum Step<I, D> {
 pub struct Answers<A> {
     id: u64,
     client: Client,
-    said: mpsc::Receiver<Said>,
+    said: mpsc::UnboundedReceiver<Said>,
+    /// Bytes of items that the daemon does not know to be taken.
+    taken: u32,
     over: bool,
     kind: PhantomData<fn(A)>,
 }
 
 impl<A: Ask> Answers<A> {
     pub async fn next(&mut self) -> Result<Step<A::Item, A::Done>, ClientError> {
-        let Some(said) = self.said.recv().await else {
+        let Some(said) = self.heard().await else {
             self.over = true;
             return Err(lock(&self.client.inner.open).why(self.id));
         };
         let garbled = |error: serde_json::Error| ClientError::Garbled(error.to_string());
         match said {
-            Said::Item(item) => serde_json::from_str(item.get()).map(Step::Item).map_err(garbled),
+            Said::Item(item) => {
+                self.taken = self.taken.saturating_add(cost(&item, ROOM));
+                serde_json::from_str(item.get()).map(Step::Item).map_err(garbled)
+            }
             Said::Done(done) => {
                 self.over = true;
                 serde_json::from_str(done.get()).map(Step::Done).map_err(garbled)
@@ -218,6 +228,21 @@ impl<A: Ask> Answers<A> {
                 self.over = true;
                 Err(ClientError::Lost)
             }
+        }
+    }
+}
+
+impl<A> Answers<A> {
+    /// Whatever is here, else what comes. Before it waits the daemon knows of all that was taken.
+    async fn heard(&mut self) -> Option<Said> {
+        let here = self.said.try_recv().ok();
+        if self.taken >= TELL_AFTER || (here.is_none() && self.taken > 0) {
+            let more = More { id: self.id, more: std::mem::take(&mut self.taken) };
+            let _ = self.client.inner.lines.send(Line::More(more));
+        }
+        match here {
+            Some(said) => Some(said),
+            None => self.said.recv().await,
         }
     }
 }
@@ -241,13 +266,11 @@ async fn listen(mut reader: Lines<BufReader<OwnedReadHalf>>, open: &Mutex<Open>)
         if matches!(said.what, Said::Leaving) {
             return Some(said.id);
         }
-        let sender = match &*lock(open) {
-            Open::Speaking(open) => open.get(&said.id).cloned(),
-            Open::Gone { .. } => None,
-        };
-        if let Some(sender) = sender {
+        if let Open::Speaking(open) = &*lock(open)
+            && let Some(sender) = open.get(&said.id)
+        {
             // Whoever asked may have lost interest.
-            let _ = sender.send(said.what).await;
+            let _ = sender.send(said.what);
         }
     }
     None
@@ -257,6 +280,7 @@ async fn speak(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Li
     while let Some(line) = lines.recv().await {
         let written = match &line {
             Line::Ask(asked) => write_line(&mut writer, asked).await,
+            Line::More(more) => write_line(&mut writer, more).await,
             Line::Cancel(cancel) => write_line(&mut writer, cancel).await,
         };
         if written.is_err() {

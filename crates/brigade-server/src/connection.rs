@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::ask::{Room, Way};
 use crate::desk::{Desk, Shared, Who};
 use crate::requests::Request;
 use crate::wire::{
@@ -134,11 +135,16 @@ async fn greet(
 struct Conversation {
     desk: Desk,
     lines: mpsc::Sender<FromDaemon>,
-    open: HashMap<u64, CancellationToken>,
+    open: HashMap<u64, Open>,
     /// The highest number of a question that was read.
     heard: u64,
     answers: JoinSet<u64>,
     writing: tokio::task::JoinHandle<()>,
+}
+
+struct Open {
+    cancel: CancellationToken,
+    room: Option<Arc<Room>>,
 }
 
 impl Conversation {
@@ -183,9 +189,9 @@ impl Conversation {
         };
         let id = said.id;
         self.heard = self.heard.max(id);
-        if said.cancel {
+        if said.cancel || said.more > 0 {
             if let Some(open) = self.open.get(&id) {
-                open.cancel();
+                open.heard(&said);
             }
             return;
         }
@@ -198,22 +204,24 @@ impl Conversation {
             Some(Ok(_)) if self.open.len() >= OPEN_MAX => {
                 Refusal::limit(format!("{OPEN_MAX} questions are open"))
             }
-            Some(Ok(request)) => return self.ask(id, request),
+            Some(Ok(request)) => return self.ask(id, request, said.room),
             Some(Err(error)) => Refusal::invalid(format!("that cannot be asked: {error}")),
             None => Refusal::invalid("nothing is asked"),
         };
         self.refuse(id, refusal).await;
     }
 
-    fn ask(&mut self, id: u64, request: Request) {
+    fn ask(&mut self, id: u64, request: Request, room: Option<u32>) {
         let cancelled = CancellationToken::new();
         let farewell = request.lasts().then(|| self.desk.shared.leaving.clone());
-        self.open.insert(id, cancelled.clone());
+        let room = room.map(|size| Arc::new(Room::new(size)));
+        self.open.insert(id, Open { cancel: cancelled.clone(), room: room.clone() });
         let (desk, lines) = (self.desk.clone(), self.lines.clone());
         self.answers.spawn(async move {
+            let way = Way { id, lines: lines.clone(), room };
             let answer = tokio::select! {
                 biased;
-                answer = request.answer(&desk, id, lines.clone()) => answer,
+                answer = request.answer(&desk, way) => answer,
                 () = cancelled.cancelled() => Err(Refusal::unavailable("it was taken back")),
                 // Nothing is said: the client finds us gone and asks the next daemon.
                 () = left(farewell) => return id,
@@ -238,6 +246,17 @@ impl Conversation {
         let _ = self.lines.send(FromDaemon { id: self.heard, what: Said::Leaving }).await;
         drop(self.lines);
         let _ = self.writing.await;
+    }
+}
+
+impl Open {
+    fn heard(&self, said: &FromClient<'_>) {
+        if said.cancel {
+            self.cancel.cancel();
+        }
+        if let Some(room) = &self.room {
+            room.give_back(said.more);
+        }
     }
 }
 

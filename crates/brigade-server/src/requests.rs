@@ -3,11 +3,9 @@
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
 
-use crate::ask::{Ask, Items, raw};
+use crate::ask::{Ask, Items, Way, raw};
 use crate::desk::Desk;
-use crate::wire::FromDaemon;
 
 /// Declares the questions, each with its module.
 macro_rules! requests {
@@ -32,12 +30,11 @@ macro_rules! requests {
             pub(crate) async fn answer(
                 self,
                 desk: &Desk,
-                id: u64,
-                lines: mpsc::Sender<FromDaemon>,
+                way: Way,
             ) -> Result<Box<RawValue>, Refusal> {
                 match self {
                     $(Self::$name(asked) => {
-                        raw(&Ask::answer(asked, desk, &Items::new(id, lines)).await?)
+                        raw(&Ask::answer(asked, desk, &Items::new(way)).await?)
                     })*
                 }
             }

@@ -3,13 +3,19 @@
 //! ```text
 //! client: {"protocol":1,"version":"0.1.0","who":"operator"}            hello
 //! daemon: {"protocol":1,"version":"0.1.0","pid":4242}                  welcome, or {"refused":..}
-//! client: {"id":1,"ask":{"exec":{..}}}
+//! client: {"id":1,"ask":{"exec":{..}},"room":1048576}
 //! daemon: {"id":1,"item":..} any number of times, then {"id":1,"done":..} or {"id":1,"refused":..}
-//! client: {"id":1,"cancel":true}                                       takes a question back
+//! client: {"id":1,"more":65536}              it has taken so many bytes of the items
+//! client: {"id":1,"cancel":true}             takes a question back
 //! daemon: {"id":7,"leaving":true}             it leaves; what came after question 7 was not read
 //! ```
 //!
-//! Questions are answered as they come to an end, in any order. Unknown fields are passed over, so
+//! Questions are answered as they come to an end, in any order. Each has room of its own: so many bytes
+//! of items may be on their way until the client says that it took some. An item that is larger than
+//! the room takes all of it. So a client can read every line at once, and whoever is slow to take the items
+//! of one question slows down nothing but that. Without `room` they come as fast as they are read.
+//!
+//! Unknown fields are passed over, so
 //! that each side can be newer than the other by one number of the protocol.
 
 use std::io;
@@ -57,6 +63,12 @@ pub(crate) struct FromClient<'a> {
     pub(crate) id: u64,
     #[serde(default, borrow)]
     pub(crate) ask: Option<&'a RawValue>,
+    /// How many bytes of items may be on their way.
+    #[serde(default)]
+    pub(crate) room: Option<u32>,
+    /// So many of them were taken.
+    #[serde(default)]
+    pub(crate) more: u32,
     #[serde(default)]
     pub(crate) cancel: bool,
 }
@@ -65,12 +77,24 @@ pub(crate) struct FromClient<'a> {
 pub(crate) struct Asked<A> {
     pub(crate) id: u64,
     pub(crate) ask: A,
+    pub(crate) room: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct More {
+    pub(crate) id: u64,
+    pub(crate) more: u32,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Cancel {
     pub(crate) id: u64,
     pub(crate) cancel: bool,
+}
+
+/// The room that an item takes.
+pub(crate) fn cost(item: &RawValue, room: u32) -> u32 {
+    u32::try_from(item.get().len()).unwrap_or(u32::MAX).min(room)
 }
 
 /// What the daemon says to one question.

@@ -4,4 +4,5 @@
 
 mod closed;
 mod runs;
+mod slow;
 mod support;

@@ -5,8 +5,13 @@ use std::time::Duration;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_runtime::{Builder, Runtime};
 use brigade_server::daemon::{Claimed, Daemon, DaemonOptions};
-use brigade_server::wire::As;
+use brigade_server::wire::{As, PROTOCOL};
 use brigade_server::{Client, ClientError, Places, Target};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) const SESSION: &str = "kitchen";
@@ -56,5 +61,41 @@ pub(crate) fn refused<T: std::fmt::Debug>(
     match answer {
         Err(ClientError::Refused(refusal)) if refusal.kind == kind => refusal,
         other => panic!("not refused as {kind:?}: {other:?}"),
+    }
+}
+
+/// A client that speaks the protocol by hand.
+pub(crate) struct RawClient {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+}
+
+impl RawClient {
+    pub(crate) async fn connect(house: &House) -> Self {
+        let (client, welcome) = Self::greet(house, PROTOCOL).await;
+        assert!(welcome.get("pid").is_some(), "{welcome}");
+        client
+    }
+
+    /// As one that speaks this protocol.
+    pub(crate) async fn greet(house: &House, protocol: u32) -> (Self, Value) {
+        let (reader, writer) =
+            UnixStream::connect(house.places.socket()).await.unwrap().into_split();
+        let mut client = Self { reader: BufReader::new(reader), writer };
+        let hello = json!({ "protocol": protocol, "version": "9.9.9", "who": "operator" });
+        client.say(&hello).await;
+        let welcome = client.hear().await;
+        (client, welcome)
+    }
+
+    pub(crate) async fn say(&mut self, line: &Value) {
+        self.writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    pub(crate) async fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        let heard = timeout(TOO_LONG, self.reader.read_line(&mut line)).await;
+        heard.expect("something is said").unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 }
