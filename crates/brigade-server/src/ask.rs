@@ -13,7 +13,10 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::desk::Desk;
 use crate::requests::Request;
-use crate::wire::{FromDaemon, Said, cost};
+use crate::wire::{FromDaemon, LINE_MAX, Said, cost};
+
+/// What a line holds beside an answer is less than the rest.
+const ANSWER_MAX: usize = LINE_MAX as usize - 1024;
 
 /// Something that a client can ask for.
 pub trait Ask: Into<Request> + Send + Sized {
@@ -98,9 +101,16 @@ impl Room {
     }
 }
 
+/// An answer, or a part of one, as it is written.
 pub(crate) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, Refusal> {
-    serde_json::value::to_raw_value(value)
-        .map_err(|error| Refusal::internal(format!("an answer cannot be written: {error}")))
+    let raw = serde_json::value::to_raw_value(value)
+        .map_err(|error| Refusal::internal(format!("an answer cannot be written: {error}")))?;
+    match raw.get().len() {
+        bytes if bytes > ANSWER_MAX => Err(Refusal::limit(format!(
+            "the answer is {bytes} bytes long, and {ANSWER_MAX} is the most; ask for less"
+        ))),
+        _ => Ok(raw),
+    }
 }
 
 #[cfg(test)]

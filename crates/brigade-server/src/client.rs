@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_model::refusal::Refusal;
-use tokio::io::BufReader;
+use serde::Serialize;
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
@@ -17,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::ask::Ask;
 use crate::requests::Request;
 use crate::wire::{
-    As, Asked, Cancel, FromDaemon, Hello, Lines, More, PROTOCOL, Said, Welcome, cost, parse,
+    As, Asked, Cancel, FromDaemon, Hello, Lines, More, PROTOCOL, Said, Welcome, cost, line, parse,
     write_line,
 };
 
@@ -56,32 +57,35 @@ struct Inner {
     version: String,
     pid: u32,
     next: AtomicU64,
-    lines: mpsc::UnboundedSender<Line>,
+    lines: mpsc::UnboundedSender<Vec<u8>>,
     open: Arc<Mutex<Open>>,
     _hang_up: DropGuard,
-}
-
-#[derive(Debug)]
-enum Line {
-    Ask(Asked<Request>),
-    More(More),
-    Cancel(Cancel),
 }
 
 /// Who waits for what.
 #[derive(Debug)]
 enum Open {
     Speaking(HashMap<u64, mpsc::UnboundedSender<Said>>),
-    /// The daemon is gone. When it said so before, this is the last question that it heard.
-    Gone {
-        heard: Option<u64>,
+    Over(End),
+}
+
+/// How a conversation came to its end.
+#[derive(Debug)]
+enum End {
+    Lost,
+    /// The daemon said that it leaves. This is the last question that it heard.
+    Left {
+        heard: u64,
     },
+    /// What it said cannot be understood.
+    Garbled(String),
 }
 
 impl Open {
     fn why(&self, id: u64) -> ClientError {
         match self {
-            Self::Gone { heard: Some(heard) } if id > *heard => ClientError::Unheard,
+            Self::Over(End::Left { heard }) if id > *heard => ClientError::Unheard,
+            Self::Over(End::Garbled(problem)) => ClientError::Garbled(problem.clone()),
             _ => ClientError::Lost,
         }
     }
@@ -131,13 +135,13 @@ impl Client {
         tokio::spawn(async move {
             let listening = listen(reader, &heard);
             tokio::pin!(listening);
-            let last = tokio::select! {
-                last = &mut listening => last,
+            let end = tokio::select! {
+                end = &mut listening => end,
                 // What it said before it went away is still heard.
                 () = speak(writer, waiting) => listening.await,
-                () = hung_up.cancelled() => None,
+                () = hung_up.cancelled() => End::Lost,
             };
-            *lock(&heard) = Open::Gone { heard: last };
+            *lock(&heard) = Open::Over(end);
         });
         let inner = Inner {
             version,
@@ -172,16 +176,25 @@ impl Client {
     /// Asks, and hears everything that comes before the answer too.
     pub fn stream<A: Ask>(&self, question: A) -> Result<Answers<A>, ClientError> {
         let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let ask: Request = question.into();
+        let question = line(&Asked { id, ask, room: ROOM })
+            .map_err(|error| Refusal::limit(format!("the question cannot be asked: {error}")))?;
         // Bounded by the room that the daemon is given.
         let (sender, said) = mpsc::unbounded_channel();
         match &mut *lock(&self.inner.open) {
             Open::Speaking(open) => drop(open.insert(id, sender)),
-            gone @ Open::Gone { .. } => return Err(gone.why(id)),
+            over @ Open::Over(_) => return Err(over.why(id)),
         }
-        let line = Line::Ask(Asked { id, ask: question.into(), room: ROOM });
         // Where nobody takes it any more, the answer says so.
-        let _ = self.inner.lines.send(line);
+        let _ = self.inner.lines.send(question);
         Ok(Answers { id, client: self.clone(), said, taken: 0, over: false, kind: PhantomData })
+    }
+
+    /// Says what is short and has no answer.
+    fn say<T: Serialize>(&self, what: &T) {
+        if let Ok(line) = line(what) {
+            let _ = self.inner.lines.send(line);
+        }
     }
 }
 
@@ -238,7 +251,7 @@ impl<A> Answers<A> {
         let here = self.said.try_recv().ok();
         if self.taken >= TELL_AFTER || (here.is_none() && self.taken > 0) {
             let more = More { id: self.id, more: std::mem::take(&mut self.taken) };
-            let _ = self.client.inner.lines.send(Line::More(more));
+            self.client.say(&more);
         }
         match here {
             Some(said) => Some(said),
@@ -253,18 +266,28 @@ impl<A> Drop for Answers<A> {
             open.remove(&self.id);
         }
         if !self.over {
-            let _ =
-                self.client.inner.lines.send(Line::Cancel(Cancel { id: self.id, cancel: true }));
+            self.client.say(&Cancel { id: self.id, cancel: true });
         }
     }
 }
 
-/// Hears until the daemon is gone. The last question that it read, if it said so.
-async fn listen(mut reader: Lines<BufReader<OwnedReadHalf>>, open: &Mutex<Open>) -> Option<u64> {
-    while let Ok(Some(line)) = reader.next().await {
-        let said = parse::<FromDaemon>(line).ok()?;
+/// Hears until the daemon is gone.
+async fn listen(mut reader: Lines<BufReader<OwnedReadHalf>>, open: &Mutex<Open>) -> End {
+    loop {
+        let said = match reader.next().await {
+            Ok(Some(line)) => parse::<FromDaemon>(line),
+            Ok(None) => return End::Lost,
+            Err(error) => Err(error),
+        };
+        let said = match said {
+            Ok(said) => said,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return End::Garbled(format!("an answer cannot be read: {error}"));
+            }
+            Err(_) => return End::Lost,
+        };
         if matches!(said.what, Said::Leaving) {
-            return Some(said.id);
+            return End::Left { heard: said.id };
         }
         if let Open::Speaking(open) = &*lock(open)
             && let Some(sender) = open.get(&said.id)
@@ -273,17 +296,11 @@ async fn listen(mut reader: Lines<BufReader<OwnedReadHalf>>, open: &Mutex<Open>)
             let _ = sender.send(said.what);
         }
     }
-    None
 }
 
-async fn speak(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Line>) {
+async fn speak(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(line) = lines.recv().await {
-        let written = match &line {
-            Line::Ask(asked) => write_line(&mut writer, asked).await,
-            Line::More(more) => write_line(&mut writer, more).await,
-            Line::Cancel(cancel) => write_line(&mut writer, cancel).await,
-        };
-        if written.is_err() {
+        if writer.write_all(&line).await.is_err() {
             return;
         }
     }

@@ -269,7 +269,15 @@ async fn left(farewell: Option<CancellationToken>) {
 
 async fn write_all(mut writer: OwnedWriteHalf, mut lines: mpsc::Receiver<FromDaemon>) {
     while let Some(line) = lines.recv().await {
-        if write_line(&mut writer, &line).await.is_err() {
+        let written = match write_line(&mut writer, &line).await {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                let refusal = Refusal::limit(format!("the answer cannot be sent: {error}"));
+                let instead = FromDaemon { id: line.id, what: Said::Refused(refusal) };
+                write_line(&mut writer, &instead).await
+            }
+            written => written,
+        };
+        if written.is_err() {
             return;
         }
     }

@@ -30,7 +30,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 pub const PROTOCOL: u32 = 1;
 pub const OLDEST_SERVED: u32 = 1;
 
-/// The longest line that is read. Whatever is longer is a mistake or an attack.
+/// The longest line that is written or read, with its end. Whatever is longer is a mistake or an attack.
 pub const LINE_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,9 +187,11 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         if read == 0 && self.line.is_empty() {
             return Ok(None);
         }
-        let too_long = self.line.len() as u64 >= LINE_MAX;
-        let what = if too_long { "a line is too long" } else { "a line is cut" };
-        Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        if self.line.len() as u64 >= LINE_MAX {
+            let what = format!("a line is longer than {LINE_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a line is cut"))
     }
 }
 
@@ -197,14 +199,24 @@ pub(crate) fn parse<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
     serde_json::from_slice(line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
+/// A value as a line. One that is too long to be read is [`io::ErrorKind::FileTooLarge`].
+pub(crate) fn line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    if line.len() as u64 > LINE_MAX {
+        let what = format!("it is {} bytes long, and {LINE_MAX} is the most", line.len());
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(line)
+}
+
+/// Writes nothing of a line that is too long.
 pub(crate) async fn write_line<W, T>(writer: &mut W, value: &T) -> io::Result<()>
 where
     W: AsyncWrite + Unpin,
     T: Serialize,
 {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    writer.write_all(&line).await?;
+    writer.write_all(&line(value)?).await?;
     writer.flush().await
 }
 
@@ -256,6 +268,19 @@ mod tests {
     async fn a_line_without_end_is_refused() {
         let endless = tokio::io::repeat(b'x').take(LINE_MAX + 10);
         let mut lines = Lines::new(BufReader::new(endless));
-        assert_eq!(lines.next().await.unwrap_err().to_string(), "a line is too long");
+        let error = lines.next().await.unwrap_err();
+        assert_eq!(error.to_string(), "a line is longer than 16777216 bytes");
+    }
+
+    #[tokio::test]
+    async fn the_longest_line_is_read_and_a_longer_one_is_not_written() {
+        let longest = "x".repeat(LINE_MAX as usize - 3);
+        let written = line(&longest).unwrap();
+        let mut lines = Lines::new(BufReader::new(&*written));
+        assert_eq!(lines.next().await.unwrap().unwrap().len() as u64, LINE_MAX);
+        let mut nothing = Vec::new();
+        let error = write_line(&mut nothing, &format!("{longest}x")).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(nothing, b"");
     }
 }

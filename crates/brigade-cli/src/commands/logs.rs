@@ -181,7 +181,7 @@ impl Reading<'_> {
                 show::line(&line.text)?;
             }
             if matches.more {
-                show::note(&format!("only the first {MATCHES} matches are shown"));
+                show::note(&format!("only the first {} matches are shown", matches.lines.len()));
             }
             if matches.cut > 0 {
                 show::note(&format!("{} bytes of output are not kept", matches.cut));

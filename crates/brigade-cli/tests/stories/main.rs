@@ -9,6 +9,7 @@ mod daemon;
 mod exec;
 mod inside;
 mod kitchen;
+mod long;
 mod look;
 mod send;
 mod stop;

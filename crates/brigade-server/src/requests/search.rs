@@ -5,12 +5,14 @@ use brigade_process::output::{self, Resume, SearchError, Stream};
 use serde::{Deserialize, Serialize};
 
 use super::read::Which;
-use crate::ask::{Ask, Items, Never};
+use crate::ask::{Ask, Items, Never, raw};
 use crate::desk::{Desk, Target};
 use crate::info::unreadable;
 
 const LINE_BYTES: usize = 2_000;
 const MATCHES_MAX: usize = 10_000;
+/// What the matches of one answer may take up as they are written, so that it fits a line.
+const ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Search {
@@ -70,7 +72,42 @@ impl Ask for Search {
             stderr: line.stream == Stream::Stderr,
             text: line.text,
         });
-        let lines: Vec<MatchedLine> = lines.collect();
-        Ok(Matches { more: lines.len() >= max_matches, lines, cut: found.cut })
+        let mut lines: Vec<MatchedLine> = lines.collect();
+        let more = lines.len() >= max_matches;
+        let fitting = fitting(&lines)?;
+        let is_cut = fitting < lines.len();
+        lines.truncate(fitting);
+        Ok(Matches { more: more || is_cut, lines, cut: found.cut })
+    }
+}
+
+/// How many of them fit into an answer. A byte of output can be six of JSON.
+fn fitting(lines: &[MatchedLine]) -> Result<usize, Refusal> {
+    let mut left = ANSWER_BYTES;
+    for (at, line) in lines.iter().enumerate() {
+        // With the comma.
+        let bytes = raw(line)?.get().len() + 1;
+        match left.checked_sub(bytes) {
+            Some(rest) => left = rest,
+            None => return Ok(at),
+        }
+    }
+    Ok(lines.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_fits_a_line_whatever_was_matched() {
+        for text in ["x", "\u{1}"] {
+            let line = MatchedLine { at: 7, stderr: true, text: text.repeat(LINE_BYTES) };
+            let mut lines = vec![line; MATCHES_MAX];
+            lines.truncate(fitting(&lines).expect("lines"));
+            let written = raw(&lines).expect("an answer").get().len();
+            assert!(written <= ANSWER_BYTES + 2, "{written}");
+            assert!(written > ANSWER_BYTES - 6 * LINE_BYTES - 100, "one more has no room: {written}");
+        }
     }
 }
