@@ -18,8 +18,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::ask::Ask;
 use crate::requests::Request;
 use crate::wire::{
-    As, Asked, Cancel, FromDaemon, Hello, Lines, More, PROTOCOL, Said, Welcome, cost, line, parse,
-    write_line,
+    As, Asked, Cancel, FromDaemon, Hello, Lines, More, OLDEST_SERVED, PROTOCOL, Said, Welcome,
+    cost, is_spoken, line, parse, write_line,
 };
 
 /// Bytes of one question's items that may be here or on their way, not yet taken.
@@ -54,12 +54,19 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
-    version: String,
-    pid: u32,
+    daemon: Met,
     next: AtomicU64,
     lines: mpsc::UnboundedSender<Vec<u8>>,
     open: Arc<Mutex<Open>>,
     _hang_up: DropGuard,
+}
+
+/// The daemon on the other side.
+#[derive(Debug)]
+struct Met {
+    protocol: u32,
+    version: String,
+    pid: u32,
 }
 
 /// Who waits for what.
@@ -105,7 +112,7 @@ impl Client {
         let (reader, mut writer) = stream.into_split();
         let mut reader = Lines::new(BufReader::new(reader));
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let hello = Hello { protocol: PROTOCOL, version, who };
+        let hello = Hello { protocol: PROTOCOL, oldest: Some(OLDEST_SERVED), version, who };
         write_line(&mut writer, &hello).await.map_err(ClientError::NoDaemon)?;
         let line = match reader.next().await {
             Ok(Some(line)) => line,
@@ -113,19 +120,16 @@ impl Client {
             Err(error) => return Err(ClientError::NoDaemon(error)),
         };
         match parse(line).map_err(|error| ClientError::Garbled(error.to_string()))? {
-            Welcome::Welcome { version, pid, .. } => Ok(Self::start(reader, writer, version, pid)),
+            Welcome::Welcome { protocol, version, pid } => {
+                Ok(Self::start(reader, writer, Met { protocol, version, pid }))
+            }
             Welcome::Refused { refused, version } => {
                 Err(ClientError::OtherVersion { daemon: version, problem: refused.message })
             }
         }
     }
 
-    fn start(
-        reader: Lines<BufReader<OwnedReadHalf>>,
-        writer: OwnedWriteHalf,
-        version: String,
-        pid: u32,
-    ) -> Self {
+    fn start(reader: Lines<BufReader<OwnedReadHalf>>, writer: OwnedWriteHalf, daemon: Met) -> Self {
         let hang_up = CancellationToken::new();
         // Bounded by the questions that this side asks.
         let (lines, waiting) = mpsc::unbounded_channel();
@@ -143,24 +147,29 @@ impl Client {
             };
             *lock(&heard) = Open::Over(end);
         });
-        let inner = Inner {
-            version,
-            pid,
-            next: AtomicU64::new(1),
-            lines,
-            open,
-            _hang_up: hang_up.drop_guard(),
-        };
+        let (next, _hang_up) = (AtomicU64::new(1), hang_up.drop_guard());
+        let inner = Inner { daemon, next, lines, open, _hang_up };
         Self { inner: Arc::new(inner) }
     }
 
     /// The version of the daemon.
     pub fn daemon_version(&self) -> &str {
-        &self.inner.version
+        &self.inner.daemon.version
     }
 
     pub fn daemon_pid(&self) -> u32 {
-        self.inner.pid
+        self.inner.daemon.pid
+    }
+
+    /// Whether it can be asked everything. Who it is, and to make way, it can always be asked.
+    pub fn is_understood(&self) -> Result<(), ClientError> {
+        let Met { protocol, version, .. } = &self.inner.daemon;
+        if is_spoken(*protocol) {
+            return Ok(());
+        }
+        let problem =
+            format!("it speaks protocol {protocol}, and this {OLDEST_SERVED} to {PROTOCOL}");
+        Err(ClientError::OtherVersion { daemon: version.clone(), problem })
     }
 
     /// Asks and waits for the answer. Given up, the question is taken back.
@@ -177,6 +186,9 @@ impl Client {
     pub fn stream<A: Ask>(&self, question: A) -> Result<Answers<A>, ClientError> {
         let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let ask: Request = question.into();
+        if !ask.is_of_all_versions() {
+            self.is_understood()?;
+        }
         let question = line(&Asked { id, ask, room: ROOM })
             .map_err(|error| Refusal::limit(format!("the question cannot be asked: {error}")))?;
         // Bounded by the room that the daemon is given.

@@ -49,16 +49,22 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: UnixStream) -> io::Result
     };
     let (reader, mut writer) = stream.into_split();
     let mut reader = Lines::new(BufReader::new(reader));
-    let Some(who) = greet(&mut reader, &mut writer).await? else { return Ok(()) };
+    let Some(hello) = greet(&mut reader, &mut writer).await? else { return Ok(()) };
+    let is_understood = hello.common().is_some();
     let who = match acting {
         Acting::Task(id, attempt) => Who::Task { id, attempt },
-        Acting::Itself => who,
+        Acting::Itself => match hello.who {
+            As::Operator => Who::Operator,
+            As::Client(name) => Who::Client(name),
+        },
         // It is told nothing: whoever it belonged to has ended.
         Acting::Nobody => return Ok(()),
     };
     let _counted = Counted::new(&shared);
     let leaving = shared.leaving.clone();
-    Conversation::new(Desk { shared, who }, writer).run(reader, leaving).await
+    let mut conversation = Conversation::new(Desk { shared, who }, writer);
+    conversation.is_understood = is_understood;
+    conversation.run(reader, leaving).await
 }
 
 /// As whom a process may act.
@@ -105,7 +111,7 @@ fn is_elsewhere(pid: u32) -> bool {
 async fn greet(
     reader: &mut Lines<BufReader<OwnedReadHalf>>,
     writer: &mut OwnedWriteHalf,
-) -> io::Result<Option<Who>> {
+) -> io::Result<Option<Hello>> {
     let line = match tokio::time::timeout(HELLO_WITHIN, reader.next()).await {
         Ok(line) => line?,
         Err(_) => None,
@@ -113,18 +119,12 @@ async fn greet(
     let Some(line) = line else { return Ok(None) };
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let refused = match parse::<Hello>(line) {
-        Ok(hello) if (OLDEST_SERVED..=PROTOCOL).contains(&hello.protocol) => {
-            let (protocol, pid) = (hello.protocol, std::process::id());
+        Ok(hello) => {
+            let protocol = hello.common().unwrap_or(PROTOCOL);
+            let pid = std::process::id();
             write_line(writer, &Welcome::Welcome { protocol, version, pid }).await?;
-            return Ok(Some(match hello.who {
-                As::Operator => Who::Operator,
-                As::Client(name) => Who::Client(name),
-            }));
+            return Ok(Some(hello));
         }
-        Ok(hello) => Refusal::unavailable(format!(
-            "this daemon speaks protocol {OLDEST_SERVED} to {PROTOCOL} and the client {}",
-            hello.protocol
-        )),
         Err(error) => Refusal::invalid(format!("that is not a hello: {error}")),
     };
     write_line(writer, &Welcome::Refused { refused, version }).await?;
@@ -134,6 +134,8 @@ async fn greet(
 /// The questions that are open.
 struct Conversation {
     desk: Desk,
+    /// Whether the client knows a protocol that this daemon knows.
+    is_understood: bool,
     lines: mpsc::Sender<FromDaemon>,
     open: HashMap<u64, Open>,
     /// The highest number of a question that was read.
@@ -152,7 +154,8 @@ impl Conversation {
         let (lines, waiting) = mpsc::channel(LINES);
         #[expect(clippy::disallowed_methods, reason = "ends when the conversation is dropped")]
         let writing = tokio::spawn(write_all(writer, waiting));
-        Self { desk, lines, open: HashMap::new(), heard: 0, answers: JoinSet::new(), writing }
+        let (open, answers) = (HashMap::new(), JoinSet::new());
+        Self { desk, is_understood: true, lines, open, heard: 0, answers, writing }
     }
 
     async fn run(
@@ -197,6 +200,11 @@ impl Conversation {
         }
         let request = said.ask.map(|ask| serde_json::from_str::<Request>(ask.get()));
         let refusal = match request {
+            _ if !self.is_understood && !is_of_all_versions(&request) => {
+                Refusal::unavailable(format!(
+                    "this daemon speaks protocol {OLDEST_SERVED} to {PROTOCOL}, the client another"
+                ))
+            }
             Some(Ok(request)) if self.open.contains_key(&id) => {
                 drop(request);
                 Refusal::conflict(format!("question {id} is still open"))
@@ -247,6 +255,10 @@ impl Conversation {
         drop(self.lines);
         let _ = self.writing.await;
     }
+}
+
+fn is_of_all_versions(request: &Option<serde_json::Result<Request>>) -> bool {
+    matches!(request, Some(Ok(request)) if request.is_of_all_versions())
 }
 
 impl Open {

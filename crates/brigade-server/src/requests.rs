@@ -70,6 +70,11 @@ impl Request {
         }
     }
 
+    /// Whether it is the same in every version of the protocol.
+    pub(crate) fn is_of_all_versions(&self) -> bool {
+        matches!(self, Self::Leave(_) | Self::Status(_))
+    }
+
     /// Whether it may take for ever to answer.
     pub(crate) fn lasts(&self) -> bool {
         matches!(self, Self::Events(_) | Self::Follow(_) | Self::Wait(_))

@@ -44,21 +44,19 @@ pub struct Starter {
 
 impl Starter {
     /// A connection to the daemon that runs, or to one that is started for it. An older daemon is
-    /// asked to make way for the operator's newer one; commands do not notice.
+    /// asked to make way for a newer one, whatever protocol it speaks; commands do not notice.
     pub async fn connect(&self, who: As) -> Result<Client, ClientError> {
         let deadline = Instant::now() + PATIENCE;
         let mut start = Start::Now;
         let mut pause = LOOK_FIRST;
         loop {
             let error = match Client::connect(&self.places.socket(), who.clone()).await {
-                Ok(client) if who == As::Operator && is_older(client.daemon_version()) => {
-                    match client.ask(Leave {}).await {
-                        // One that goes away at once does not always come to say so.
-                        Ok(()) | Err(ClientError::Lost | ClientError::Unheard) => continue,
-                        Err(error) => return Err(error),
-                    }
+                Ok(client) if is_to_leave(&client, &who) => {
+                    self.make_way(client, &who).await?;
+                    continue;
                 }
                 Ok(client) => {
+                    client.is_understood()?;
                     start.reap();
                     return Ok(client);
                 }
@@ -81,6 +79,24 @@ impl Starter {
             };
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_LAST);
+        }
+    }
+
+    /// Only the operator may ask for it, and whoever starts daemons is no less.
+    async fn make_way(&self, client: Client, who: &As) -> Result<(), ClientError> {
+        let operator = match who {
+            As::Operator => client,
+            As::Client(_) => match Client::connect(&self.places.socket(), As::Operator).await {
+                Ok(operator) if is_older(operator.daemon_version()) => operator,
+                // Somebody else has asked it before.
+                Ok(_) | Err(ClientError::NoDaemon(_)) => return Ok(()),
+                Err(error) => return Err(error),
+            },
+        };
+        match operator.ask(Leave {}).await {
+            // One that goes away at once does not always come to say so.
+            Ok(()) | Err(ClientError::Lost | ClientError::Unheard) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -161,6 +177,13 @@ fn end_of(log: &std::path::Path) -> io::Result<String> {
     let mut end = Vec::new();
     file.read_to_end(&mut end)?;
     Ok(String::from_utf8_lossy(&end).into_owned())
+}
+
+/// Whether an older daemon is to make way: for the operator always, for others where it could not
+/// serve them.
+fn is_to_leave(client: &Client, who: &As) -> bool {
+    let for_whom = *who == As::Operator || client.is_understood().is_err();
+    for_whom && is_older(client.daemon_version())
 }
 
 fn is_older(daemon: &str) -> bool {

@@ -1,8 +1,8 @@
 //! The daemon's protocol: one JSON value a line, both ways, over a Unix socket.
 //!
 //! ```text
-//! client: {"protocol":1,"version":"0.1.0","who":"operator"}            hello
-//! daemon: {"protocol":1,"version":"0.1.0","pid":4242}                  welcome, or {"refused":..}
+//! client: {"protocol":1,"oldest":1,"version":"0.1.0","who":"operator"}    hello
+//! daemon: {"protocol":1,"version":"0.1.0","pid":4242}        welcome, or {"refused":..}
 //! client: {"id":1,"ask":{"exec":{..}},"room":1048576}
 //! daemon: {"id":1,"item":..} any number of times, then {"id":1,"done":..} or {"id":1,"refused":..}
 //! client: {"id":1,"more":65536}              it has taken so many bytes of the items
@@ -15,8 +15,11 @@
 //! the room takes all of it. So a client can read every line at once, and whoever is slow to take the items
 //! of one question slows down nothing but that. Without `room` they come as fast as they are read.
 //!
-//! Unknown fields are passed over, so
-//! that each side can be newer than the other by one number of the protocol.
+//! Unknown fields are passed over, and both sides speak the highest protocol that both know, so that
+//! each can be newer than the other by one number.
+//!
+//! Hello, welcome, `status` and `leave` are the same in every version: whatever the numbers, a daemon
+//! says who it is and can be asked to make way. Nothing else is answered to who speaks another protocol.
 
 use std::io;
 
@@ -30,14 +33,31 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 pub const PROTOCOL: u32 = 1;
 pub const OLDEST_SERVED: u32 = 1;
 
+/// Whether this version knows a protocol.
+pub(crate) fn is_spoken(protocol: u32) -> bool {
+    (OLDEST_SERVED..=PROTOCOL).contains(&protocol)
+}
+
 /// The longest line that is written or read, with its end. Whatever is longer is a mistake or an attack.
 pub const LINE_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
+    /// The newest that the client speaks.
     pub protocol: u32,
+    /// The oldest; the same, when it does not say.
+    #[serde(default)]
+    pub oldest: Option<u32>,
     pub version: String,
     pub who: As,
+}
+
+impl Hello {
+    /// The protocol for this conversation, if both sides know one.
+    pub(crate) fn common(&self) -> Option<u32> {
+        let oldest = self.oldest.unwrap_or(self.protocol);
+        Some(self.protocol.min(PROTOCOL)).filter(|common| is_spoken(*common) && *common >= oldest)
+    }
 }
 
 /// As whom a client acts. A process below a command of Brigade's acts as that task, whatever it says.

@@ -209,10 +209,6 @@ fn a_bad_hello_is_sent_away_with_the_reason() {
     kitchen.ok(["daemon", "start"]);
     for (hello, said) in [
         ("GET / HTTP/1.1", "not a hello"),
-        (
-            r#"{"protocol":99,"version":"9.9.9","who":"operator"}"#,
-            "speaks protocol 1 to 1 and the client 99",
-        ),
         (r#"{"protocol":1,"version":"0.1.0","who":"root"}"#, "not a hello"),
     ] {
         let mut peer = Peer::new(&kitchen);

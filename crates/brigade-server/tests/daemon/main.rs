@@ -7,3 +7,4 @@ mod long;
 mod runs;
 mod slow;
 mod support;
+mod versions;

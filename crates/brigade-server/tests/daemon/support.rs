@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -22,6 +23,7 @@ pub(crate) const TOO_LONG: Duration = Duration::from_secs(30);
 pub(crate) struct House {
     pub(crate) places: Places,
     pub(crate) runtime: Runtime,
+    serving: JoinHandle<Result<(), Refusal>>,
     _leave: DropGuard,
     _folder: tempfile::TempDir,
 }
@@ -36,8 +38,13 @@ impl House {
         let (runtime, leaving): (_, CancellationToken) =
             (daemon.runtime().clone(), daemon.leaving());
         #[expect(clippy::disallowed_methods, reason = "it leaves when the house is dropped")]
-        tokio::spawn(daemon.run());
-        Self { places, runtime, _leave: leaving.drop_guard(), _folder: folder }
+        let serving = tokio::spawn(daemon.run());
+        Self { places, runtime, serving, _leave: leaving.drop_guard(), _folder: folder }
+    }
+
+    /// Waits until the daemon has left.
+    pub(crate) async fn left(self) {
+        self.serving.await.unwrap().unwrap();
     }
 
     pub(crate) async fn operator(&self) -> Client {
@@ -79,11 +86,15 @@ impl RawClient {
 
     /// As one that speaks this protocol.
     pub(crate) async fn greet(house: &House, protocol: u32) -> (Self, Value) {
-        let (reader, writer) =
-            UnixStream::connect(house.places.socket()).await.unwrap().into_split();
-        let mut client = Self { reader: BufReader::new(reader), writer };
         let hello = json!({ "protocol": protocol, "version": "9.9.9", "who": "operator" });
-        client.say(&hello).await;
+        Self::say_hello(house, &hello).await
+    }
+
+    pub(crate) async fn say_hello(house: &House, hello: &Value) -> (Self, Value) {
+        let stream = UnixStream::connect(house.places.socket()).await.unwrap();
+        let (reader, writer) = stream.into_split();
+        let mut client = Self { reader: BufReader::new(reader), writer };
+        client.say(hello).await;
         let welcome = client.hear().await;
         (client, welcome)
     }
