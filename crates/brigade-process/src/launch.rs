@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::companion::Companion;
 use crate::handle::Shim;
 use crate::machine::hex;
+use crate::orphans::starting;
 
 /// Another process may hold the companion open for writing for a moment: it was just made, and
 /// somebody else was being started at that time.
@@ -52,6 +53,7 @@ impl Launch<'_> {
         let env =
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
+        let _not_reaped = starting();
         Shim::of_child(spawn(&program, &argv, &env)?)
     }
 

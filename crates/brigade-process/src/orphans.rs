@@ -7,6 +7,7 @@
 //! not found. That is the one gap, and it takes somebody to kill the shim.
 
 use std::io;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use crate::shim::record::{ProcessId, Survivor};
@@ -16,6 +17,13 @@ pub const MARK: &str = "BRIGADE_SHIM";
 
 /// How long orphans are looked for and killed before the rest is named.
 const BOUND: Duration = Duration::from_secs(3);
+
+/// Held by whoever starts a shim, until that is held itself.
+static STARTING: RwLock<()> = RwLock::new(());
+
+pub(crate) fn starting() -> RwLockReadGuard<'static, ()> {
+    STARTING.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What was found of a command whose shim is dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,10 +57,12 @@ pub fn inherit_orphans() -> io::Result<()> {
 }
 
 /// Waits for children that have ended, whoever started them: only for a program whose children are
-/// all Brigade's. A shim that is reaped here is no loss, since its record tells how it ended.
+/// all Brigade's. A shim that is reaped here is no loss, since its record tells how it ended. While one
+/// is being started nothing is done: a shim that is gone before it is held would pass for one that
+/// could not be started.
 pub fn reap_inherited() {
     #[cfg(full_linux)]
-    {
+    if let Ok(_nobody_starts) = STARTING.try_write() {
         use rustix::process::{WaitOptions, wait};
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
