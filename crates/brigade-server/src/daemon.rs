@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::serve;
 use crate::desk::Shared;
-use crate::places::Places;
+use crate::places::{Places, open_private};
 
 /// How long clients have to hear their last answers when the daemon leaves.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -56,8 +56,8 @@ impl Claimed {
         let failed = |error| folder_error(places, error);
         places.make().map_err(failed)?;
         let mut options = File::options();
-        let lock = options.read(true).write(true).create(true).truncate(false);
-        let mut lock = lock.open(places.lock()).map_err(failed)?;
+        options.read(true).write(true).truncate(false);
+        let mut lock = open_private(&places.lock(), &mut options).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -68,7 +68,7 @@ impl Claimed {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        written.map_err(failed)?;
+        written.and_then(|()| places.make_private()).map_err(failed)?;
         Ok(Self { places: places.clone(), _lock: lock })
     }
 }

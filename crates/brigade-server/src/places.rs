@@ -1,11 +1,13 @@
 //! Where a daemon keeps its things: one state folder, one daemon.
 
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use brigade_process::shim::fnv;
+use rustix::fs::OFlags;
 
 /// What fits into the address of a Unix socket everywhere.
 const SOCKET_PATH_MAX: usize = 100;
@@ -54,6 +56,25 @@ impl Places {
         ))
     }
 
+    /// Takes from everybody else what is there already. The folder may be one that others can look into.
+    pub(crate) fn make_private(&self) -> io::Result<()> {
+        let beside = |suffix: &str| {
+            let mut path = self.store().into_os_string();
+            path.push(suffix);
+            PathBuf::from(path)
+        };
+        for path in [self.store(), beside("-wal"), beside("-shm"), beside(".lock")] {
+            match std::fs::metadata(&path) {
+                Ok(about) if about.mode() & 0o077 != 0 => {
+                    std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the folder, and that of the socket, for nobody else to look into.
     pub fn make(&self) -> io::Result<()> {
         let mut builder = std::fs::DirBuilder::new();
@@ -70,14 +91,29 @@ impl Places {
     }
 }
 
-/// A folder of somebody else's is no place for a socket or a store: its owner could replace them.
+/// A folder that somebody else owns or writes to is no place for a socket or a store: he could replace
+/// them.
 fn own(folder: &Path) -> io::Result<()> {
-    let owner = std::fs::metadata(folder)?.uid();
-    if owner == rustix::process::getuid().as_raw() {
+    let about = std::fs::metadata(folder)?;
+    let (owner, mode, shown) = (about.uid(), about.mode() & 0o777, folder.display());
+    let problem = if owner != rustix::process::getuid().as_raw() {
+        format!("{shown} belongs to another user ({owner}); name another folder")
+    } else if mode & 0o022 != 0 {
+        format!("others can write to {shown} (mode {mode:o}): chmod 700 {shown}")
+    } else {
         return Ok(());
-    }
-    let problem = format!("{} belongs to another user ({owner})", folder.display());
+    };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+}
+
+/// Opens a file that is for nobody else, and never what a link leads to. It is made if there is none.
+pub(crate) fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = options.create(true).mode(0o600).custom_flags(no_link).open(path)?;
+    if file.metadata()?.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 #[cfg(test)]

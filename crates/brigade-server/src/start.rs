@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, ClientError};
-use crate::places::Places;
+use crate::places::{Places, open_private};
 use crate::requests::Leave;
 use crate::wire::As;
 
@@ -106,8 +105,7 @@ impl Starter {
         if std::fs::metadata(&log).is_ok_and(|about| about.len() > LOG_MAX) {
             let _ = std::fs::rename(&log, log.with_extension("log.old"));
         }
-        let mut options = OpenOptions::new();
-        let log = options.create(true).append(true).mode(0o600).open(log)?;
+        let log = open_private(&log, OpenOptions::new().append(true))?;
         let mut daemon = Command::new(&self.program);
         if std::env::var_os(ARENAS).is_none() {
             // It idles most of its life: what a burst of work took is to be given back.

@@ -1,6 +1,9 @@
 //! The store itself: how it is opened, and what it hands on.
 
 use std::cell::Cell;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -89,6 +92,7 @@ impl SqliteStore {
         let lock = OwnerLock::acquire(&path)?;
         // Whoever had the lock until now may have written a newer version.
         examine(&path)?;
+        make_private(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -181,6 +185,16 @@ fn in_place<T>(work: impl FnOnce() -> T) -> T {
         }
         (Err(panic), None) => resume_unwind(panic),
         (Ok(None), None) => unreachable!("the work was there to take"),
+    }
+}
+
+/// Makes the file if there is none, for nobody else to read. What SQLite puts beside it is as private.
+fn make_private(path: &Path) -> Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            Err(unavailable(format!("the file {}: {e}", path.display())))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ mod inside;
 mod kitchen;
 mod long;
 mod look;
+mod private;
 mod send;
 mod stop;
 mod terminal;
