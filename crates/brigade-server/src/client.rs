@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ask::Ask;
+use crate::places::Short;
 use crate::requests::Request;
 use crate::wire::{
     As, Asked, Cancel, FromDaemon, Hello, Lines, More, OLDEST_SERVED, PROTOCOL, Said, Welcome,
@@ -100,7 +101,8 @@ impl Open {
 
 impl Client {
     pub async fn connect(socket: &Path, who: As) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(socket).await.map_err(ClientError::NoDaemon)?;
+        let short = Short::of(socket).map_err(ClientError::NoDaemon)?;
+        let stream = UnixStream::connect(short.path()).await.map_err(ClientError::NoDaemon)?;
         let owner = stream.peer_cred().map_err(ClientError::NoDaemon)?.uid();
         if owner != rustix::process::getuid().as_raw() {
             let problem = format!("{} is served by user {owner}", socket.display());

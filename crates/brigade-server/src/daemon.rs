@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::serve;
 use crate::desk::Shared;
-use crate::places::{Places, open_private};
+use crate::places::{Places, Short, open_private};
 
 /// How long clients have to hear their last answers when the daemon leaves.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -163,7 +163,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
+    let listener = UnixListener::bind(Short::of(path)?.path())?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }

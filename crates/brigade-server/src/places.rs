@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,9 @@ use rustix::fs::OFlags;
 
 /// What fits into the address of a Unix socket everywhere.
 const SOCKET_PATH_MAX: usize = 100;
+
+/// Whether an open folder has a path of its own, which is short.
+const CAN_SHORTEN: bool = cfg!(target_os = "linux");
 
 /// A state folder and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,20 +44,18 @@ impl Places {
         self.folder.join("daemon.lock")
     }
 
-    /// In the folder, or for a folder with a long path in a folder of the user's for such things.
+    /// Known from the folder and the user alone, whatever the surroundings of who asks.
     pub fn socket(&self) -> PathBuf {
         let here = self.folder.join("brigade.sock");
-        if here.as_os_str().len() <= SOCKET_PATH_MAX {
-            return here;
-        }
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let base = runtime.filter(|path| path.is_absolute()).unwrap_or_else(|| {
-            std::env::temp_dir().join(format!("brigade-{}", rustix::process::getuid().as_raw()))
-        });
-        base.join(format!(
-            "brigade-{:016x}.sock",
-            fnv::of_bytes(self.folder.as_os_str().as_bytes())
-        ))
+        if CAN_SHORTEN || fits(&here) { here } else { self.socket_elsewhere() }
+    }
+
+    /// In a folder of the user's for such things, for a system where a long path cannot be bound.
+    fn socket_elsewhere(&self) -> PathBuf {
+        let user = rustix::process::getuid().as_raw();
+        let folder = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
+        let name = format!("{:016x}.sock", fnv::of_bytes(folder.as_os_str().as_bytes()));
+        PathBuf::from(format!("/tmp/brigade-{user}")).join(name)
     }
 
     /// Takes from everybody else what is there already. The folder may be one that others can look into.
@@ -91,6 +93,35 @@ impl Places {
     }
 }
 
+/// A socket's path in few enough bytes, for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Short {
+    path: PathBuf,
+    /// Keeps the number in the path from meaning another folder.
+    _folder: Option<OwnedFd>,
+}
+
+impl Short {
+    pub(crate) fn of(socket: &Path) -> io::Result<Self> {
+        match (socket.parent(), socket.file_name()) {
+            (Some(folder), Some(name)) if CAN_SHORTEN && !fits(socket) => {
+                let folder: OwnedFd = File::open(folder)?.into();
+                let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+                Ok(Self { path: Path::new(&path).join(name), _folder: Some(folder) })
+            }
+            _ => Ok(Self { path: socket.to_owned(), _folder: None }),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn fits(socket: &Path) -> bool {
+    socket.as_os_str().len() <= SOCKET_PATH_MAX
+}
+
 /// A folder that somebody else owns or writes to is no place for a socket or a store: he could replace
 /// them.
 fn own(folder: &Path) -> io::Result<()> {
@@ -118,15 +149,31 @@ pub(crate) fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
     use super::*;
 
     #[test]
-    fn a_long_path_still_has_a_socket() {
+    fn a_socket_is_in_its_folder_and_else_in_one_of_the_users() {
         let short = Places::new("/home/cook/.local/state/brigade");
         assert_eq!(short.socket(), Path::new("/home/cook/.local/state/brigade/brigade.sock"));
         let long = Places::new(format!("/{}", "x/".repeat(100)));
-        assert!(long.socket().as_os_str().len() <= SOCKET_PATH_MAX);
+        assert_eq!(long.socket().starts_with(long.folder()), CAN_SHORTEN);
+        assert!(fits(&long.socket_elsewhere()));
         let other = Places::new(format!("/{}y", "x/".repeat(100)));
-        assert_ne!(long.socket(), other.socket());
+        assert_ne!(long.socket_elsewhere(), other.socket_elsewhere());
+    }
+
+    #[test]
+    fn a_long_path_is_bound_and_reached_by_a_short_one() {
+        let root = tempfile::tempdir().expect("a folder");
+        let places = Places::new(root.path().join("long/".repeat(40)));
+        places.make().expect("its folder");
+        let short = Short::of(&places.socket()).expect("a way to it");
+        assert!(fits(short.path()), "{short:?}");
+        let _listener = UnixListener::bind(short.path()).expect("a socket");
+        assert!(places.socket().exists());
+        let again = Short::of(&places.socket()).expect("a way to it");
+        UnixStream::connect(again.path()).expect("somebody listens");
     }
 }
