@@ -1,7 +1,6 @@
 //! What every subcommand has: options, the daemon, the workspace.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use brigade_server::ask::Ask;
 use brigade_server::requests::Request;
@@ -14,8 +13,8 @@ use crate::config::Config;
 use crate::exit::Failure;
 use crate::workspace;
 
-/// How long somebody who may not start a daemon waits for one.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The variable in which a command finds the address of its task.
+const TASK_VARIABLE: &str = "BRIGADE_TASK";
 
 /// How many daemons may go away before it is too much.
 const TRIES: usize = 5;
@@ -92,9 +91,6 @@ impl Context {
 
     /// The daemon, started if there is none.
     pub(crate) async fn daemon(&self) -> Result<Client, Failure> {
-        if self.within().is_some() {
-            return self.daemon_above().await;
-        }
         Ok(self.starter()?.connect(As::Operator).await?)
     }
 
@@ -126,37 +122,21 @@ impl Context {
         Client::connect(&self.places.socket(), As::Operator).await
     }
 
-    /// A daemon that is started below a task would end with it, so there has to be one.
-    async fn daemon_above(&self) -> Result<Client, Failure> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.running_daemon().await {
-                Err(ClientError::NoDaemon(_)) if Instant::now() < deadline => {}
-                Err(error @ ClientError::NoDaemon(_)) => {
-                    return Err(Failure::broken(error.to_string()).hint(
-                        "one that is started from within a task would end with it; start it \
-                         elsewhere: `brigade daemon start`",
-                    ));
-                }
-                answer => return Ok(answer?),
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
     /// The address of the task that this program runs in, if it is one of this daemon's.
     fn within(&self) -> Option<String> {
         let state = from_env(STATE_VARIABLE)?;
         if state != self.places.folder() {
             return None;
         }
-        std::env::var("BRIGADE_TASK").ok()
+        std::env::var(TASK_VARIABLE).ok()
     }
 
     pub(crate) fn starter(&self) -> Result<Starter, Failure> {
         let mut args = vec!["--state".into(), self.places.folder().into()];
         args.extend(DETACHED.map(Into::into));
-        Ok(Starter { places: self.places.clone(), program: this_program()?, args })
+        // A task of whichever daemon: whatever is started below it ends with it.
+        let may_start = std::env::var_os(TASK_VARIABLE).is_none();
+        Ok(Starter { places: self.places.clone(), program: this_program()?, args, may_start })
     }
 }
 

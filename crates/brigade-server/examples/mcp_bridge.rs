@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let session = what.into_string().map_err(|_| "the session is not UTF-8")?;
     let args = vec![places.folder().into(), DAEMON.into()];
-    let starter = Starter { places, program: std::env::current_exe()?, args };
+    let starter = Starter { places, program: std::env::current_exe()?, args, may_start: true };
     let mut options = McpOptions::new(session, std::env::current_dir()?);
     options.client = std::env::args().nth(3);
     runtime.block_on(serve_stdio(starter, options))?;

@@ -14,6 +14,8 @@ use crate::wire::As;
 
 /// How long a daemon may take to come up. Recovery of a large store is part of it.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it is waited for a daemon that somebody else has to start.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(5);
 /// How long somebody else's daemon that has the folder may take before it is tried once more.
 const NEXT_TRY: Duration = Duration::from_millis(300);
 /// How often it is looked whether it is there.
@@ -39,18 +41,22 @@ pub struct Starter {
     pub places: Places,
     pub program: PathBuf,
     pub args: Vec<OsString>,
+    /// Not within a task: the daemon would be a part of it, and end with it.
+    pub may_start: bool,
 }
 
 impl Starter {
     /// A connection to the daemon that runs, or to one that is started for it. An older daemon is
     /// asked to make way for a newer one, whatever protocol it speaks; commands do not notice.
+    /// Who may start none waits for a moment: the next one may be on its way.
     pub async fn connect(&self, who: As) -> Result<Client, ClientError> {
-        let deadline = Instant::now() + PATIENCE;
+        let patience = if self.may_start { PATIENCE } else { OTHERS_PATIENCE };
+        let deadline = Instant::now() + patience;
         let mut start = Start::Now;
         let mut pause = LOOK_FIRST;
         loop {
             let error = match Client::connect(&self.places.socket(), who.clone()).await {
-                Ok(client) if is_to_leave(&client, &who) => {
+                Ok(client) if self.may_start && is_to_leave(&client, &who) => {
                     self.make_way(client, &who).await?;
                     continue;
                 }
@@ -69,6 +75,7 @@ impl Starter {
                 return Err(ClientError::NoDaemon(self.why(error)));
             }
             start = match start.next() {
+                Start::Now if !self.may_start => Start::Now,
                 Start::Now => Start::Coming(self.start().map_err(ClientError::NoDaemon)?),
                 Start::Failed(status) => {
                     let failed = io::Error::other(format!("it ended with {status}"));
@@ -122,8 +129,14 @@ impl Starter {
             .spawn()
     }
 
-    /// The last line of the log, which is what the daemon had to say.
+    /// What is to be done, or the last line of the log, which is what the daemon had to say.
     fn why(&self, error: io::Error) -> io::Error {
+        if !self.may_start {
+            return io::Error::other(
+                "one that is started from within a task would end with it; start it elsewhere: \
+                 `brigade daemon start`",
+            );
+        }
         match end_of(&self.places.log()).unwrap_or_default().lines().last() {
             Some(line) => io::Error::other(format!("it did not come up: {line}")),
             None => error,

@@ -65,6 +65,7 @@ impl Kitchen {
             places: Places::new(self.state()),
             program: program(),
             args: vec![self.state().into(), "--daemon".into()],
+            may_start: true,
         };
         let options = McpOptions::new(SESSION, self.path());
         let (input, output) = tokio::io::split(theirs);
