@@ -203,4 +203,15 @@ mod tests {
         // Reaped here if it was ours to reap; gone in any case.
         let _ = stranger.wait();
     }
+
+    #[test]
+    fn nothing_is_reaped_while_a_shim_is_being_started() {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let _held = super::starting();
+        let mut child = Command::new("true").spawn().unwrap();
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
+        super::reap_inherited();
+        assert!(child.wait().unwrap().success(), "it is still there to be waited for");
+    }
 }
