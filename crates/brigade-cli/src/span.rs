@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Reads a span; a bare number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
@@ -33,22 +35,8 @@ pub(crate) fn short(millis: u64) -> String {
 
 /// Milliseconds since the epoch as a date and a time of day, in UTC.
 pub(crate) fn date(millis: u64) -> String {
-    let (days, secs) = (millis / 86_400_000, millis / 1000 % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (secs / 3600, secs / 60 % 60, secs % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Counts in eras of 400 years, which begin in March so that the leap day is a year's last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+    let at = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    at.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]
@@ -90,5 +78,6 @@ mod tests {
         ] {
             assert_eq!(date(secs * 1000), expect);
         }
+        assert_eq!(date(u64::MAX), "9999-12-30 22:00:00Z", "the last that can be told");
     }
 }
