@@ -47,6 +47,7 @@ impl Wait {
         };
         if tasks.is_empty() {
             show::note("nothing runs here");
+            print(context, &Waited { ended: Vec::new(), going_on: Vec::new(), timed_out: false })?;
             return Ok(Exit::SUCCEEDED);
         }
         let mode = if self.any { WaitMode::Any } else { WaitMode::All };

@@ -58,7 +58,10 @@ fn any_is_the_first_and_all_are_all() {
 #[test]
 fn without_an_address_it_is_everything_here() {
     let kitchen = Kitchen::new();
-    assert_eq!(kitchen.run(["wait"]).code, 0);
+    let idle = kitchen.run(["wait"]);
+    assert_eq!((idle.code, &*idle.out, &*idle.err), (0, "", "brigade: nothing runs here\n"));
+    let nothing = serde_json::json!({ "ended": [], "going_on": [], "timed_out": false });
+    assert_eq!(kitchen.json(["wait"]), nothing);
     kitchen.ok(["exec", "-d", "--shell", "sleep 0.2; exit 4"]);
     kitchen.ok(["exec", "-d", "--", "sleep", "0.1"]);
     assert_eq!(kitchen.run(["wait"]).code, 4);
