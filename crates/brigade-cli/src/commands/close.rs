@@ -1,6 +1,7 @@
 //! Closes a session.
 
-use brigade_server::requests;
+use brigade_model::tree::SessionState;
+use brigade_server::requests::{self, Closed};
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -30,12 +31,24 @@ impl Close {
             None => context.session()?,
         };
         let asked = requests::Close { session: session.clone(), reason: self.reason };
-        context.ask(asked).await?;
+        let closed = context.ask(asked).await?;
         if context.json {
-            show::json(&serde_json::json!({ "closed": session }))?;
+            let already = closed.before != SessionState::Open;
+            let state = closed.after;
+            let said = serde_json::json!({ "closed": session, "state": state, "already": already });
+            show::json(&said)?;
         } else {
-            show::line(&format!("closed {}", show::one_line(&session)))?;
+            show::line(&described(&show::one_line(&session), &closed))?;
         }
         Ok(Exit::SUCCEEDED)
+    }
+}
+
+fn described(session: &str, closed: &Closed) -> String {
+    match (&closed.before, &closed.after) {
+        (SessionState::Closed, _) => format!("{session} was already closed"),
+        (SessionState::Closing, _) => format!("{session} was already closing"),
+        (SessionState::Open, SessionState::Closed) => format!("closed {session}"),
+        (SessionState::Open, _) => format!("closing {session}: what runs in it is being stopped"),
     }
 }

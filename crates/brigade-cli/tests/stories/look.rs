@@ -155,9 +155,15 @@ fn sessions_are_listed_closed_and_pruned() {
     let sessions = kitchen.json(["sessions"]);
     assert_eq!((&sessions[0]["name"], &sessions[0]["living"]), (&here.clone().into(), &1.into()));
     assert!(kitchen.ok(["sessions"]).contains(&here));
-    assert_eq!(kitchen.ok(["close"]), format!("closed {here}\n"));
+    assert_eq!(
+        kitchen.ok(["close"]),
+        format!("closing {here}: what runs in it is being stopped\n")
+    );
     poll("it is closed", || (kitchen.json(["sessions"]) == serde_json::json!([])).then_some(()));
     assert_eq!(kitchen.json(["sessions", "--all"])[0]["state"], "closed");
+    assert_eq!(kitchen.ok(["close"]), format!("{here} was already closed\n"));
+    let again = serde_json::json!({ "closed": here, "state": "closed", "already": true });
+    assert_eq!(kitchen.json(["close"]), again);
     assert_eq!(kitchen.json(["prune", "--older", "1h"])["tasks"], 0);
     let pruned = poll("it is pruned", || {
         let removed = kitchen.json(["prune", "--older", "0"]);

@@ -33,6 +33,7 @@ fn a_workspace_can_be_named() {
     assert!(kitchen.run_in(&elsewhere, ["ps", "-w", "release"]).out.contains("Build"));
     assert_eq!(kitchen.run_in(&elsewhere, ["show", "release/Build"]).code, 0);
     assert_eq!(kitchen.run_in(&elsewhere, ["show", "release/process:1"]).code, 0);
+    kitchen.ok(["stop", "--now", "--wait", "release/Build"]);
     assert_eq!(kitchen.ok(["close", "release"]), "closed release\n");
 }
 

@@ -1,6 +1,7 @@
 //! Ends a session.
 
 use brigade_model::refusal::Refusal;
+use brigade_model::tree::SessionState;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Items, Never};
@@ -13,11 +14,22 @@ pub struct Close {
     pub reason: Option<String>,
 }
 
+/// How the session was found and how it was left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Closed {
+    pub before: SessionState,
+    /// Closing, while what runs in it is being stopped.
+    pub after: SessionState,
+}
+
 impl Ask for Close {
-    type Done = ();
+    type Done = Closed;
     type Item = Never;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<(), Refusal> {
-        desk.existing(&self.session).await?.close(self.reason.as_deref()).await
+    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Closed, Refusal> {
+        let session = desk.existing(&self.session).await?;
+        let before = session.row().state;
+        session.close(self.reason.as_deref()).await?;
+        Ok(Closed { before, after: session.row().state })
     }
 }
