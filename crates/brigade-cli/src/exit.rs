@@ -113,7 +113,7 @@ impl From<Refusal> for Failure {
         let (exit, hint) = match refusal.kind {
             RefusalKind::NotFound => (
                 Exit::NOT_FOUND,
-                Some("`brigade ps --ended` lists what was here, `--all` every open workspace"),
+                Some("`brigade ps --ended` lists what was here, with `--all` everywhere"),
             ),
             RefusalKind::Forbidden => (Exit::FORBIDDEN, None),
             RefusalKind::Invalid => (Exit::USAGE, None),

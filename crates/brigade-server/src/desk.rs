@@ -130,6 +130,19 @@ impl Desk {
         Ok(sessions)
     }
 
+    /// Those that are closed and still kept. Only the operator sees them.
+    pub async fn closed_sessions(&self) -> Result<Vec<Session>, Refusal> {
+        let mut sessions = Vec::new();
+        if self.who == Who::Operator {
+            for row in self.runtime().sessions().await? {
+                if row.state == SessionState::Closed {
+                    sessions.push(self.runtime().operate(row.id).await?);
+                }
+            }
+        }
+        Ok(sessions)
+    }
+
     /// The task that somebody typed.
     pub async fn find(&self, target: &Target) -> Result<Located, Refusal> {
         let address: Address = target.task.parse()?;

@@ -11,7 +11,7 @@ use crate::show::{self, Table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Ps {
-    /// Of every workspace
+    /// Of every workspace; with --ended of closed ones too
     #[arg(long, short)]
     all: bool,
     /// What has ended too

@@ -14,7 +14,7 @@ use crate::show;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Tree {
-    /// Of every workspace
+    /// Of every workspace; with --ended of closed ones too
     #[arg(long, short)]
     all: bool,
     /// What has ended too

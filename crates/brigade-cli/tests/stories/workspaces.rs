@@ -46,3 +46,23 @@ fn the_same_name_in_two_workspaces_is_two_tasks() {
     assert_eq!((ran.code, &*ran.out), (0, "process:1\n"), "{}", ran.err);
     assert_eq!(kitchen.json(["ps", "--all"]).as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn what_ended_in_a_closed_workspace_is_still_listed() {
+    let kitchen = Kitchen::new();
+    let elsewhere = kitchen.folder("elsewhere");
+    kitchen.ok(["exec", "-w", "old", "--name", "Past", "--", "true"]);
+    kitchen.ok(["close", "old"]);
+    kitchen.ok(["exec", "--name", "Present", "--", "true"]);
+    let names = |args: [&str; 4]| -> Vec<String> {
+        let tasks = kitchen.json(args);
+        let tasks = tasks.as_array().unwrap().iter();
+        tasks.map(|task| task["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(["ps", "--all", "--ended", "--newest=9"]), ["Present", "Past"]);
+    assert_eq!(names(["ps", "--all", "--ended", "--newest=1"]), ["Present"], "by age");
+    assert!(kitchen.ok(["tree", "--all", "--ended"]).contains("Past"));
+    assert!(!kitchen.ok(["ps", "--ended"]).contains("Past"), "not of this workspace");
+    assert!(!kitchen.ok(["ps", "--all"]).contains("Past"), "it does not run");
+    assert!(!kitchen.run_in(&elsewhere, ["ps", "--ended"]).out.contains("Past"));
+}

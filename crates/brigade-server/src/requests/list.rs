@@ -16,13 +16,14 @@ const LISTED_MAX: usize = 10_000;
 /// Tasks without their results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct List {
-    /// All that are open, when there is none.
+    /// All that are open, when there is none; for the operator who asks for what has ended, those
+    /// that are closed too.
     #[serde(default)]
     pub session: Option<String>,
     /// Ended and collected ones too.
     #[serde(default)]
     pub ended: bool,
-    /// Of the newest so many.
+    /// Only the newest so many.
     #[serde(default)]
     pub most: Option<usize>,
 }
@@ -33,7 +34,11 @@ impl Ask for List {
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Vec<TaskInfo>, Refusal> {
         let mut found: Vec<TaskInfo> = Vec::new();
-        for session in desk.sessions(self.session.as_deref()).await? {
+        let mut sessions = desk.sessions(self.session.as_deref()).await?;
+        if self.ended && self.session.is_none() {
+            sessions.extend(desk.closed_sessions().await?);
+        }
+        for session in sessions {
             let name = session.row().name;
             if self.ended {
                 let rows = session.history(&self.newest(&session)).await?;
@@ -43,7 +48,7 @@ impl Ask for List {
                 found.extend(rows.iter().map(|(no, row)| TaskInfo::in_a_list(&name, *no, row)));
             }
         }
-        let found = found.split_off(found.len().saturating_sub(self.most.unwrap_or(usize::MAX)));
+        let found = self.cut(found);
         if found.len() > LISTED_MAX {
             return Err(Refusal::limit(format!(
                 "there are more than {LISTED_MAX} tasks; ask for the newest so many"
@@ -54,6 +59,15 @@ impl Ask for List {
 }
 
 impl List {
+    /// Of several sessions the newest are not those of the last one.
+    fn cut(&self, mut found: Vec<TaskInfo>) -> Vec<TaskInfo> {
+        let surplus = found.len().saturating_sub(self.most.unwrap_or(usize::MAX));
+        if surplus > 0 {
+            found.sort_by_key(|task| task.spawned);
+        }
+        found.split_off(surplus)
+    }
+
     /// Numbers are given out in order, so the newest have the highest.
     fn newest(&self, session: &Session) -> TaskQuery {
         let last = session.row().last_task.map_or(0, |no| no.get());

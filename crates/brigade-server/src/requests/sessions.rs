@@ -1,8 +1,6 @@
 //! The sessions that are kept.
 
-use brigade_model::ids::TreeId;
 use brigade_model::refusal::Refusal;
-use brigade_runtime::Session;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Items, Never};
@@ -36,12 +34,7 @@ impl Ask for Sessions {
         let mut sessions = desk.sessions(None).await?;
         if self.closed {
             desk.operator_only("see closed sessions")?;
-            let open: Vec<TreeId> = sessions.iter().map(Session::id).collect();
-            for row in desk.runtime().sessions().await? {
-                if !open.contains(&row.id) {
-                    sessions.push(desk.runtime().operate(row.id).await?);
-                }
-            }
+            sessions.extend(desk.closed_sessions().await?);
         }
         for session in sessions {
             let row = session.row();
