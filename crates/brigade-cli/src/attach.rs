@@ -1,21 +1,24 @@
 //! Staying with a command while it runs: its output as it comes, its end, and Ctrl-C.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
 use brigade_server::ask::Ask;
 use brigade_server::client::{Answers, Step};
-use brigade_server::requests::{Beginning, Which};
-use brigade_server::requests::{Follow, OutputPage, OutputPiece, Stop, Wait};
+use brigade_server::requests::{Beginning, Follow, OutputPage, Stop, Wait, Which};
 use brigade_server::{Client, ClientError, Target, TaskInfo};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::output::Printing;
 use crate::show::note;
+
+/// How long what is being written may still take when patience is over.
+const LAST_PAGE: Duration = Duration::from_millis(500);
 
 /// How it came out.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(crate) enum Attended {
     Ended(Box<TaskInfo>),
     /// Patience was over first.
     GoesOn,
+    /// Somebody would not wait for the end that was asked for twice.
+    Left,
 }
 
 /// A command that is being watched.
@@ -31,6 +36,7 @@ pub(crate) struct Attachment<'a> {
     context: &'a Context,
     target: Target,
     output: Showing,
+    printing: Printing,
     until: Option<Instant>,
     interrupts: Signal,
     asked: Asked,
@@ -50,7 +56,11 @@ enum Asked {
     Nothing,
     ToStop,
     ToDie,
+    ToLeave,
 }
+
+/// What comes next of the output.
+type Paged = Result<Step<OutputPage, ()>, ClientError>;
 
 impl<'a> Attachment<'a> {
     pub(crate) fn new(
@@ -61,7 +71,8 @@ impl<'a> Attachment<'a> {
     ) -> Result<Self, Failure> {
         let interrupts = signal(SignalKind::interrupt())?;
         let until = patience.map(|patience| Instant::now() + patience);
-        Ok(Self { context, target, output, until, interrupts, asked: Asked::Nothing })
+        let (printing, asked) = (Printing::new(), Asked::Nothing);
+        Ok(Self { context, target, output, printing, until, interrupts, asked })
     }
 
     /// Stays until the end, also when the daemon is replaced or killed meanwhile.
@@ -84,17 +95,18 @@ impl<'a> Attachment<'a> {
         let mut stop = self.stop(client)?;
         let mut end = None;
         loop {
-            if output.is_none()
-                && let Some(task) = end.take()
-            {
-                return Ok(Attended::Ended(task));
-            }
+            let all_is_there = output.is_none() && end.is_some();
             tokio::select! {
-                step = next(&mut output) => match step {
-                    Ok(Step::Item(page)) => self.show(&page)?,
-                    Ok(Step::Done(())) => output = None,
-                    Err(ClientError::Refused(refusal)) if is_gone(refusal.kind) => output = None,
-                    Err(error) => return Err(error.into()),
+                page = next_page(&mut self.printing, &mut output),
+                    if output.is_some() || all_is_there => match (page?, end.take()) {
+                    (Some(step), ending) => {
+                        end = ending;
+                        if self.show(step)? {
+                            output = None;
+                        }
+                    }
+                    (None, Some(task)) => return Ok(Attended::Ended(task)),
+                    (None, None) => {}
                 },
                 step = ended.next(), if end.is_none() => {
                     let Step::Done(mut waited) = step?;
@@ -103,6 +115,9 @@ impl<'a> Attachment<'a> {
                 }
                 Some(()) = self.interrupts.recv() => {
                     self.interrupt();
+                    if self.asked == Asked::ToLeave {
+                        return Ok(Attended::Left);
+                    }
                     stop = self.stop(client)?;
                 }
                 // Asked beside the output, which must be taken for the answer to come through.
@@ -110,7 +125,10 @@ impl<'a> Attachment<'a> {
                     step?;
                     stop = None;
                 }
-                () = over(self.until) => return Ok(Attended::GoesOn),
+                () = over(self.until) => {
+                    let _ = tokio::time::timeout(LAST_PAGE, self.printing.ready()).await;
+                    return Ok(Attended::GoesOn);
+                }
             }
         }
     }
@@ -126,13 +144,24 @@ impl<'a> Attachment<'a> {
         Wait { session, tasks: vec![task], mode: WaitMode::All, timeout_ms: None }
     }
 
-    fn show(&mut self, page: &OutputPage) -> Result<(), Failure> {
-        write_page(page)?;
-        self.output = Showing::From(page.next);
-        Ok(())
+    /// Begins to write what came. True when nothing follows.
+    fn show(&mut self, step: Paged) -> Result<bool, Failure> {
+        match step {
+            Ok(Step::Item(page)) => {
+                self.output = Showing::From(page.next);
+                self.printing.begin(Some(page));
+                Ok(false)
+            }
+            Ok(Step::Done(())) => {
+                self.printing.begin(None);
+                Ok(true)
+            }
+            Err(ClientError::Refused(refusal)) if is_gone(refusal.kind) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// First kindly, then firmly.
+    /// First kindly, then firmly, then not any more.
     fn interrupt(&mut self) {
         let name = &self.target.task;
         self.asked = match self.asked {
@@ -140,10 +169,11 @@ impl<'a> Attachment<'a> {
                 note(&format!("stopping {name}; Ctrl-C again to force it"));
                 Asked::ToStop
             }
-            Asked::ToStop | Asked::ToDie => {
-                note(&format!("forcing {name}"));
+            Asked::ToStop => {
+                note(&format!("forcing {name}; Ctrl-C again to leave without its end"));
                 Asked::ToDie
             }
+            Asked::ToDie | Asked::ToLeave => Asked::ToLeave,
         };
     }
 
@@ -152,36 +182,28 @@ impl<'a> Attachment<'a> {
         let grace_ms = match self.asked {
             Asked::Nothing => return Ok(None),
             Asked::ToStop => None,
-            Asked::ToDie => Some(0),
+            Asked::ToDie | Asked::ToLeave => Some(0),
         };
         let reason = Some("interrupted".to_owned());
         Ok(Some(client.stream(Stop { target: self.target.clone(), reason, grace_ms })?))
     }
 }
 
-/// Writes each stream to ours, byte by byte as it was.
-pub(crate) fn write_page(page: &OutputPage) -> io::Result<()> {
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
-    for piece in &page.pieces {
-        match piece {
-            OutputPiece::Stdout(bytes) => out.write_all(&bytes.0)?,
-            OutputPiece::Stderr(bytes) => {
-                // What came before it is seen before it.
-                out.flush()?;
-                err.write_all(&bytes.0)?;
-            }
-            OutputPiece::Cut(bytes) => {
-                out.flush()?;
-                writeln!(err, "brigade: {bytes} bytes of output are not kept")?;
-            }
-        }
-    }
-    out.flush()
-}
-
 /// The output may be pruned, or was never made.
 fn is_gone(kind: RefusalKind) -> bool {
     matches!(kind, RefusalKind::NotFound | RefusalKind::Invalid)
+}
+
+/// The next page, when the one before it is written. None when that was the last.
+async fn next_page(
+    printing: &mut Printing,
+    output: &mut Option<Answers<Follow>>,
+) -> io::Result<Option<Paged>> {
+    printing.ready().await?;
+    match output {
+        Some(output) => Ok(Some(output.next().await)),
+        None => Ok(None),
+    }
 }
 
 async fn next<A: Ask>(

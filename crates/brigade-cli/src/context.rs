@@ -11,7 +11,7 @@ use brigade_server::{Client, ClientError, Places, Target};
 use crate::commands::daemon::DETACHED;
 use crate::config::Config;
 use crate::exit::Failure;
-use crate::workspace;
+use crate::{show, workspace};
 
 /// The variable in which a command finds the address of its task.
 const TASK_VARIABLE: &str = "BRIGADE_TASK";
@@ -92,6 +92,12 @@ impl Context {
     /// The daemon, started if there is none.
     pub(crate) async fn daemon(&self) -> Result<Client, Failure> {
         Ok(self.starter()?.connect(As::Operator).await?)
+    }
+
+    /// The daemon after the one that went away in the middle of something that lasts.
+    pub(crate) async fn next_daemon(&self) -> Result<Client, Failure> {
+        show::note("the daemon went away; looking for the next one");
+        self.daemon().await
     }
 
     /// Asks the daemon, or the next one when it goes away and asking twice does no harm.

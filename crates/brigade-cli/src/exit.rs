@@ -24,6 +24,8 @@ impl Exit {
     pub(crate) const FORBIDDEN: Self = Self(126);
     pub(crate) const NOT_FOUND: Self = Self(127);
     /// As if the signal for it had ended us.
+    pub(crate) const INTERRUPTED: Self = Self(130);
+    /// As if the signal for it had ended us.
     const READER_GONE: Self = Self(141);
 
     /// As a task ended: a command's own code where it has one.
@@ -58,8 +60,17 @@ pub(crate) struct Failure {
     exit: Exit,
     message: String,
     hint: Option<String>,
+    cause: Cause,
+}
+
+/// What some callers of a subcommand's parts do something about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
     /// The daemon went away in the middle.
-    lost: bool,
+    LostDaemon,
+    /// The task has ended.
+    Ended,
+    Other,
 }
 
 impl Failure {
@@ -72,13 +83,23 @@ impl Failure {
     }
 
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None, lost: false }
+        Self { exit, message: message.into(), hint: None, cause: Cause::Other }
     }
 
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The same with one thing more to know.
+    #[must_use]
+    pub(crate) fn and_hint(self, hint: String) -> Self {
+        let hint = match &self.hint {
+            Some(first) => format!("{first}\n  hint: {hint}"),
+            None => hint,
+        };
+        self.hint(hint)
     }
 
     /// Says it, and how the program ends.
@@ -104,7 +125,11 @@ impl Failure {
     }
 
     pub(crate) fn is_lost_daemon(&self) -> bool {
-        self.lost
+        self.cause == Cause::LostDaemon
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.cause == Cause::Ended
     }
 }
 
@@ -122,7 +147,9 @@ impl From<Refusal> for Failure {
                 (Exit::BROKEN, Some("`brigade doctor` looks for the cause"))
             }
         };
-        Self { hint: hint.map(Into::into), ..Self::new(exit, refusal.message) }
+        let ended = refusal.kind == RefusalKind::Ended;
+        let cause = if ended { Cause::Ended } else { Cause::Other };
+        Self { hint: hint.map(Into::into), cause, ..Self::new(exit, refusal.message) }
     }
 }
 
@@ -134,11 +161,13 @@ impl From<ClientError> for Failure {
                 "use the same version, or stop that daemon with its own `brigade daemon stop`",
             ),
             ClientError::Lost => Self {
-                lost: true,
+                cause: Cause::LostDaemon,
                 ..Self::broken(error.to_string())
                     .hint("ask again; with --key a command is never started twice")
             },
-            ClientError::Unheard => Self { lost: true, ..Self::broken(error.to_string()) },
+            ClientError::Unheard => {
+                Self { cause: Cause::LostDaemon, ..Self::broken(error.to_string()) }
+            }
             ClientError::NoDaemon(_) | ClientError::Garbled(_) => {
                 Self::broken(error.to_string()).hint("`brigade doctor` looks for the cause")
             }

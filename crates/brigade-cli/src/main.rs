@@ -2,14 +2,16 @@
 //!
 //! Every subcommand is a file in `commands`, holding its arguments (whose doc comments are its help)
 //! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
-//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`exit`] (what the exit
-//! code says), [`show`] and [`span`] (how things look).
+//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it lines),
+//! [`output`] (what it wrote), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
 
 mod attach;
 mod commands;
 mod config;
 mod context;
 mod exit;
+mod feed;
+mod output;
 mod show;
 mod span;
 mod top;

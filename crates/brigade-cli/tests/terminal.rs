@@ -135,6 +135,25 @@ fn the_first_interrupt_asks_and_the_second_forces() {
 }
 
 #[test]
+fn interrupts_are_heard_while_nobody_takes_the_output() {
+    let hung = "| sh -c 'trap \"\" INT; exec sleep 60'";
+    let Some(terminal) = Terminal::open(&format!("exec --name Flood -- yes {hung}")) else {
+        return;
+    };
+    eventually("more output than a pipe holds", || {
+        let said = terminal.said(&["logs", "--tail", "1M", "Flood"]);
+        said.len() > 500_000
+    });
+    terminal.press(&["C-c"]);
+    terminal.shows("stopping process:1; Ctrl-C again to force it");
+    eventually("the end", || terminal.said(&["ps", "--ended"]).contains("cancelled"));
+    terminal.press(&["C-c"]);
+    terminal.shows("forcing process:1; Ctrl-C again to leave without its end");
+    terminal.press(&["C-c"]);
+    terminal.shows("process:1 was told to end; `brigade show process:1` says how");
+}
+
+#[test]
 fn a_terminal_that_goes_away_leaves_the_command_running() {
     let Some(terminal) = Terminal::open("exec --name Long -- sh -c 'echo up; sleep 60'") else {
         return;

@@ -1,6 +1,7 @@
 //! Shows what happened.
 
 use brigade_model::event::Event;
+use brigade_server::Client;
 use brigade_server::client::Step;
 use brigade_server::requests::{self, Happened};
 
@@ -32,17 +33,34 @@ Examples:
 impl Events {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let session = if self.all { None } else { Some(context.session()?) };
-        let client = context.daemon().await?;
-        let asked = requests::Events { session, after: self.from, follow: self.follow };
-        let mut events = client.stream(asked)?;
+        let mut asked = requests::Events { session, after: self.from, follow: self.follow };
+        let mut client = context.daemon().await?;
+        loop {
+            match self.show(context, &client, &mut asked).await {
+                // The next one goes on at the same position.
+                Err(failure) if failure.is_lost_daemon() => client = context.next_daemon().await?,
+                shown => return shown.map(|()| Exit::SUCCEEDED),
+            }
+        }
+    }
+
+    async fn show(
+        &self,
+        context: &Context,
+        client: &Client,
+        asked: &mut requests::Events,
+    ) -> Result<(), Failure> {
+        let mut events = client.stream(asked.clone())?;
         while let Step::Item(happened) = events.next().await? {
             if context.json {
                 show::json(&happened)?;
             } else {
                 show::line(&described(&happened, self.all))?;
             }
+            let (Happened::Event { position, .. } | Happened::Gap { to: position }) = happened;
+            asked.after = position;
         }
-        Ok(Exit::SUCCEEDED)
+        Ok(())
     }
 }
 

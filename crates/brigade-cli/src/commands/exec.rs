@@ -4,16 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_model::json::Json;
 use brigade_model::outcome::{Failure as Ended, Outcome};
 use brigade_model::work::EnvValue;
 use brigade_server::requests::{self, Command, Started};
 use brigade_server::{Client, Target, TaskInfo};
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::attach::{Attachment, Attended, Showing};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::feed::Feed;
 use crate::{show, span};
 
 /// Variables of ours that the command sees as they are here, wherever the daemon was started.
@@ -101,7 +100,7 @@ impl Exec {
         let attachment = Attachment::new(context, target.clone(), showing, self.timeout)?;
         let attended = tokio::select! {
             attended = attachment.attend(client.clone()) => attended,
-            Err(failure) = feed_input(self.stdin, &client, target) => Err(failure),
+            Err(failure) = feed_input(context, client, target), if self.stdin => Err(failure),
         };
         if attended.as_ref().is_err_and(Failure::is_gone_reader) {
             show::note(&goes_on(&address));
@@ -122,6 +121,10 @@ impl Exec {
                 }
                 show::note(&goes_on(&address));
                 Ok(Exit::TIME_IS_UP)
+            }
+            Attended::Left => {
+                show::note(&format!("{address} was told to end; `brigade show {address}` says how"));
+                Ok(Exit::INTERRUPTED)
             }
         }
     }
@@ -222,14 +225,24 @@ fn explain(task: &TaskInfo) {
 }
 
 /// Our lines become its lines. Never returns unless something is wrong.
-async fn feed_input(wanted: bool, client: &Client, target: Target) -> Result<(), Failure> {
-    if wanted {
-        let mut lines = BufReader::new(tokio::io::stdin()).lines();
-        while let Some(line) = lines.next_line().await? {
-            let message = Some(Json::of(&line)?);
-            client.ask(requests::Send { target: target.clone(), message, last: false }).await?;
+async fn feed_input(context: &Context, client: Client, target: Target) -> Result<(), Failure> {
+    let address = target.task.clone();
+    let mut feed = Feed::new(context, client, target);
+    match feed.lines().await {
+        Ok(()) => {}
+        // It has ended, and needs no more.
+        Err(failure) if failure.is_ended() => return std::future::pending().await,
+        Err(failure) => {
+            // What reads to the end of its input would wait for it in vain.
+            let _ = feed.end().await;
+            return Err(failure.and_hint(format!(
+                "{address} got what came before it, and the end of its input; it goes on: \
+                 `brigade wait {address}` waits for it, `brigade stop {address}` ends it"
+            )));
         }
-        client.ask(requests::Send { target, message: None, last: true }).await?;
     }
-    std::future::pending().await
+    match feed.end().await {
+        Err(failure) if !failure.is_ended() => Err(failure),
+        _ => std::future::pending().await,
+    }
 }

@@ -8,9 +8,9 @@ use brigade_server::requests::{
 };
 use brigade_server::{Client, Target};
 
-use crate::attach::write_page;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::output::Printer;
 use crate::show;
 
 const PAGE: usize = 256 * 1024;
@@ -80,16 +80,16 @@ impl FromStr for Tail {
 
 impl Logs {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let client = context.daemon().await?;
-        let reading = Reading {
+        let mut reading = Reading {
+            context,
+            client: context.daemon().await?,
             target: context.target(&self.address)?,
             which: match (self.stdout, self.stderr) {
                 (true, _) => Which::Stdout,
                 (_, true) => Which::Stderr,
                 _ => Which::Combined,
             },
-            client: &client,
-            json: context.json,
+            printer: Printer::default(),
         };
         if let Some(pattern) = self.grep {
             return reading.search(pattern, self.ignore_case).await;
@@ -100,26 +100,29 @@ impl Logs {
             Some(Tail::Lines(lines)) => reading.last_lines(lines).await?,
         };
         if self.follow { reading.follow(from).await? } else { reading.read(from).await? }
+        reading.printer.finish()?;
         Ok(Exit::SUCCEEDED)
     }
 }
 
 /// The output that is read.
 struct Reading<'a> {
-    client: &'a Client,
+    context: &'a Context,
+    client: Client,
     target: Target,
     which: Which,
-    json: bool,
+    printer: Printer,
 }
 
 impl Reading<'_> {
-    async fn page(&self, from: Beginning, max_bytes: usize) -> Result<OutputPage, Failure> {
+    async fn page(&mut self, from: Beginning, max_bytes: usize) -> Result<OutputPage, Failure> {
         let (target, which) = (self.target.clone(), self.which);
-        Ok(self.client.ask(Read { target, which, from, max_bytes }).await?)
+        let read = Read { target, which, from, max_bytes };
+        self.context.ask_over(&mut self.client, read).await
     }
 
     /// What is there now.
-    async fn read(&self, mut from: Beginning) -> Result<(), Failure> {
+    async fn read(&mut self, mut from: Beginning) -> Result<(), Failure> {
         let mut to = None;
         loop {
             let page = self.page(from, PAGE).await?;
@@ -132,17 +135,30 @@ impl Reading<'_> {
         }
     }
 
-    async fn follow(&self, from: Beginning) -> Result<(), Failure> {
-        let (target, which) = (self.target.clone(), self.which);
-        let mut pages = self.client.stream(Follow { target, which, from })?;
+    async fn follow(&mut self, mut from: Beginning) -> Result<(), Failure> {
+        loop {
+            match self.follow_one(&mut from).await {
+                // The next one goes on at the same byte.
+                Err(failure) if failure.is_lost_daemon() => {
+                    self.client = self.context.next_daemon().await?;
+                }
+                followed => return followed,
+            }
+        }
+    }
+
+    async fn follow_one(&mut self, from: &mut Beginning) -> Result<(), Failure> {
+        let follow = Follow { target: self.target.clone(), which: self.which, from: *from };
+        let mut pages = self.client.stream(follow)?;
         while let Step::Item(page) = pages.next().await? {
             self.print(&page)?;
+            *from = Beginning::At(page.next);
         }
         Ok(())
     }
 
     /// Where the last so many lines begin.
-    async fn last_lines(&self, lines: u64) -> Result<Beginning, Failure> {
+    async fn last_lines(&mut self, lines: u64) -> Result<Beginning, Failure> {
         let mut bytes = lines.saturating_mul(LINE_GUESS).max(1);
         loop {
             let mut page = self.page(Beginning::End(bytes), usize::MAX).await?;
@@ -170,11 +186,11 @@ impl Reading<'_> {
         }
     }
 
-    async fn search(&self, pattern: String, ignore_case: bool) -> Result<Exit, Failure> {
+    async fn search(&mut self, pattern: String, ignore_case: bool) -> Result<Exit, Failure> {
         let (target, which) = (self.target.clone(), self.which);
         let search = Search { target, which, pattern, ignore_case, max_matches: MATCHES };
-        let matches = self.client.ask(search).await?;
-        if self.json {
+        let matches = self.context.ask_over(&mut self.client, search).await?;
+        if self.context.json {
             show::json(&matches)?;
         } else {
             for line in &matches.lines {
@@ -190,9 +206,9 @@ impl Reading<'_> {
         Ok(if matches.lines.is_empty() { Exit::NO_MATCH } else { Exit::SUCCEEDED })
     }
 
-    fn print(&self, page: &OutputPage) -> Result<(), Failure> {
-        if !self.json {
-            return Ok(write_page(page)?);
+    fn print(&mut self, page: &OutputPage) -> Result<(), Failure> {
+        if !self.context.json {
+            return Ok(self.printer.page(page)?);
         }
         for piece in &page.pieces {
             show::json(&match piece {

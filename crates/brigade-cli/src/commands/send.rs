@@ -1,11 +1,8 @@
 //! Sends to a task.
 
-use brigade_model::json::Json;
-use brigade_server::requests;
-use tokio::io::{AsyncBufReadExt, BufReader};
-
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::feed::Feed;
 use crate::show;
 
 /// Send a message to a task; to a command it is a line of its input
@@ -32,26 +29,17 @@ Examples:
 impl Send {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let client = context.daemon().await?;
-        let target = context.target(&self.address)?;
-        let mut sent = Vec::new();
-        let send = async |message: Option<Json>, last: bool| {
-            client.ask(requests::Send { target: target.clone(), message, last }).await
-        };
+        let mut feed = Feed::new(context, client, context.target(&self.address)?);
         match self.text.as_deref() {
-            Some("-") => {
-                let mut lines = BufReader::new(tokio::io::stdin()).lines();
-                while let Some(line) = lines.next_line().await? {
-                    sent.extend(send(Some(Json::of(&line)?), false).await?);
-                }
-            }
-            Some(text) => sent.extend(send(Some(Json::of(text)?), false).await?),
+            Some("-") => feed.lines().await?,
+            Some(text) => feed.text(text).await?,
             None => {}
         }
         if self.close {
-            sent.extend(send(None, true).await?);
+            feed.end().await?;
         }
         if context.json {
-            show::json(&serde_json::json!({ "messages": sent }))?;
+            show::json(&serde_json::json!({ "messages": feed.into_sent() }))?;
         }
         Ok(Exit::SUCCEEDED)
     }

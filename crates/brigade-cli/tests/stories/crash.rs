@@ -1,5 +1,8 @@
 //! Daemons that are killed.
 
+use std::io::Write;
+use std::process::Child;
+
 use rustix::process::Signal;
 
 use crate::kitchen::{Kitchen, Ran, is_there, kill, poll};
@@ -91,4 +94,101 @@ fn many_are_started_while_daemons_die() {
     let mut ran: Vec<&str> = ran.lines().collect();
     ran.sort_unstable();
     assert_eq!(ran, ["0", "1", "2", "3", "4", "5", "6", "7"], "each once");
+}
+
+/// Writes to a client's input as it goes.
+fn feed(client: &mut Child, text: &str) {
+    client.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn input_goes_on_with_the_next_daemon() {
+    let kitchen = Kitchen::new();
+    let mut client = kitchen.start_fed(["exec", "--stdin", "--", "cat", "-n"]);
+    let printed = |text: &str| {
+        poll(text, || kitchen.run(["logs", "1"]).out.contains(text).then_some(()));
+    };
+    feed(&mut client, "one\n");
+    printed("one");
+    kitchen.kill_daemon();
+    feed(&mut client, "two\n");
+    printed("two");
+    // This one is asked for, and never heard.
+    let pid = kitchen.daemon_pid();
+    kill(pid, Signal::STOP);
+    feed(&mut client, "three\n");
+    poll("it is asked for", || (unread(client.id()) == 0).then_some(()));
+    kill(pid, Signal::KILL);
+    printed("three");
+    feed(&mut client, "four\n");
+    drop(client.stdin.take());
+    let ran: Ran = client.wait_with_output().unwrap().into();
+    let expect = "     1\tone\n     2\ttwo\n     3\tthree\n     4\tfour\n";
+    assert_eq!((ran.code, &*ran.out), (0, expect), "{}", ran.err);
+}
+
+/// How many bytes are left in the pipe that is a process's input.
+fn unread(pid: u32) -> u64 {
+    let input = std::fs::File::open(format!("/proc/{pid}/fd/0")).unwrap();
+    rustix::io::ioctl_fionread(input).unwrap()
+}
+
+#[test]
+fn many_lines_arrive_once_while_daemons_die() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "-d", "--stdin", "--name", "Sink", "--", "cat"]);
+    let mut sender = kitchen.start_fed(["send", "Sink", "-", "--close"]);
+    let lines: Vec<String> = (0..300).map(|no| format!("line {no}")).collect();
+    for (no, line) in lines.iter().enumerate() {
+        feed(&mut sender, &format!("{line}\n"));
+        if no % 60 == 30 {
+            kitchen.ok(["daemon", "start"]);
+            kill(kitchen.daemon_pid(), Signal::KILL);
+        }
+    }
+    drop(sender.stdin.take());
+    let ran: Ran = sender.wait_with_output().unwrap().into();
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(kitchen.run(["wait", "Sink"]).code, 0);
+    let arrived = kitchen.ok(["logs", "Sink"]);
+    let arrived: Vec<&str> = arrived.lines().collect();
+    let in_doubt = |no: usize| ran.err.contains(&format!("whether line {} reached", no + 1));
+    let mut rest = arrived.iter().peekable();
+    for (no, line) in lines.iter().enumerate() {
+        if rest.next_if(|arrived| **arrived == line).is_none() {
+            assert!(in_doubt(no), "{line} is missing: {arrived:?} {}", ran.err);
+        }
+    }
+    assert_eq!(rest.next(), None, "each once, in order");
+}
+
+#[test]
+fn followers_go_on_with_the_next_daemon() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "-d", "--name", "Slow", "--shell", UNTIL_GO]);
+    let logs = kitchen.start(["logs", "-f", "Slow"]);
+    let path = kitchen.project().join("happened");
+    let mut events = kitchen.command(["events", "-f", "--json"]);
+    let mut events = events.stdout(std::fs::File::create(&path).unwrap()).spawn().unwrap();
+    let until = |text: &str| {
+        poll(text, || Some(std::fs::read_to_string(&path).ok()?).filter(|all| all.contains(text)))
+    };
+    until("spawned");
+    for name in ["First", "Second"] {
+        kitchen.kill_daemon();
+        kitchen.ok(["exec", "--name", name, "--", "true"]);
+        until(name);
+    }
+    // A daemon that is asked to leave is gone as well.
+    kitchen.ok(["daemon", "stop"]);
+    std::fs::write(kitchen.project().join("go"), "").unwrap();
+    let happened = until("exit_code\":5");
+    let happened = happened.lines().map(|line| serde_json::from_str(line).unwrap());
+    let positions = happened.map(|event: serde_json::Value| event["event"]["position"].as_u64());
+    let positions: Vec<u64> = positions.map(Option::unwrap).collect();
+    assert!(positions.is_sorted_by(|a, b| a < b), "each once: {positions:?}");
+    let ran: Ran = logs.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (0, "up\ndone\n"), "each byte once: {}", ran.err);
+    events.kill().unwrap();
+    events.wait().unwrap();
 }

@@ -125,6 +125,19 @@ impl Kitchen {
         self.start_with(args, Stdio::null())
     }
 
+    /// The same with an input that is written to meanwhile.
+    pub(crate) fn start_fed<const N: usize>(&self, args: [&str; N]) -> Child {
+        self.start_with(args, Stdio::piped())
+    }
+
+    /// Kills the daemon, and waits until it is gone.
+    #[track_caller]
+    pub(crate) fn kill_daemon(&self) {
+        let pid = self.daemon_pid();
+        kill(pid, Signal::KILL);
+        poll("it is dead", || (!is_there(pid)).then_some(()));
+    }
+
     fn start_with<const N: usize>(&self, args: [&str; N], stdin: Stdio) -> Child {
         let mut command = self.command(args);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

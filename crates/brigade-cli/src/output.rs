@@ -1,0 +1,211 @@
+//! A command's output on ours, byte by byte as it was, with a word where some of it is missing.
+
+use std::io::{self, IsTerminal, Write};
+
+use brigade_server::requests::{OutputPage, OutputPiece};
+use tokio::task::JoinHandle;
+
+/// So many gaps are told where they are. The output of a command that is faster than its reader has
+/// hundreds, which are only counted.
+const GAPS_TOLD: u64 = 3;
+
+/// Writes each stream to ours.
+#[derive(Debug, Default)]
+pub(crate) struct Printer {
+    last: Option<Last>,
+    /// The bytes of the gap that is being read: pages can end in the middle of one.
+    gap: u64,
+    gaps: u64,
+    missing: u64,
+    unwritten: u64,
+}
+
+/// Where the last byte went, when it did not end its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Stdout,
+    Stderr,
+}
+
+impl Printer {
+    pub(crate) fn page(&mut self, page: &OutputPage) -> io::Result<()> {
+        // While it is not taken, other things are still said beside it.
+        self.page_to(page, &mut io::stdout().lock(), &mut io::stderr())
+    }
+
+    /// Tells what is missing in all, when the gaps have not told it.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.finish_to(&mut io::stdout().lock(), &mut io::stderr())
+    }
+
+    fn page_to(
+        &mut self,
+        page: &OutputPage,
+        out: &mut impl Write,
+        err: &mut impl Write,
+    ) -> io::Result<()> {
+        self.unwritten = self.unwritten.max(page.unwritten);
+        for piece in &page.pieces {
+            match piece {
+                OutputPiece::Stdout(bytes) => {
+                    self.end_gap(out, err)?;
+                    out.write_all(&bytes.0)?;
+                    self.wrote(Last::Stdout, &bytes.0);
+                }
+                OutputPiece::Stderr(bytes) => {
+                    self.end_gap(out, err)?;
+                    // What came before it is seen before it.
+                    out.flush()?;
+                    err.write_all(&bytes.0)?;
+                    self.wrote(Last::Stderr, &bytes.0);
+                }
+                OutputPiece::Cut(bytes) => self.gap += bytes,
+            }
+        }
+        out.flush()
+    }
+
+    fn finish_to(&mut self, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
+        self.end_gap(out, err)?;
+        // Said once, however often the end is come to.
+        let Self { gaps, missing, unwritten, .. } = std::mem::take(self);
+        if gaps > 1 {
+            let text = format!("{missing} bytes of output are not kept in all, in {gaps} gaps");
+            self.tell(&text, out, err)?;
+        }
+        if unwritten > 0 {
+            let text = format!("a full disk did not take {unwritten} bytes of output");
+            self.tell(&text, out, err)?;
+        }
+        Ok(())
+    }
+
+    fn wrote(&mut self, to: Last, bytes: &[u8]) {
+        if let Some(last) = bytes.last() {
+            self.last = (*last != b'\n').then_some(to);
+        }
+    }
+
+    fn end_gap(&mut self, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
+        let gap = std::mem::take(&mut self.gap);
+        if gap == 0 {
+            return Ok(());
+        }
+        self.gaps += 1;
+        self.missing += gap;
+        match self.gaps {
+            ..GAPS_TOLD => self.tell(&format!("{gap} bytes of output are not kept"), out, err),
+            GAPS_TOLD => {
+                let text = format!("{gap} bytes of output are not kept; further gaps are counted");
+                self.tell(&text, out, err)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// On a line of its own, where that can be seen.
+    fn tell(&mut self, text: &str, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
+        out.flush()?;
+        let within_a_line = match self.last.take() {
+            None => false,
+            Some(Last::Stderr) => true,
+            Some(Last::Stdout) => io::stdout().is_terminal() && io::stderr().is_terminal(),
+        };
+        let before = if within_a_line { "\n" } else { "" };
+        writeln!(err, "{before}brigade: {text}")
+    }
+}
+
+/// The same beside everything else: whoever reads our output may be slow, or never come back to it.
+#[derive(Debug)]
+pub(crate) enum Printing {
+    Idle(Printer),
+    Busy(JoinHandle<io::Result<Printer>>),
+}
+
+impl Printing {
+    pub(crate) fn new() -> Self {
+        Self::Idle(Printer::default())
+    }
+
+    /// Returns when what was begun is written. Nothing is lost when the call is abandoned.
+    pub(crate) async fn ready(&mut self) -> io::Result<()> {
+        if let Self::Busy(writing) = self {
+            let written = writing.await.map_err(io::Error::other);
+            *self = Self::new();
+            *self = Self::Idle(written??);
+        }
+        Ok(())
+    }
+
+    /// Begins to write a page, or what there is to say at the end. What was begun before is written.
+    pub(crate) fn begin(&mut self, page: Option<OutputPage>) {
+        let Self::Idle(printer) = self else { return };
+        let mut printer = std::mem::take(printer);
+        *self = Self::Busy(tokio::task::spawn_blocking(move || {
+            match page {
+                Some(page) => printer.page(&page)?,
+                None => printer.finish()?,
+            }
+            Ok(printer)
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_server::requests::Bytes;
+
+    use super::*;
+
+    fn printed(pages: &[&[OutputPiece]]) -> (String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut printer = Printer::default();
+        for pieces in pages {
+            let pieces = pieces.to_vec();
+            let page =
+                OutputPage { from: 0, next: 0, total: 0, pieces, unwritten: 0, ended: false };
+            printer.page_to(&page, &mut out, &mut err).unwrap();
+        }
+        printer.finish_to(&mut out, &mut err).unwrap();
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    fn out(text: &str) -> OutputPiece {
+        OutputPiece::Stdout(Bytes(text.into()))
+    }
+
+    fn err(text: &str) -> OutputPiece {
+        OutputPiece::Stderr(Bytes(text.into()))
+    }
+
+    const fn cut(bytes: u64) -> OutputPiece {
+        OutputPiece::Cut(bytes)
+    }
+
+    #[test]
+    fn a_gap_that_pages_tear_apart_is_told_once() {
+        let (_, told) = printed(&[&[out("a\n"), cut(5)], &[cut(6), cut(7)], &[out("z\n")]]);
+        assert_eq!(told, "brigade: 18 bytes of output are not kept\n");
+        let (_, told) = printed(&[&[out("a\n")], &[cut(5)]]);
+        assert_eq!(told, "brigade: 5 bytes of output are not kept\n", "at the end too");
+    }
+
+    #[test]
+    fn many_gaps_are_told_in_all() {
+        let page: &[OutputPiece] = &[cut(10), out("x\n")];
+        let (shown, told) = printed(&[page; 40]);
+        assert_eq!(shown, "x\n".repeat(40));
+        let expect = "brigade: 10 bytes of output are not kept\n\
+                      brigade: 10 bytes of output are not kept\n\
+                      brigade: 10 bytes of output are not kept; further gaps are counted\n\
+                      brigade: 400 bytes of output are not kept in all, in 40 gaps\n";
+        assert_eq!(told, expect);
+    }
+
+    #[test]
+    fn a_gap_within_a_line_is_told_on_another() {
+        let (_, told) = printed(&[&[err("half"), cut(4), err("rest\n")]]);
+        assert_eq!(told, "half\nbrigade: 4 bytes of output are not kept\nrest\n");
+    }
+}
