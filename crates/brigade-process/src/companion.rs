@@ -49,6 +49,31 @@ impl Companion {
         Self::from_bytes(folder, COMPANION)
     }
 
+    /// What `prepare` would come to, as far as that can be told without changing anything. None where
+    /// the binary is not in the folder yet and nothing speaks against it.
+    pub fn foresee(folder: &Path) -> io::Result<Option<Self>> {
+        Self::foresee_bytes(folder, COMPANION)
+    }
+
+    fn foresee_bytes(folder: &Path, binary: &[u8]) -> io::Result<Option<Self>> {
+        if binary.is_empty() {
+            return Self::this_program(not_built()).map(Some);
+        }
+        let program = path_of(folder, binary);
+        if !fs::read(&program).is_ok_and(|there| there == binary) {
+            return if forbids_execution(folder) {
+                Self::this_program(io::ErrorKind::PermissionDenied.into()).map(Some)
+            } else {
+                Ok(None)
+            };
+        }
+        let installed = Self { program, leading: Vec::new() };
+        match installed.probe() {
+            Ok(()) => Ok(Some(installed)),
+            Err(failure) => Self::this_program(failure).map(Some),
+        }
+    }
+
     /// The program, and the arguments that stand before those of the shim.
     pub fn command(&self) -> (PathBuf, Vec<OsString>) {
         (self.program.clone(), self.leading.clone())
@@ -119,9 +144,9 @@ static DRAFTS: AtomicU64 = AtomicU64::new(0);
 /// Several runtimes may do this at once: each writes a file of its own and renames it.
 fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     if binary.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "it was not built"));
+        return Err(not_built());
     }
-    let path = folder.join(format!("brigade-shim-{:016x}", shim::fnv::of_bytes(binary)));
+    let path = path_of(folder, binary);
     if fs::read(&path).is_ok_and(|there| there == binary) {
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
         return Ok(path);
@@ -140,6 +165,20 @@ fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
         let _ = fs::remove_file(&draft);
     }
     installed.map(|()| path)
+}
+
+fn path_of(folder: &Path, binary: &[u8]) -> PathBuf {
+    folder.join(format!("brigade-shim-{:016x}", shim::fnv::of_bytes(binary)))
+}
+
+fn not_built() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "it was not built")
+}
+
+/// Whether the folder is on a file system that is mounted `noexec`.
+fn forbids_execution(folder: &Path) -> bool {
+    use rustix::fs::{StatVfsMountFlags, statvfs};
+    statvfs(folder).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 #[cfg(test)]

@@ -24,15 +24,17 @@ pub enum State {
     Broken,
 }
 
-/// Looks at everything that shims depend on. `folder` is where they keep their directories.
+/// Looks at everything that shims depend on, and changes nothing. `folder` is where they keep their
+/// directories; it need not be there yet.
 pub fn examine(folder: &Path) -> Vec<Finding> {
     vec![companion(folder), kernel(), children_files(), service_manager()]
 }
 
 fn companion(folder: &Path) -> Finding {
     let what = "shim";
-    match Companion::prepare(folder) {
-        Ok(companion) => finding(what, State::Fine, format!("{}", companion.path().display())),
+    match Companion::foresee(folder) {
+        Ok(Some(companion)) => finding(what, State::Fine, companion.path().display().to_string()),
+        Ok(None) => finding(what, State::Fine, "the next daemon puts it into the folder".into()),
         Err(error) => finding(what, State::Broken, error.to_string()),
     }
 }

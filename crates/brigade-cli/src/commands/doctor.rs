@@ -1,6 +1,7 @@
 //! Looks for what is wrong.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use brigade_server::requests::{List, Sessions, Status};
 use brigade_server::{Client, ClientError};
 use brigade_sqlite::SqliteStore;
 use brigade_store::Store;
+use rustix::fs::{Access, access, statvfs};
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -18,8 +20,9 @@ use crate::show;
 /// Check what Brigade depends on, and say what to do about what is wrong
 ///
 /// Looks at the state folder and its permissions, the daemon, the store, the shim, the kernel, the
-/// service manager, and for processes that should not be there any more. Changes nothing and starts no
-/// daemon. The exit code is 120 when something is broken.
+/// service manager, and for processes that should not be there any more. Makes and changes nothing, and
+/// starts no daemon; only a store that is read without one has SQLite's two side files afterwards. The
+/// exit code is 120 when something is broken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Doctor {}
@@ -28,6 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   brigade doctor
   brigade doctor --json | jq '.[] | select(.state != \"fine\")'";
+
+const ELSEWHERE: &str = "name another with --state or BRIGADE_STATE";
 
 impl Doctor {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
@@ -81,30 +86,59 @@ fn folder(context: &Context) -> Finding {
     let what = "state folder";
     let folder = context.places.folder();
     let shown = folder.display();
-    if let Err(error) = context.places.make() {
-        let advice = "name another with --state or BRIGADE_STATE";
-        return finding(what, State::Broken, format!("{shown}: {error}; {advice}"));
+    let about = match fs::metadata(folder) {
+        Ok(about) => about,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return folder_to_be(folder),
+        Err(error) => return finding(what, State::Broken, format!("{shown}: {error}; {ELSEWHERE}")),
+    };
+    let owner = about.uid();
+    if owner != rustix::process::getuid().as_raw() {
+        let text = format!("{shown} belongs to another user ({owner}); {ELSEWHERE}");
+        return finding(what, State::Broken, text);
     }
-    if let Err(error) = writable(folder) {
-        let advice = "make room or mend its permissions";
-        return finding(what, State::Broken, format!("{shown} cannot be written to: {error}; {advice}"));
+    if let Err(problem) = takes_files(folder) {
+        return finding(what, State::Broken, format!("{shown} cannot be written to: {problem}"));
     }
-    match fs::metadata(folder) {
-        Ok(about) if about.mode() & 0o077 != 0 => {
-            let mode = about.mode() & 0o777;
-            let advice = format!("others can look into {shown} (mode {mode:o}): chmod 700 {shown}");
-            finding(what, State::Lacking, advice)
+    if about.mode() & 0o077 != 0 {
+        let mode = about.mode() & 0o777;
+        let advice = format!("others can look into {shown} (mode {mode:o}): chmod 700 {shown}");
+        return finding(what, State::Lacking, advice);
+    }
+    finding(what, State::Fine, shown.to_string())
+}
+
+/// One that the first daemon will make, if it can.
+fn folder_to_be(folder: &Path) -> Finding {
+    let what = "state folder";
+    let shown = folder.display();
+    let above = folder.ancestors().skip(1).find(|above| above.exists());
+    let above = above.unwrap_or(Path::new("/"));
+    match takes_files(above) {
+        Ok(()) => finding(what, State::Fine, format!("{shown}: the first daemon makes it")),
+        Err(problem) => {
+            let text = format!("{shown} cannot be made in {}: {problem}", above.display());
+            finding(what, State::Broken, text)
         }
-        Ok(_) => finding(what, State::Fine, shown.to_string()),
-        Err(error) => finding(what, State::Broken, format!("{shown}: {error}")),
     }
 }
 
-fn writable(folder: &Path) -> std::io::Result<()> {
-    let probe = folder.join(format!(".doctor-{}", std::process::id()));
-    let written = fs::write(&probe, b"is there room?");
-    let _ = fs::remove_file(&probe);
-    written
+/// Whether files can be made in a folder, as far as that can be told without making one.
+fn takes_files(folder: &Path) -> Result<(), String> {
+    if !folder.is_dir() {
+        return Err(format!("it is no folder; {ELSEWHERE}"));
+    }
+    if let Err(error) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        return Err(format!("{}; mend its permissions", io::Error::from(error)));
+    }
+    let room = statvfs(folder).map_err(|error| io::Error::from(error).to_string())?;
+    if room.f_bavail == 0 {
+        return Err("there is no room left on its disk; make some".to_owned());
+    }
+    // Some file systems do not count them, and have none in all.
+    if room.f_favail == 0 && room.f_files > 0 {
+        return Err("its disk has as many files as it can have; remove some".to_owned());
+    }
+    Ok(())
 }
 
 async fn daemon(context: &Context) -> (Finding, Option<Client>) {

@@ -173,6 +173,43 @@ fn sessions_are_listed_closed_and_pruned() {
     assert_eq!(kitchen.run(["close", "nowhere"]).code, 127);
 }
 
+/// Every file of a folder with what a change would change.
+fn picture(folder: &std::path::Path) -> Vec<(std::path::PathBuf, u64, u32, i64, i64)> {
+    use std::os::unix::fs::MetadataExt;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let (path, about) = (entry.as_ref().unwrap().path(), entry.unwrap().metadata().unwrap());
+        if about.is_dir() {
+            found.extend(picture(&path));
+        }
+        // Whoever reads a store that nobody has open leaves these, which are empty.
+        let beside = ["brigade.db-wal", "brigade.db-shm"].iter().any(|name| path.ends_with(name));
+        if !beside {
+            found.push((path, about.ino(), about.mode(), about.ctime(), about.ctime_nsec()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn doctor_changes_nothing() {
+    let kitchen = Kitchen::new();
+    let said = kitchen.ok(["doctor"]);
+    assert!(said.contains("the first daemon makes it"), "{said}");
+    assert!(!kitchen.state().exists());
+    let below = kitchen.home().join("not/there/yet");
+    kitchen.ok(["doctor", "--state", below.to_str().unwrap()]);
+    assert!(!kitchen.home().join("not").exists());
+
+    kitchen.ok(["exec", "--", "true"]);
+    kitchen.ok(["daemon", "stop"]);
+    let before = picture(&kitchen.state());
+    let said = kitchen.ok(["doctor"]);
+    assert!(said.contains("brigade-shim-"), "{said}");
+    assert_eq!(picture(&kitchen.state()), before);
+}
+
 #[test]
 fn doctor_config_and_completions_speak() {
     let kitchen = Kitchen::new();
