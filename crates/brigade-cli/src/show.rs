@@ -160,7 +160,7 @@ impl Table {
 }
 
 /// The beginning of a text, with `…` where something is missing.
-fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }

@@ -4,15 +4,29 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Text, Span};
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
 
 use super::board::{Board, Line, Mode, Scope};
 use crate::show;
 
 /// Below this height the output gives way to the list.
 const OUTPUT_FROM: u16 = 14;
-/// Below this width only the address, the state and the command are shown.
-const WIDE: u16 = 70;
+/// The least of a command that is worth a column.
+const COMMAND_LEAST: usize = 8;
+/// What a command has before other columns are wanted beside it.
+const COMMAND_ENOUGH: usize = 16;
+/// The most of a name or a workspace that a column has.
+const NAME_MOST: usize = 24;
+const BETWEEN: usize = 2;
+
+/// What the keys do: the first that fits is shown.
+const KEYS: [&str; 4] = [
+    "up/down select   o output   m message   s stop   K kill   a all   q quit",
+    "o output  m message  s stop  K kill  a all  q quit",
+    "o out  m msg  s stop  K kill  a all  q",
+    "o m s K a q",
+];
+const KEYS_READING: [&str; 3] = ["o back   up/down another task   q back", "o back  q back", "o q"];
 
 /// `workspace` is what the list is of; `now` in milliseconds since the epoch.
 pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, workspace: &str, now: u64) {
@@ -40,10 +54,12 @@ fn heading(frame: &mut Frame<'_>, area: Rect, board: &Board, workspace: &str) {
         Scope::Here => workspace,
         Scope::Everywhere => "everywhere",
     };
+    let count = format!("{living} living, {} in all  ", board.lines.len());
+    let room = usize::from(area.width).saturating_sub("brigade ".len() + count.len());
     let text = Text::from(vec![
         Span::styled("brigade ", Style::new().add_modifier(Modifier::BOLD)),
-        Span::raw(format!("{living} living, {} in all  ", board.lines.len())),
-        Span::styled(place.to_owned(), Style::new().fg(Color::DarkGray)),
+        Span::raw(count),
+        Span::styled(end_of(place, room), Style::new().fg(Color::DarkGray)),
     ]);
     frame.render_widget(Paragraph::new(text), area);
 }
@@ -51,46 +67,105 @@ fn heading(frame: &mut Frame<'_>, area: Rect, board: &Board, workspace: &str) {
 fn table(frame: &mut Frame<'_>, area: Rect, board: &Board, now: u64) {
     if board.lines.is_empty() {
         let text = "Nothing runs here. Start something: brigade exec -d -- COMMAND";
-        return frame.render_widget(Paragraph::new(text), area);
+        return frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
     }
-    let wide = area.width >= WIDE;
-    let rows = board.lines.iter().map(|line| row(line, wide, now));
-    let heading = if wide {
-        vec!["TASK", "NAME", "STATE", "AGE", "COMMAND"]
-    } else {
-        vec!["TASK", "STATE", "COMMAND"]
-    };
-    let widths = if wide {
-        vec![
-            Constraint::Length(18),
-            Constraint::Length(16),
-            Constraint::Length(16),
-            Constraint::Length(6),
-            Constraint::Fill(1),
-        ]
-    } else {
-        vec![Constraint::Length(12), Constraint::Length(10), Constraint::Fill(1)]
-    };
-    let heading = Row::new(heading).style(Style::new().fg(Color::DarkGray));
-    let table = Table::new(rows, widths)
+    let columns = columns(board, usize::from(area.width), now);
+    let heading = columns.iter().map(|(column, _)| column.heading());
+    let heading = Row::new(heading.collect::<Vec<_>>()).style(Style::new().fg(Color::DarkGray));
+    let rows = board
+        .lines
+        .iter()
+        .map(|line| Row::new(columns.iter().map(|(column, width)| column.cell(line, *width, now))));
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width as u16));
+    let table = Table::new(rows.collect::<Vec<_>>(), widths)
+        .column_spacing(BETWEEN as u16)
         .header(heading)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(board.at());
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn row(line: &Line, wide: bool, now: u64) -> Row<'static> {
-    let task = &line.task;
-    let address = format!("{}{}", "  ".repeat(line.depth), task.address);
-    let state = Cell::from(show::state(task)).style(Style::new().fg(colour(&task.state)));
-    let what = Cell::from(show::one_line(&task.what));
-    if !wide {
-        return Row::new([Cell::from(address), state, what]);
+/// In the order in which they stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Column {
+    Workspace,
+    Task,
+    Name,
+    State,
+    Age,
+    Command,
+}
+
+/// Those that there is room for, with their widths. The address and the state are always there; what
+/// else is wanted comes in the order of how much it tells.
+fn columns(board: &Board, width: usize, now: u64) -> Vec<(Column, usize)> {
+    let widest = |column: Column| {
+        let cells = board.lines.iter().map(|line| column.text(line, now).chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let natural = |column: Column| match widest(column) {
+        0 => 0,
+        widest => widest.min(NAME_MOST).max(column.heading().len()),
+    };
+    let task = natural(Column::Task).min(width);
+    let state = natural(Column::State).min(width.saturating_sub(task + BETWEEN));
+    let mut chosen = vec![(Column::Task, task), (Column::State, state)];
+    let mut room = width.saturating_sub(task + state + BETWEEN);
+    let mut wanted = vec![(Column::Name, 0), (Column::Age, BETWEEN + COMMAND_ENOUGH)];
+    if board.scope == Scope::Everywhere {
+        wanted.insert(0, (Column::Workspace, 0));
     }
-    let end = task.ended.unwrap_or(now);
-    let age = crate::span::short(end.saturating_sub(task.spawned));
-    let name = task.name.clone().unwrap_or_default();
-    Row::new([Cell::from(address), Cell::from(name), state, Cell::from(age), what])
+    for (column, beside) in wanted {
+        let needed = natural(column) + BETWEEN;
+        if needed > BETWEEN && needed + beside <= room {
+            chosen.push((column, natural(column)));
+            room -= needed;
+        }
+    }
+    if room >= COMMAND_LEAST + BETWEEN {
+        chosen.push((Column::Command, room - BETWEEN));
+    }
+    chosen.sort();
+    chosen
+}
+
+impl Column {
+    fn heading(self) -> &'static str {
+        match self {
+            Self::Workspace => "WORKSPACE",
+            Self::Task => "TASK",
+            Self::Name => "NAME",
+            Self::State => "STATE",
+            Self::Age => "AGE",
+            Self::Command => "COMMAND",
+        }
+    }
+
+    fn text(self, line: &Line, now: u64) -> String {
+        let task = &line.task;
+        match self {
+            Self::Workspace => {
+                let last = task.session.rsplit('/').find(|part| !part.is_empty());
+                show::one_line(last.unwrap_or(&task.session))
+            }
+            Self::Task => format!("{}{}", "  ".repeat(line.depth), task.address),
+            Self::Name => task.name.clone().unwrap_or_default(),
+            Self::State => show::state(task),
+            Self::Age => {
+                let end = task.ended.unwrap_or(now);
+                crate::span::short(end.saturating_sub(task.spawned))
+            }
+            Self::Command => show::one_line(&task.what),
+        }
+    }
+
+    fn cell(self, line: &Line, width: usize, now: u64) -> Cell<'static> {
+        let cell = Cell::from(show::cut(&self.text(line, now), width));
+        match self {
+            Self::State => cell.style(Style::new().fg(colour(&line.task.state))),
+            _ => cell,
+        }
+    }
 }
 
 fn colour(state: &str) -> Color {
@@ -116,15 +191,35 @@ fn output(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 fn footing(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+    let width = usize::from(area.width);
     let text = match (&board.mode, &board.note) {
-        (Mode::Typing(text), _) => format!("message: {text}_   enter sends, esc gives up"),
-        (_, Some(note)) => note.clone(),
-        (Mode::Reading, None) => "o back   up/down another task   q back".to_owned(),
-        (Mode::Watching, None) => {
-            "up/down select   o output   m message   s stop   K kill   a all   q quit".to_owned()
-        }
+        (Mode::Typing(text), _) => typing(text, width),
+        (_, Some(note)) => show::cut(&show::one_line(note), width),
+        (Mode::Reading, None) => fitting(&KEYS_READING, width).to_owned(),
+        (Mode::Watching, None) => fitting(&KEYS, width).to_owned(),
     };
     frame.render_widget(Paragraph::new(text).style(Style::new().fg(Color::DarkGray)), area);
+}
+
+fn typing(text: &str, width: usize) -> String {
+    let message = format!("message: {text}_");
+    let whole = format!("{message}   enter sends, esc gives up");
+    if whole.chars().count() <= width { whole } else { end_of(&message, width) }
+}
+
+fn fitting(texts: &[&'static str], width: usize) -> &'static str {
+    let fitting = texts.iter().find(|text| text.chars().count() <= width);
+    fitting.or(texts.last()).copied().unwrap_or_default()
+}
+
+/// The end of a text, with `…` where something is missing.
+fn end_of(text: &str, most: usize) -> String {
+    let surplus = text.chars().count().saturating_sub(most);
+    if surplus == 0 {
+        return text.to_owned();
+    }
+    let end: String = text.chars().skip(surplus + 1).collect();
+    if most == 0 { end } else { format!("…{end}") }
 }
 
 #[cfg(test)]
@@ -161,17 +256,17 @@ mod tests {
 
     #[test]
     fn a_wide_screen_shows_everything() {
+        let shown = screen(&board(), 83, 16);
         let expect = "\
 brigade 3 living, 3 in all  /src/soup
-TASK               NAME             STATE            AGE    COMMAND
-job:1                               waiting          65s    cargo test --workspace
-  process:2        Tests            running          65s    cargo test --workspace
-process:3                           failed (7)       3s     cargo test --workspace
+TASK         NAME   STATE       AGE  COMMAND
+job:1               waiting     65s  cargo test --workspace
+  process:2  Tests  running     65s  cargo test --workspace
+process:3           failed (7)  3s   cargo test --workspace
 
 
 
 
-───────── output of job:1 ─────────────────────────────────────────────────────────
 one
 two three
 
@@ -179,35 +274,82 @@ two three
 
 up/down select   o output   m message   s stop   K kill   a all   q quit
 ";
-        let shown = screen(&board(), 83, 16);
         assert!(shown.contains(" output of job:1 ─"), "{shown}");
-        let body = |text: &str| -> Vec<String> {
-            text.lines().filter(|line| !line.contains('─')).map(str::to_owned).collect()
-        };
-        assert_eq!(body(&shown), body(expect), "{shown}");
+        let body: String = shown
+            .lines()
+            .filter(|line| !line.contains('─'))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(body, expect);
     }
 
     #[test]
-    fn a_narrow_or_low_screen_shows_what_matters_most() {
-        let shown = screen(&board(), 36, 8);
+    fn a_narrower_screen_shows_what_matters_most() {
         let expect = "\
-brigade 3 living, 3 in all  /src/sou
-TASK         STATE      COMMAND
-job:1        waiting    cargo test -
-  process:2  running    cargo test -
-process:3    failed (7) cargo test -
+brigade 3 living, 3 in all  /src/soup
+TASK         NAME   STATE       AGE  COMMAND
+job:1               waiting     65s  cargo test --workspace
+  process:2  Tests  running     65s  cargo test --workspace
+process:3           failed (7)  3s   cargo test --workspace
 
 
-up/down select   o output   m messag
+o output  m message  s stop  K kill  a all  q quit
 ";
-        assert_eq!(shown, expect);
-        for (width, height) in [(1, 1), (5, 2), (20, 3), (200, 60)] {
-            screen(&board(), width, height);
+        assert_eq!(screen(&board(), 60, 8), expect);
+        let expect = "\
+brigade 3 living, 3 in all  /src/soup
+TASK         NAME   STATE       COMMAND
+job:1               waiting     cargo t…
+  process:2  Tests  running     cargo t…
+process:3           failed (7)  cargo t…
+
+
+o out  m msg  s stop  K kill  a all  q
+";
+        assert_eq!(screen(&board(), 40, 8), expect);
+        let expect = "\
+brigade 3 living, 3 in al
+TASK         STATE
+job:1        waiting
+  process:2  running
+process:3    failed (7)
+
+
+o m s K a q
+";
+        assert_eq!(screen(&board(), 25, 8), expect);
+    }
+
+    #[test]
+    fn no_screen_is_too_small() {
+        let mut board = board();
+        for mode in [Mode::Watching, Mode::Reading, Mode::Typing("hello".repeat(9))] {
+            board.mode = mode;
+            for (width, height) in [(1, 1), (2, 9), (5, 2), (20, 3), (200, 60)] {
+                screen(&board, width, height);
+            }
         }
+    }
+
+    #[test]
+    fn a_view_of_everything_says_where_it_is() {
+        let mut board = board();
+        board.scope = Scope::Everywhere;
+        let shown = screen(&board, 80, 8);
+        assert!(shown.contains("everywhere") && shown.contains("\nWORKSPACE  TASK "), "{shown}");
+        assert!(shown.contains("\nsoup       job:1 "), "{shown}");
+    }
+
+    #[test]
+    fn the_end_of_what_is_typed_stays_in_sight() {
+        assert_eq!(typing("hello", 60), "message: hello_   enter sends, esc gives up");
+        assert_eq!(typing("hello there", 12), "…ello there_");
+        assert_eq!(end_of("/home/me/project", 10), "…e/project");
     }
 
     #[test]
     fn an_empty_list_says_what_to_do() {
         assert!(screen(&Board::default(), 80, 10).contains("brigade exec -d -- COMMAND"));
+        assert!(screen(&Board::default(), 40, 10).contains("COMMAND"));
     }
 }
