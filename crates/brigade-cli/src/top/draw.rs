@@ -91,6 +91,8 @@ enum Column {
     Workspace,
     Task,
     Name,
+    /// The name, or for want of one the command: where there is no room for both.
+    Label,
     State,
     Age,
     Command,
@@ -124,6 +126,8 @@ fn columns(board: &Board, width: usize, now: u64) -> Vec<(Column, usize)> {
     }
     if room >= COMMAND_LEAST + BETWEEN {
         chosen.push((Column::Command, room - BETWEEN));
+    } else if let Some(name) = chosen.iter_mut().find(|(column, _)| *column == Column::Name) {
+        *name = (Column::Label, name.1 + room);
     }
     chosen.sort();
     chosen
@@ -134,7 +138,7 @@ impl Column {
         match self {
             Self::Workspace => "WORKSPACE",
             Self::Task => "TASK",
-            Self::Name => "NAME",
+            Self::Name | Self::Label => "NAME",
             Self::State => "STATE",
             Self::Age => "AGE",
             Self::Command => "COMMAND",
@@ -150,6 +154,7 @@ impl Column {
             }
             Self::Task => format!("{}{}", "  ".repeat(line.depth), task.address),
             Self::Name => task.name.clone().unwrap_or_default(),
+            Self::Label => task.name.clone().unwrap_or_else(|| show::one_line(&task.what)),
             Self::State => show::state(task),
             Self::Age => {
                 let end = task.ended.unwrap_or(now);
@@ -318,6 +323,11 @@ process:3    failed (7)
 o m s K a q
 ";
         assert_eq!(screen(&board(), 25, 8), expect);
+        let shown = screen(&board(), 36, 8);
+        assert!(
+            shown.contains("\njob:1        cargo test…  waiting\n"),
+            "for want of a name: {shown}"
+        );
     }
 
     #[test]
