@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::Printing;
-use crate::show::note;
+use crate::show::{note, unwritable};
 
 /// How long what is being written may still take when patience is over.
 const LAST_PAGE: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ impl<'a> Attachment<'a> {
             let all_is_there = output.is_none() && end.is_some();
             tokio::select! {
                 page = next_page(&mut self.printing, &mut output),
-                    if output.is_some() || all_is_there => match (page?, end.take()) {
+                    if output.is_some() || all_is_there => match (page.map_err(unwritable)?, end.take()) {
                     (Some(step), ending) => {
                         end = ending;
                         if self.show(step)? {

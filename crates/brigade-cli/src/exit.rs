@@ -120,8 +120,8 @@ impl Failure {
         self.exit
     }
 
-    pub(crate) fn is_gone_reader(&self) -> bool {
-        self.exit == Exit::READER_GONE
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.exit == Exit::NOT_FOUND
     }
 
     pub(crate) fn is_lost_daemon(&self) -> bool {

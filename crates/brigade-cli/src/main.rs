@@ -54,12 +54,24 @@ fn main() -> std::process::ExitCode {
     if commands::daemon::is_detached(std::env::args_os()) {
         brigade_process::machine::close_inherited_descriptors();
     }
-    let parsed = Brigade::parse();
+    let parsed = Brigade::try_parse().unwrap_or_else(|error| misunderstood(&error));
     let exit = match Context::new(parsed.global) {
         Ok(context) => run(parsed.command, context),
         Err(error) => error.report(),
     };
     exit.into()
+}
+
+/// Says what is wrong with the arguments, and of the commonest mistake what would be right.
+fn misunderstood(error: &clap::Error) -> ! {
+    let is_exec = std::env::args_os().nth(1).is_some_and(|word| word == "exec");
+    let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
+    if is_exec && unknown {
+        let _ = error.print();
+        show::note("the command and its arguments stand after `--`: brigade exec -- make -j4");
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }
 
 fn run(command: Command, context: Context) -> Exit {

@@ -15,17 +15,30 @@ const NARROWEST: usize = 8;
 
 /// Prints one JSON value on one line.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<(), Failure> {
+    let mut text = serde_json::to_string(value).map_err(io::Error::from)?;
+    text.push('\n');
     let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, value).map_err(io::Error::from)?;
-    out.write_all(b"\n")?;
-    Ok(out.flush()?)
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(unwritable)
+}
+
+/// That our own output is full is not to be taken for something else that is.
+pub(crate) fn unwritable(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => error.into(),
+        _ => Failure::broken(format!("our output cannot be written: {error}")),
+    }
+}
+
+/// So many of them.
+pub(crate) fn count(number: u64, one: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{end}")
 }
 
 /// Prints a line of text, with its colours if they are wanted.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
-    writeln!(out, "{text}")?;
-    Ok(out.flush()?)
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(unwritable)
 }
 
 /// Says something beside the output.
@@ -127,9 +140,9 @@ impl Table {
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let mut out = anstream::stdout().lock();
         for line in self.lines(width()) {
-            writeln!(out, "{line}")?;
+            writeln!(out, "{line}").map_err(unwritable)?;
         }
-        Ok(out.flush()?)
+        out.flush().map_err(unwritable)
     }
 
     fn lines(&self, width: Option<usize>) -> Vec<String> {
@@ -156,6 +169,15 @@ impl Table {
             line
         };
         self.rows.iter().map(line).collect()
+    }
+}
+
+/// As much of a text as has room after the beginning of its line.
+pub(crate) fn to_the_edge(before: &str, text: &str) -> String {
+    let taken = anstream::adapter::strip_str(before).to_string().chars().count();
+    match width() {
+        Some(width) => cut(text, width.saturating_sub(taken).max(NARROWEST)),
+        None => text.to_owned(),
     }
 }
 

@@ -31,7 +31,10 @@ impl Close {
             None => context.session()?,
         };
         let asked = requests::Close { session: session.clone(), reason: self.reason };
-        let closed = context.ask(asked).await?;
+        let closed = context.ask(asked).await.map_err(|failure| match failure.is_not_found() {
+            true => failure.hint("`brigade sessions --all` lists the workspaces"),
+            false => failure,
+        })?;
         if context.json {
             let already = closed.before != SessionState::Open;
             let state = closed.after;

@@ -110,16 +110,12 @@ async fn status(context: &Context) -> Result<Exit, Failure> {
             status.pid,
             span::short(status.up_ms),
             status.folder,
-            counted(status.clients, "client"),
-            counted(status.sessions, "workspace"),
-            counted(status.living, "living task")
+            show::count(status.clients as u64, "client"),
+            show::count(status.sessions as u64, "workspace"),
+            show::count(status.living as u64, "living task")
         ))?;
     }
     Ok(Exit::SUCCEEDED)
-}
-
-fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 async fn stop(context: &Context) -> Result<Exit, Failure> {

@@ -165,7 +165,8 @@ async fn store(context: &Context, client: Option<&Client>) -> Finding {
     if let Some(client) = client {
         return match client.ask(Status {}).await {
             Ok(status) => {
-                let text = format!("{} workspaces, {} living tasks", status.sessions, status.living);
+                let workspaces = show::count(status.sessions as u64, "workspace");
+                let text = format!("{workspaces}, {}", show::count(status.living as u64, "living task"));
                 finding(what, State::Fine, text)
             }
             Err(error) => finding(what, State::Broken, error.to_string()),
@@ -179,7 +180,7 @@ async fn store(context: &Context, client: Option<&Client>) -> Finding {
         Err(error) => Err(error),
     };
     match looked {
-        Ok(trees) => finding(what, State::Fine, format!("{}: {trees} workspaces", path.display())),
+        Ok(trees) => finding(what, State::Fine, format!("{}: {}", path.display(), show::count(trees as u64, "workspace"))),
         Err(error) => {
             let advice = "move it away to begin anew; it is not changed until then";
             finding(what, State::Broken, format!("{}: {error}; {advice}", path.display()))

@@ -99,12 +99,11 @@ impl Exec {
         let showing = if context.json { Showing::Nothing } else { Showing::From(0) };
         let attachment = Attachment::new(context, target.clone(), showing, self.timeout)?;
         let attended = tokio::select! {
-            attended = attachment.attend(client.clone()) => attended,
+            attended = attachment.attend(client.clone()) => attended.inspect_err(|_| {
+                show::note(&goes_on(&address));
+            }),
             Err(failure) = feed_input(context, client, target), if self.stdin => Err(failure),
         };
-        if attended.as_ref().is_err_and(Failure::is_gone_reader) {
-            show::note(&goes_on(&address));
-        }
         match attended? {
             Attended::Ended(task) => {
                 let exit = Exit::of(&task);

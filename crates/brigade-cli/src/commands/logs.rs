@@ -100,7 +100,7 @@ impl Logs {
             Some(Tail::Lines(lines)) => reading.last_lines(lines).await?,
         };
         if self.follow { reading.follow(from).await? } else { reading.read(from).await? }
-        reading.printer.finish()?;
+        reading.printer.finish().map_err(show::unwritable)?;
         Ok(Exit::SUCCEEDED)
     }
 }
@@ -208,7 +208,7 @@ impl Reading<'_> {
 
     fn print(&mut self, page: &OutputPage) -> Result<(), Failure> {
         if !self.context.json {
-            return Ok(self.printer.page(page)?);
+            return self.printer.page(page).map_err(show::unwritable);
         }
         for piece in &page.pieces {
             show::json(&match piece {

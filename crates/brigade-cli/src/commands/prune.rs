@@ -31,10 +31,10 @@ impl Prune {
         if context.json {
             show::json(&removed)?;
         } else {
-            show::line(&format!(
-                "removed {} tasks, {} events, {} workspaces",
-                removed.tasks, removed.events, removed.sessions
-            ))?;
+            let tasks = show::count(removed.tasks, "task");
+            let events = show::count(removed.events, "event");
+            let workspaces = show::count(removed.sessions, "workspace");
+            show::line(&format!("removed {tasks}, {events}, {workspaces}"))?;
         }
         Ok(Exit::SUCCEEDED)
     }

@@ -1,10 +1,14 @@
 //! Shows one task.
 
+use std::fmt;
+
 use brigade_server::TaskInfo;
 use brigade_server::requests;
+use serde::Deserialize;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::show::count;
 use crate::{show, span};
 
 /// Show all there is to know of a task
@@ -63,9 +67,26 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         lines.push(("progress", progress.as_str().to_owned()));
     }
     if let Some(result) = &task.result {
-        lines.push(("result", result.as_str().to_owned()));
+        match result.decode::<Written>() {
+            Ok(written) => lines.push(("output", written.to_string())),
+            Err(_) => lines.push(("result", result.as_str().to_owned())),
+        }
     }
     lines
+}
+
+/// What a command's result says of its output. The exit code is beside the state, and `logs` has the rest.
+#[derive(Debug, Deserialize)]
+struct Written {
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (stdout, stderr) = (self.stdout_bytes, self.stderr_bytes);
+        write!(f, "{} on stdout, {} on stderr", count(stdout, "byte"), count(stderr, "byte"))
+    }
 }
 
 fn since(millis: u64) -> String {

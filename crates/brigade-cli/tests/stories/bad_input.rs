@@ -316,3 +316,28 @@ fn a_full_disk_is_said_to_be_full_and_loses_nothing_that_was_acknowledged() {
     assert_eq!(kitchen.run(["wait", "1"]).code, 0);
     kitchen.ok(["exec", "--", "true"]);
 }
+
+#[test]
+fn a_full_output_is_said_to_be_ours() {
+    let kitchen = Kitchen::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = |args: &[&str]| -> crate::kitchen::Ran {
+        kitchen.command(args).stdout(full()).output().unwrap().into()
+    };
+    for args in [&["ps"][..], &["ps", "--json"], &["exec", "--", "echo", "hi"], &["logs", "1"]] {
+        let ran = run(args);
+        assert_eq!(ran.code, 125, "{args:?}: {ran:?}");
+        assert!(ran.err.contains("our output cannot be written: No space"), "{args:?}: {ran:?}");
+    }
+    assert!(run(&["exec", "--", "echo", "hi"]).err.contains("process:2 goes on"));
+}
+
+#[test]
+fn a_command_without_its_dashes_is_shown_them() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.run(["exec", "true"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("stand after `--`"), "{}", ran.err);
+    let ran = kitchen.run(["close", "nowhere"]);
+    assert!(ran.err.contains("`brigade sessions --all` lists"), "{}", ran.err);
+}

@@ -34,7 +34,15 @@ fn show_tells_all_and_json_has_stable_keys() {
     let kitchen = Kitchen::new();
     kitchen.run(["exec", "--name", "Broken", "--shell", "echo oh; exit 5"]);
     let shown = kitchen.ok(["show", "Broken"]);
-    for part in ["process:1", "Broken", "echo oh; exit 5", "failed (5)", "exit code 5", "ended "] {
+    for part in [
+        "process:1",
+        "Broken",
+        "echo oh; exit 5",
+        "failed (5)",
+        "exit code 5",
+        "ended ",
+        "output     3 bytes on stdout",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let json = kitchen.json(["show", "1"]);

@@ -29,6 +29,9 @@ fn a_table_fits_a_narrow_terminal() {
     let shown = on_a_terminal(&kitchen, 50, "NO_COLOR=1", "ps --ended");
     assert!(shown.lines().all(|line| line.chars().count() <= 50), "{shown}");
     assert!(shown.contains('…'), "{shown}");
+    let shown = on_a_terminal(&kitchen, 50, "NO_COLOR=1", "tree");
+    assert!(shown.lines().skip(1).all(|line| line.chars().count() <= 50), "{shown}");
+    assert!(shown.contains('…'), "{shown}");
     assert!(kitchen.ok(["ps", "--ended"]).contains("66 67 68"), "whole where nothing is narrow");
 }
 
