@@ -27,7 +27,7 @@ pub(crate) struct Global {
     /// Where state is kept [env: BRIGADE_STATE] [default: the user's state directory]
     #[arg(long, global = true, value_name = "FOLDER", help_heading = EVERYWHERE)]
     state: Option<PathBuf>,
-    /// Use this session instead of the one of this directory
+    /// Use this workspace instead of the one of this directory
     #[arg(long, short, global = true, value_name = "NAME", help_heading = EVERYWHERE)]
     workspace: Option<String>,
     /// Print JSON

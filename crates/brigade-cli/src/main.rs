@@ -36,17 +36,20 @@ struct Brigade {
 
 const EXAMPLES: &str = "\
 Examples:
-  brigade exec -- cargo test              run it, see it through, exit with its code
+  brigade exec -- cargo test         run it, see it through, exit with its code
   brigade exec --detach --name Tests -- cargo test
-  brigade ps                              what runs here
-  brigade logs -f Tests                   its output as it comes
-  brigade wait Tests                      wait for it; the exit code is its own
-  brigade stop Tests                      end it with all that came of it
+  brigade ps                         what runs here
+  brigade logs -f Tests              its output as it comes
+  brigade wait Tests                 wait for it; the exit code is its own
+  brigade stop Tests                 end it with all that came of it
 
 Exit codes:
-  0 succeeded, 2 usage; of a command its own code, or 128 and its signal; 120 failed otherwise,
-  121 cancelled, 122 budget spent, 124 time is up, 125 Brigade itself failed, 126 forbidden,
-  127 not found";
+  0    it succeeded                  124  time is up
+  2    usage                         125  Brigade itself failed
+  120  it failed otherwise           126  forbidden
+  121  it was cancelled              127  not found
+  122  a budget was spent            130  left with a third Ctrl-C
+  Of a command its own code, or 128 and the number of the signal.";
 
 fn main() -> std::process::ExitCode {
     // Where the companion binary cannot be executed, this program is its own shim.
@@ -92,4 +95,32 @@ fn run(command: Command, context: Context) -> Exit {
     // A blocked read of a terminal must not keep the program.
     runtime.shutdown_background();
     exit
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn check(command: &clap::Command, path: &str) {
+        let path = format!("{path} {}", command.get_name());
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{path}: a terminal tears this apart: {line}");
+        }
+        for below in command.get_subcommands() {
+            check(below, &path);
+        }
+    }
+
+    #[test]
+    fn examples_fit_a_terminal() {
+        check(&Brigade::command(), "");
+    }
+
+    #[test]
+    fn the_arguments_are_sound() {
+        Brigade::command().debug_assert();
+    }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Daemon {
 const EXAMPLES: &str = "\
 Examples:
   brigade daemon status
-  brigade daemon stop                       commands go on; the next daemon finds them
+  brigade daemon stop                       the next daemon finds the commands
   brigade daemon start --foreground         for a service manager";
 
 #[derive(Debug, clap::Subcommand)]

@@ -27,7 +27,7 @@ pub(crate) struct Events {
 const EXAMPLES: &str = "\
 Examples:
   brigade events
-  brigade events -f --from 1042             go on where you left off, missing nothing
+  brigade events -f --from 1042             go on where you left off
   brigade events -f --all --json";
 
 impl Events {

@@ -23,7 +23,7 @@ const CALLERS: [&str; 6] =
 ///
 /// Its output appears here as it comes, and the exit code is its own. When this terminal goes away the
 /// command goes on; `brigade logs` and `brigade wait` find it again. Ctrl-C asks it to stop, a second
-/// one forces it.
+/// one forces it, a third one leaves without waiting for its end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Exec {
@@ -77,7 +77,7 @@ pub(crate) struct Exec {
 const EXAMPLES: &str = "\
 Examples:
   brigade exec -- cargo test
-  brigade exec --timeout 30s -- make        half a minute of patience, then it goes on by itself
+  brigade exec --timeout 30s -- make        then it goes on by itself
   brigade exec -d --name Server -- ./serve --port 8000
   brigade exec -d --shell 'make && make install'
   brigade exec --key nightly-2026-01-31 --deadline 2h -- ./nightly

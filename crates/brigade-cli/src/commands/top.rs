@@ -24,11 +24,19 @@ const TAIL: u64 = 16 * 1024;
 
 /// Watch everything that runs here, on the whole screen; stop, message and read with a key
 #[derive(Debug, clap::Args)]
+#[command(after_help = KEYS)]
 pub(crate) struct Top {
     /// Begin with every workspace instead of this one
     #[arg(long, short)]
     all: bool,
 }
+
+const KEYS: &str = "\
+Keys:
+  up, down, j, k    select a task            g, G    the first, the last
+  o, enter          its output, and back     m       send it a message
+  s                 stop it                  K       stop it without grace
+  a                 all workspaces, or one   q       leave; what runs goes on";
 
 impl Top {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
