@@ -204,6 +204,12 @@ fn top_survives_narrow_terminals_and_a_killed_daemon() {
     assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
     terminal.shows("the daemon was replaced");
     eventually("the list", || terminal.screen().contains("running"));
+    for _ in 0..3 {
+        terminal.press(&["Down"]);
+        terminal.brigade(&["daemon", "stop"]);
+        terminal.shows("the daemon was replaced");
+    }
+    eventually("the list", || terminal.screen().contains("running"));
     terminal.press(&["C-c"]);
     assert_eq!(terminal.exit(), "exit 0");
 }

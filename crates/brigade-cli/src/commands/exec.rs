@@ -104,28 +104,7 @@ impl Exec {
             }),
             Err(failure) = feed_input(context, client, target), if self.stdin => Err(failure),
         };
-        match attended? {
-            Attended::Ended(task) => {
-                let exit = Exit::of(&task);
-                if context.json {
-                    show::json(&Started { task: *task, existed: started.existed })?;
-                } else {
-                    explain(&task);
-                }
-                Ok(exit)
-            }
-            Attended::GoesOn => {
-                if context.json {
-                    show::json(&started)?;
-                }
-                show::note(&goes_on(&address));
-                Ok(Exit::TIME_IS_UP)
-            }
-            Attended::Left => {
-                show::note(&format!("{address} was told to end; `brigade show {address}` says how"));
-                Ok(Exit::INTERRUPTED)
-            }
-        }
+        ended(context, &started, attended?)
     }
 
     fn request(&self, context: &Context) -> Result<requests::Exec, Failure> {
@@ -204,6 +183,32 @@ fn print_started(context: &Context, started: &Started, address: &str) -> Result<
         show::note(&format!("{address} was there already, under the same key"));
     }
     Ok(())
+}
+
+/// Says how it came out where the output has not, and how we end.
+fn ended(context: &Context, started: &Started, attended: Attended) -> Result<Exit, Failure> {
+    let address = &started.task.address;
+    let (exit, note) = match attended {
+        Attended::Ended(task) => {
+            let exit = Exit::of(&task);
+            if context.json {
+                show::json(&Started { task: *task, existed: started.existed })?;
+            } else {
+                explain(&task);
+            }
+            return Ok(exit);
+        }
+        Attended::GoesOn => (Exit::TIME_IS_UP, goes_on(address)),
+        Attended::Left => (
+            Exit::INTERRUPTED,
+            format!("{address} was told to end; `brigade show {address}` says how"),
+        ),
+    };
+    if context.json {
+        show::json(started)?;
+    }
+    show::note(&note);
+    Ok(exit)
 }
 
 fn goes_on(address: &str) -> String {

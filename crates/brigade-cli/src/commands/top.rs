@@ -126,7 +126,7 @@ impl View<'_> {
         };
         match self.client.ask(List { session, ..List::default() }).await {
             Ok(tasks) => self.update(tasks).await,
-            Err(ClientError::Lost | ClientError::NoDaemon(_)) => {
+            Err(ClientError::Lost | ClientError::Unheard | ClientError::NoDaemon(_)) => {
                 self.client = self.context.daemon().await?;
                 self.board.note = Some("the daemon was replaced".to_owned());
                 return Ok(());

@@ -42,7 +42,7 @@ impl Wait {
         let until = self.timeout.map(|timeout| tokio::time::Instant::now() + timeout);
         let mut client = context.daemon().await?;
         let tasks = match self.addresses.as_slice() {
-            [] => living(context, &client).await?,
+            [] => living(context, &mut client).await?,
             addresses => addresses.to_vec(),
         };
         if tasks.is_empty() {
@@ -67,9 +67,9 @@ impl Wait {
     }
 }
 
-async fn living(context: &Context, client: &Client) -> Result<Vec<String>, Failure> {
+async fn living(context: &Context, client: &mut Client) -> Result<Vec<String>, Failure> {
     let list = List { session: Some(context.session()?), ended: false, most: None };
-    let tasks = client.ask(list).await?;
+    let tasks = context.ask_over(client, list).await?;
     Ok(tasks.into_iter().filter(|task| task.living).map(|task| task.address).collect())
 }
 

@@ -127,6 +127,26 @@ fn input_goes_on_with_the_next_daemon() {
     assert_eq!((ran.code, &*ran.out), (0, expect), "{}", ran.err);
 }
 
+#[test]
+fn a_line_that_was_being_written_is_reported_and_not_repeated() {
+    let kitchen = Kitchen::new();
+    let script = "until [ -e go ]; do sleep 0.02; done; wc -l";
+    let mut client = kitchen.start_fed(["exec", "--stdin", "--shell", script]);
+    // More than a pipe holds: the daemon is in the middle of writing it when it dies.
+    feed(&mut client, &format!("{}\n", "x".repeat(500_000)));
+    poll("it is accepted", || kitchen.run(["events"]).out.contains("message sent").then_some(()));
+    kitchen.kill_daemon();
+    feed(&mut client, "more\n");
+    poll("it is accepted", || {
+        (kitchen.run(["events"]).out.matches("message sent").count() == 2).then_some(())
+    });
+    std::fs::write(kitchen.project().join("go"), "").unwrap();
+    drop(client.stdin.take());
+    let ran: Ran = client.wait_with_output().unwrap().into();
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("whether line 1 reached process:1 is not known"), "{}", ran.err);
+}
+
 /// How many bytes are left in the pipe that is a process's input.
 fn unread(pid: u32) -> u64 {
     let input = std::fs::File::open(format!("/proc/{pid}/fd/0")).unwrap();
