@@ -86,8 +86,7 @@ impl<'a> Feed<'a> {
                 Err(ClientError::Unheard) => self.client = self.context.daemon().await?,
                 // It may have been heard: the next daemon knows.
                 Err(ClientError::Lost) => {
-                    if let Some(number) = self.look_for(&item).await? {
-                        self.sent.push(number);
+                    if self.was_heard(&item).await? {
                         return Ok(());
                     }
                 }
@@ -97,17 +96,17 @@ impl<'a> Feed<'a> {
     }
 
     /// Looks among what has happened for a message that nobody acknowledged.
-    async fn look_for(&mut self, item: &Item) -> Result<Option<u64>, Failure> {
+    async fn was_heard(&mut self, item: &Item) -> Result<bool, Failure> {
         loop {
             self.client = self.context.daemon().await?;
-            match self.look_once(item).await.map_err(Failure::from) {
+            match self.look_for(item).await.map_err(Failure::from) {
                 Err(failure) if failure.is_lost_daemon() => {}
                 looked => return looked,
             }
         }
     }
 
-    async fn look_once(&mut self, item: &Item) -> Result<Option<u64>, ClientError> {
+    async fn look_for(&mut self, item: &Item) -> Result<bool, ClientError> {
         let task = self.client.ask(Show { target: self.target.clone() }).await?;
         let number = task.address.rsplit(':').next().unwrap_or_default();
         let known = self.sent.last().copied().unwrap_or(0);
@@ -118,8 +117,9 @@ impl<'a> Feed<'a> {
             match events.next().await? {
                 Step::Done(position) => {
                     self.position = position;
+                    self.sent.extend(found);
                     self.tell(&unknown);
-                    return Ok(found);
+                    return Ok(found.is_some());
                 }
                 Step::Item(Happened::Gap { .. }) => {}
                 Step::Item(Happened::Event { event, .. }) => match event {

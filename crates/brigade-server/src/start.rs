@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -163,8 +164,8 @@ impl Start {
                 Ok(Some(status)) if status.code() == Some(i32::from(TAKEN)) => {
                     Self::Taken { since: Instant::now() }
                 }
-                // It was told to leave before we came.
-                Ok(Some(status)) if status.success() => Self::Now,
+                // It was told to leave before we came, or killed.
+                Ok(Some(status)) if status.success() || was_killed(status) => Self::Now,
                 Ok(Some(status)) => Self::Failed(status),
                 Ok(None) | Err(_) => Self::Coming(child),
             },
@@ -179,6 +180,13 @@ impl Start {
             std::thread::spawn(move || child.wait());
         }
     }
+}
+
+/// Not by its own fault, which would only come again.
+fn was_killed(status: ExitStatus) -> bool {
+    use rustix::process::Signal;
+    let signals = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
+    status.signal().is_some_and(|signal| signals.iter().any(|one| one.as_raw() == signal))
 }
 
 fn end_of(log: &std::path::Path) -> io::Result<String> {

@@ -160,7 +160,10 @@ fn many_lines_arrive_once_while_daemons_die() {
     let mut sender = kitchen.start_fed(["send", "Sink", "-", "--close"]);
     let lines: Vec<String> = (0..300).map(|no| format!("line {no}")).collect();
     for (no, line) in lines.iter().enumerate() {
-        feed(&mut sender, &format!("{line}\n"));
+        let written = writeln!(sender.stdin.as_mut().unwrap(), "{line}");
+        if written.is_err() {
+            break;
+        }
         if no % 60 == 30 {
             kitchen.ok(["daemon", "start"]);
             kill(kitchen.daemon_pid(), Signal::KILL);
