@@ -11,7 +11,9 @@ use crate::exit::Failure;
 use crate::span;
 
 /// The narrowest column that is cut; below it a table is wider than its terminal.
-const NARROWEST: usize = 8;
+const NARROWEST: usize = 6;
+/// Spaces between columns.
+const BETWEEN: usize = 2;
 
 /// Prints one JSON value on one line.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<(), Failure> {
@@ -96,10 +98,12 @@ pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Rows under a heading. The last column is cut to the width of the terminal.
+/// Rows under a heading, cut to the width of the terminal.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
+    /// The column that is never cut: what is typed again must be whole.
+    whole: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -130,7 +134,14 @@ impl Table {
     pub(crate) fn new(heading: &[&str]) -> Self {
         let style = Style::new().dimmed();
         let heading = heading.iter().map(|text| Cell { text: (*text).to_owned(), style });
-        Self { rows: vec![heading.collect()] }
+        Self { rows: vec![heading.collect()], whole: None }
+    }
+
+    /// Never cuts the column of this heading.
+    #[must_use]
+    pub(crate) fn whole(mut self, heading: &str) -> Self {
+        self.whole = self.rows[0].iter().position(|cell| cell.text == heading);
+        self
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
@@ -152,9 +163,8 @@ impl Table {
             cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..columns).map(widest).collect();
-        if let (Some(width), Some((last, others))) = (width, widths.split_last_mut()) {
-            let taken: usize = others.iter().map(|width| width + 2).sum();
-            *last = (*last).min(width.saturating_sub(taken).max(NARROWEST));
+        if let Some(width) = width {
+            narrow(&mut widths, self.whole, width);
         }
         let line = |row: &Vec<Cell>| {
             let mut line = String::new();
@@ -163,12 +173,26 @@ impl Table {
                 let missing = widths[at] - text.chars().count();
                 line.push_str(&format!("{}{text}{:#}", cell.style, cell.style));
                 if at + 1 < row.len() {
-                    line.push_str(&" ".repeat(missing + 2));
+                    line.push_str(&" ".repeat(missing + BETWEEN));
                 }
             }
             line
         };
         self.rows.iter().map(line).collect()
+    }
+}
+
+/// Takes from the widest column, of several the last, until they all fit or none is worth less.
+fn narrow(widths: &mut [usize], whole: Option<usize>, room: usize) {
+    let between = BETWEEN * widths.len().saturating_sub(1);
+    let mut surplus = (widths.iter().sum::<usize>() + between).saturating_sub(room);
+    while surplus > 0 {
+        let columns = widths.iter_mut().enumerate().filter(|(at, _)| Some(*at) != whole);
+        match columns.map(|(_, width)| width).max_by_key(|width| **width) {
+            Some(widest) if *widest > NARROWEST => *widest -= 1,
+            _ => return,
+        }
+        surplus -= 1;
     }
 }
 
@@ -196,7 +220,7 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        let mut table = Table::new(&["TASK", "COMMAND"]);
+        let mut table = Table::new(&["TASK", "COMMAND"]).whole("TASK");
         table.row(["process:1".into(), "sleep 30".into()]);
         table.row(["process:12".into(), "cargo test\n--workspace".into()]);
         table
@@ -223,5 +247,18 @@ mod tests {
                       process:12  cargo te…\n";
         assert_eq!(plain(Some(21)), expect);
         assert!(plain(Some(1)).lines().all(|line| line.chars().count() <= 12 + NARROWEST));
+    }
+
+    #[test]
+    fn room_is_taken_from_the_widest_and_never_from_the_address() {
+        let narrowed = |widths: [usize; 4], room: usize| {
+            let mut widths = widths;
+            narrow(&mut widths, Some(0), room);
+            widths
+        };
+        assert_eq!(narrowed([10, 24, 21, 60], 200), [10, 24, 21, 60]);
+        assert_eq!(narrowed([10, 24, 21, 60], 80), [10, 22, 21, 21]);
+        assert_eq!(narrowed([10, 24, 21, 60], 40), [10, 8, 8, 8]);
+        assert_eq!(narrowed([10, 4, 9, 60], 20), [10, 4, 6, 6], "no further");
     }
 }

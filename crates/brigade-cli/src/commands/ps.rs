@@ -47,7 +47,7 @@ fn table(tasks: &[TaskInfo], all: bool) -> Table {
     if all {
         heading.insert(0, "WORKSPACE");
     }
-    let mut table = Table::new(&heading);
+    let mut table = Table::new(&heading).whole("TASK");
     for task in tasks {
         let mut row = vec![
             task.address.as_str().into(),

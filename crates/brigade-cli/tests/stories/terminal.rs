@@ -29,6 +29,12 @@ fn a_table_fits_a_narrow_terminal() {
     let shown = on_a_terminal(&kitchen, 50, "NO_COLOR=1", "ps --ended");
     assert!(shown.lines().all(|line| line.chars().count() <= 50), "{shown}");
     assert!(shown.contains('…'), "{shown}");
+    kitchen.ok(["stop", "--now", "--wait", "1"]);
+    kitchen.ok(["exec", "--name", "Somebody with a name", "--", "true"]);
+    let shown = on_a_terminal(&kitchen, 40, "NO_COLOR=1", "ps --ended");
+    assert!(shown.lines().all(|line| line.chars().count() <= 40), "{shown}");
+    assert!(shown.contains("\nprocess:1  -") && shown.contains("\nprocess:2  Someb"), "{shown}");
+    kitchen.ok(["exec", "-d", "--shell", "sleep 60 # and more that does not fit into a line"]);
     let shown = on_a_terminal(&kitchen, 50, "NO_COLOR=1", "tree");
     assert!(shown.lines().skip(1).all(|line| line.chars().count() <= 50), "{shown}");
     assert!(shown.contains('…'), "{shown}");
