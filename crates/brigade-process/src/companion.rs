@@ -203,6 +203,21 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
+    #[test]
+    fn foreseeing_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("not there");
+        for folder in [folder.path(), &missing] {
+            assert_eq!(Companion::foresee(folder).unwrap(), None);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let prepared = Companion::prepare(folder.path()).unwrap();
+        assert_eq!(Companion::foresee(folder.path()).unwrap(), Some(prepared.clone()));
+        fs::write(prepared.path(), b"damaged").unwrap();
+        assert_eq!(Companion::foresee(folder.path()).unwrap(), None, "it will be mended");
+        assert_eq!(fs::read(prepared.path()).unwrap(), b"damaged");
+    }
+
     /// One test, because the flag is one for the process.
     #[test]
     fn this_program_takes_its_place_only_when_it_can() {

@@ -46,6 +46,9 @@ impl Tree {
             show::json(&branches)?;
             return Ok(Exit::SUCCEEDED);
         }
+        if sessions.is_empty() {
+            show::note("nothing runs here");
+        }
         for (session, tops) in &sessions {
             show::line(&show::one_line(session))?;
             draw(tops, "")?;
