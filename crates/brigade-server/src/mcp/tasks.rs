@@ -132,7 +132,9 @@ fn is_a_result(failure: &Failure) -> bool {
         | Failure::Signal(_)
         | Failure::Timeout { .. }
         | Failure::Budget { .. }
-        | Failure::MaxSteps { .. } => true,
+        | Failure::MaxSteps { .. }
+        | Failure::Loop { .. }
+        | Failure::Errors { .. } => true,
         Failure::Error(_)
         | Failure::Panic(_)
         | Failure::CrashLoop { .. }
