@@ -29,6 +29,10 @@ pub struct UserMessage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AssistantMessage {
     pub content: Vec<Content>,
+    /// Who said it, and what that provider wants back with the texts. The `opaque` of thoughts
+    /// and calls goes back only to whom it came from.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub opaque: Value,
 }
 
 impl AssistantMessage {

@@ -11,31 +11,45 @@
 //! - [`conversation`]: what is said, in our own words, as it is kept in a transcript
 //! - [`model`]: the trait, the request and the parts
 //! - [`error`]: what can go wrong with a call, and whether trying again helps
+//! - [`catalog`]: which providers there are, and how a person names a model
+//! - [`providers`]: one provider as a `Model`, over HTTP; [`keys`]: where its key comes from;
+//!   [`transport`]: what it may take in time and in bytes
 //! - [`retry`]: tries again what may pass
 //! - [`gate`]: one for each provider, so that all who ask it slow down together
 //! - [`prices`]: what models cost, and how much fits into them
 //! - [`scripted`]: a model that plays a script, for tests, demonstrations and benchmarks
+//! - `wire_server`: the other end of the wire, for tests and examples (feature `wire-server`)
 //! - [`nearest`]: what somebody may have meant to type
 
+pub mod catalog;
 pub mod conversation;
 pub mod error;
 pub mod gate;
+pub mod keys;
 pub mod model;
 pub mod nearest;
 pub mod prices;
+pub mod providers;
 pub mod retry;
 pub mod scripted;
 #[cfg(test)]
 mod testing;
+pub mod transport;
+#[cfg(feature = "wire-server")]
+pub mod wire_server;
 
+pub use catalog::{Catalog, Found, ModelName, ProviderKind};
 pub use conversation::{
-    AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult, UserMessage,
+    Arguments, AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult, UserMessage,
 };
 pub use error::{ErrorKind, ModelError};
 pub use gate::{Gate, GateOptions, GateStanding, Gated};
+pub use keys::KeySource;
 pub use model::{
     Effort, Model, Part, PartStream, Reply, Request, StopReason, TokenUsage, ToolSpec,
 };
 pub use prices::{LongPrompts, ModelFacts, PerMillion, Price, Prices};
+pub use providers::{Provider, ProviderOptions};
 pub use retry::{Retry, RetryOptions};
 pub use scripted::{Script, ScriptError, Scripted};
+pub use transport::Limits;

@@ -191,7 +191,7 @@ fn playing(section: &Section, turn: &Turn, ordinal: Ordinal) -> Vec<Step> {
             }
         }
     }
-    let message = AssistantMessage { content };
+    let message = AssistantMessage { content, ..AssistantMessage::default() };
     let usage = turn.usage.or(section.usage).unwrap_or_default();
     let reply = Reply { message, usage, stop: turn.stop };
     steps.push(Step::Give(Part::Finished(Box::new(reply))));

@@ -24,7 +24,10 @@ pub(crate) fn asking(asker: &str, messages: Vec<Message>) -> Request {
 
 pub(crate) fn reply(text: &str) -> Reply {
     Reply {
-        message: AssistantMessage { content: vec![Content::Text(text.into())] },
+        message: AssistantMessage {
+            content: vec![Content::Text(text.into())],
+            ..AssistantMessage::default()
+        },
         usage: TokenUsage::default(),
         stop: StopReason::EndOfTurn,
     }

@@ -1,0 +1,85 @@
+//! Where a provider's key comes from. It is read at each call, so that a changed file or a renewed
+//! token needs no restart, and is kept nowhere.
+
+use std::fmt::{self, Debug, Formatter};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ErrorKind, ModelError};
+
+/// Longer than any key; a file named by mistake is not read into a header.
+const LONGEST: u64 = 64 * 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeySource {
+    /// An environment variable.
+    Env(String),
+    /// A file that holds the key and nothing else.
+    File(PathBuf),
+    /// The provider wants none, as one on the same machine.
+    None,
+}
+
+/// A key. It shows itself to nobody who only looks.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Key(String);
+
+impl KeySource {
+    pub(crate) fn read(&self) -> Result<Key, ModelError> {
+        let text = match self {
+            Self::Env(name) => std::env::var(name)
+                .map_err(|_| missing(format!("set the environment variable {name} to the key")))?,
+            Self::File(path) => {
+                let shown = path.display();
+                let size = std::fs::metadata(path).map(|found| found.len()).unwrap_or(0);
+                if size > LONGEST {
+                    return Err(missing(format!("{shown} is too long to be a key")));
+                }
+                std::fs::read_to_string(path)
+                    .map_err(|error| missing(format!("put the key into {shown}: {error}")))?
+            }
+            Self::None => return Ok(Key::default()),
+        };
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(missing(format!("{self} is empty: put the key there")));
+        }
+        // What a header cannot hold would come back as an error that quotes it.
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(missing(format!("{self} holds something that is no key")));
+        }
+        Ok(Key(text.to_owned()))
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(name) => write!(f, "the environment variable {name}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::None => f.write_str("no key"),
+        }
+    }
+}
+
+impl Key {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Debug for Key {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("[key]")
+    }
+}
+
+fn missing(what: String) -> ModelError {
+    ModelError::new(ErrorKind::Auth, what)
+}

@@ -1,0 +1,312 @@
+//! The providers, through rig-core: it knows their wire formats, this module knows what an agent
+//! needs of them. No type of rig's leaves this crate.
+//!
+//! - `request`: our conversation in rig's words
+//! - `reply`: rig's reply in ours
+//! - `items`: what a provider wants back, as it is kept
+//! - `lean`: what rig decodes with, within bounds
+//! - `errors`: what an error means
+
+mod errors;
+mod items;
+mod lean;
+mod reply;
+mod request;
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use http::Uri;
+use rig_core::completion::CompletionRequest;
+use rig_core::error::ProviderError;
+use rig_core::operation::Completion;
+use rig_core::providers::anthropic::wire::AnthropicConfig;
+use rig_core::providers::gemini::GeminiConfig;
+use rig_core::providers::ollama::OllamaConfig;
+use rig_core::providers::openai::OpenAIConfig;
+use rig_core::providers::openai::responses_api::wire::Responses;
+use rig_core::providers::openai::wire::{Auth, Dialect, OPENAI, Route, by_name};
+use rig_core::streaming::{Item, PartKind, StreamEvent, Streamed};
+use rig_core::wire::{Encoded, Wire, WireFrame};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::catalog::ProviderKind;
+use crate::error::{ErrorKind, ModelError};
+use crate::keys::{Key, KeySource};
+use crate::model::{Model, Part, PartStream, Request};
+use crate::transport::{Guard, Limits};
+
+use errors::Secrets;
+use lean::Lean;
+
+/// How a provider is reached. In a file of settings it is `kind`, and where it differs from what
+/// the kind has by default `base_url`, `key` and `extra`.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(from = "Written")]
+pub struct ProviderOptions {
+    pub kind: ProviderKind,
+    /// Where it is, when not where its kind is at home.
+    pub base_url: Option<String>,
+    pub key: KeySource,
+    pub limits: Limits,
+    /// Fields added to the body of every request as they are, such as `options.num_ctx` of Ollama.
+    pub extra: Map<String, Value>,
+}
+
+impl ProviderOptions {
+    /// The kind at home, with the key in its usual environment variable.
+    pub fn new(kind: ProviderKind) -> Self {
+        let key = match kind.key_variable() {
+            Some(name) => KeySource::Env(name.to_owned()),
+            None => KeySource::None,
+        };
+        Self { kind, base_url: None, key, limits: Limits::default(), extra: Map::new() }
+    }
+
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Some(url.into());
+        self
+    }
+
+    pub fn key(mut self, key: KeySource) -> Self {
+        self.key = key;
+        self
+    }
+
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    kind: ProviderKind,
+    base_url: Option<String>,
+    key: Option<KeySource>,
+    #[serde(default)]
+    extra: Map<String, Value>,
+}
+
+impl From<Written> for ProviderOptions {
+    fn from(written: Written) -> Self {
+        let usual = Self::new(written.kind);
+        let Written { kind, base_url, key, extra } = written;
+        Self { kind, base_url, key: key.unwrap_or(usual.key), limits: usual.limits, extra }
+    }
+}
+
+impl Debug for ProviderOptions {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        // A base URL may have a password in it.
+        let host = self.base_url.as_deref().and_then(|url| url.parse::<Uri>().ok());
+        let host = host.as_ref().and_then(Uri::host);
+        f.debug_struct("ProviderOptions")
+            .field("kind", &self.kind)
+            .field("host", &host)
+            .field("key", &self.key)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One provider, for all its models. Cheap to clone.
+#[derive(Clone)]
+pub struct Provider {
+    options: Arc<ProviderOptions>,
+    guard: Guard,
+}
+
+impl Provider {
+    pub fn new(options: ProviderOptions) -> Result<Self, ModelError> {
+        let url = parsed(options.base_url.as_deref().unwrap_or(options.kind.base_url()))?;
+        let guard = Guard::new(options.limits, &url)?;
+        Ok(Self { guard, options: Arc::new(options) })
+    }
+
+    pub fn options(&self) -> &ProviderOptions {
+        &self.options
+    }
+
+    /// Opens the reply. rig sends nothing before it is polled.
+    fn open(
+        &self,
+        request: &Request,
+        key: &Key,
+    ) -> Result<Streamed<Completion>, Box<ProviderError>> {
+        let asked = request::translate(request, &self.options);
+        let model = request.model.to_string();
+        let base = self.options.base_url.as_deref();
+        match self.options.kind {
+            ProviderKind::OpenAi => self.responses(openai_config(&OPENAI, key, base), model, asked),
+            ProviderKind::OpenAiChat => {
+                let config = openai_config(&OPENAI, key, base);
+                self.stream(config.chat(model), asked)
+            }
+            ProviderKind::Other(name) => {
+                let dialect = by_name(name).ok_or_else(|| {
+                    ProviderError::request(format!("no provider is named `{name}`"))
+                })?;
+                let config = openai_config(dialect, key, base);
+                match config.completion_route() {
+                    Route::Responses => self.responses(config, model, asked),
+                    _ => self.stream(config.chat(model), asked),
+                }
+            }
+            ProviderKind::Anthropic => {
+                let mut config = AnthropicConfig::new(key.expose());
+                if let Some(base) = base {
+                    config = config.with_base_url(base);
+                }
+                let wire = config.connect(self.guard.clone()).completion(model).wire;
+                // A conversation only grows, so each request repeats the one before it.
+                self.stream(wire.with_prompt_caching(), asked)
+            }
+            ProviderKind::Gemini => {
+                let mut config = GeminiConfig::new("");
+                if let Some(base) = base {
+                    config = config.with_base_url(base);
+                }
+                let guard = self.guard.with_key_header("x-goog-api-key", key);
+                let wire = config.connect(guard.clone()).completion(model).wire;
+                Lean::new(wire, self.options.limits.parts).stream(asked, guard)
+            }
+            ProviderKind::Ollama => {
+                let mut config = OllamaConfig::new().with_api_key(key.expose());
+                if let Some(base) = base {
+                    config = config.with_base_url(base);
+                }
+                let wire = config.connect(self.guard.clone()).native_completion(model).wire;
+                self.stream(wire, asked)
+            }
+        }
+    }
+
+    fn responses(
+        &self,
+        config: OpenAIConfig,
+        model: String,
+        asked: CompletionRequest,
+    ) -> Result<Streamed<Completion>, Box<ProviderError>> {
+        let asked = request::stateless(asked);
+        let plain = request::is_without_reasoning(&model);
+        let mut wire = Lean::new(Responses::new(config, model), self.options.limits.parts);
+        if plain {
+            wire = wire.editing(|body| {
+                body.shift_remove("include");
+            });
+        }
+        wire.stream(asked, self.guard.clone())
+    }
+
+    fn stream<W>(
+        &self,
+        wire: W,
+        asked: CompletionRequest,
+    ) -> Result<Streamed<Completion>, Box<ProviderError>>
+    where
+        W: Wire<Op = Completion, Payload = Encoded, Frame = WireFrame>,
+    {
+        Lean::new(wire, self.options.limits.parts).stream(asked, self.guard.clone())
+    }
+}
+
+impl Model for Provider {
+    fn call(&self, request: Arc<Request>) -> PartStream {
+        let provider = self.clone();
+        Box::pin(async_stream::stream! {
+            let key = match provider.options.key.read() {
+                Ok(key) => key,
+                Err(error) => {
+                    yield Err(error);
+                    return;
+                }
+            };
+            let secrets = Secrets::new(&provider.options, &key);
+            let mut opened = match provider.open(&request, &key) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    yield Err(secrets.told(&error));
+                    return;
+                }
+            };
+            drop(key);
+            let limits = provider.options.limits;
+            let mut parts = 0;
+            while let Some(item) = opened.next().await {
+                let event = match item {
+                    Ok(Item::Event(event)) => event,
+                    Ok(Item::Unknown(_)) => continue,
+                    Err(error) => {
+                        yield Err(secrets.told(&error));
+                        return;
+                    }
+                };
+                parts += usize::from(matches!(event, StreamEvent::Start { .. }));
+                if parts > limits.parts {
+                    yield Err(too_many(&limits));
+                    return;
+                }
+                if let Some(part) = translated(event) {
+                    yield Ok(part);
+                }
+            }
+            yield match opened.finish().await {
+                Ok(response) => reply::translate(response, &limits)
+                    .map(|reply| Part::Finished(Box::new(reply)))
+                    .map_err(|error| secrets.stripped(error)),
+                Err(error) => Err(secrets.told(&error)),
+            };
+        })
+    }
+}
+
+impl Debug for Provider {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider")
+            .field("kind", &self.options.kind)
+            .field("key", &self.options.key)
+            .finish_non_exhaustive()
+    }
+}
+
+fn translated(event: StreamEvent) -> Option<Part> {
+    match event {
+        StreamEvent::Start { kind: PartKind::ToolCall, name: Some(name), .. } => {
+            Some(Part::Call { name: name.into() })
+        }
+        StreamEvent::Text { text, .. } => Some(Part::Text(text)),
+        StreamEvent::Reasoning { text, .. } => Some(Part::Reasoning(text)),
+        StreamEvent::Start { .. } | StreamEvent::Arguments { .. } | StreamEvent::End { .. } => None,
+    }
+}
+
+fn too_many(limits: &Limits) -> ModelError {
+    let told = format!("the provider sent a reply of more than {} parts", limits.parts);
+    ModelError::new(ErrorKind::Garbage, told)
+}
+
+fn openai_config(dialect: &Dialect, key: &Key, base: Option<&str>) -> OpenAIConfig {
+    let mut config = OpenAIConfig::with_key(dialect, key.expose());
+    if key.is_empty() && config.auth == Auth::Bearer {
+        config.auth = Auth::OptionalBearer;
+    }
+    match base {
+        Some(base) => config.with_base_url(base),
+        None => config,
+    }
+}
+
+/// The address is the user's, and wrong before anything is sent.
+fn parsed(url: &str) -> Result<Uri, ModelError> {
+    match url.parse::<Uri>() {
+        Ok(parsed) if matches!(parsed.scheme_str(), Some("http" | "https")) => Ok(parsed),
+        _ => Err(ModelError::new(
+            ErrorKind::Invalid,
+            "the base URL of a provider begins with http:// or https://",
+        )),
+    }
+}

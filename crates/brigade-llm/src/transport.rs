@@ -1,0 +1,391 @@
+//! The guard around HTTP: what a provider may take in time and in bytes, and what it is never told.
+//!
+//! rig-core frames and decodes whatever a client hands it, without a limit of its own. This client
+//! hands it whole lines, and an error of ours in place of what is too late or too much.
+
+use std::fmt::{self, Debug, Formatter};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use rig_core::http_client::{self, HttpClientExt, LazyBody, MultipartForm, StreamingResponse};
+use tokio::time::timeout;
+
+use crate::error::{ErrorKind, ModelError};
+use crate::keys::Key;
+
+/// What one call may take. What is above it is an error, except for arguments: a call of a tool
+/// with longer ones is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub connect: Duration,
+    /// From the request to the head of the response. A model on the same machine may be loaded
+    /// from disk in that time.
+    pub headers: Duration,
+    /// Between two pieces of the stream. A model may think for minutes and say nothing.
+    pub idle: Duration,
+    /// Of one line of the stream.
+    pub line_bytes: usize,
+    /// Of the whole stream.
+    pub body_bytes: usize,
+    /// Of the arguments of one call of a tool.
+    pub argument_bytes: usize,
+    /// Texts, thoughts and calls in one reply.
+    pub parts: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(15),
+            headers: Duration::from_secs(300),
+            idle: Duration::from_secs(300),
+            line_bytes: 8 << 20,
+            body_bytes: 64 << 20,
+            argument_bytes: 1 << 20,
+            parts: 1024,
+        }
+    }
+}
+
+/// Of the body of an error. It is read by people, and cut to a sentence or two.
+const ERROR_BYTES: usize = 64 * 1024;
+
+/// How much is read beyond the first piece, when it is there without waiting.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// How much is handed on at once.
+const FEW: usize = 4 * 1024;
+
+/// What went wrong on the way, as it travels through rig's errors to the place that reads it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Interrupted {
+    pub(crate) kind: ErrorKind,
+    pub(crate) message: String,
+}
+
+#[derive(Clone)]
+pub(crate) struct Guard {
+    client: reqwest::Client,
+    limits: Limits,
+    /// Set where rig would put the key into the URL, which ends up in errors, in logs and at
+    /// proxies. rig is given no key then.
+    key_header: Option<(&'static str, HeaderValue)>,
+}
+
+impl Guard {
+    /// For the provider at this address.
+    pub(crate) fn new(limits: Limits, base_url: &Uri) -> Result<Self, ModelError> {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Another thread may have been first, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let mut client = reqwest::Client::builder()
+            .connect_timeout(limits.connect)
+            // A redirect would take the key along to wherever it points.
+            .redirect(reqwest::redirect::Policy::none())
+            .http1_only();
+        if is_here(base_url) {
+            // A proxy does not know this machine, and the system's certificates, which take a
+            // while to read, say nothing about it.
+            client = client.no_proxy();
+            if base_url.scheme_str() == Some("http") {
+                client = client.tls_certs_only([]);
+            }
+        }
+        let client = client
+            .build()
+            .map_err(|error| ModelError::new(ErrorKind::Connection, described(error)))?;
+        Ok(Self { client, limits, key_header: None })
+    }
+
+    /// The same, sending the key in this header and not in the URL.
+    pub(crate) fn with_key_header(&self, header: &'static str, key: &Key) -> Self {
+        let value = HeaderValue::from_str(key.expose()).ok().map(|mut value| {
+            value.set_sensitive(true);
+            (header, value)
+        });
+        Self { key_header: value, ..self.clone() }
+    }
+
+    async fn head(&self, request: Request<Bytes>) -> Result<reqwest::Response, Interrupted> {
+        let (mut parts, body) = request.into_parts();
+        if let Some((header, key)) = &self.key_header {
+            parts.uri = without_key(parts.uri)?;
+            parts.headers.insert(*header, key.clone());
+        }
+        let sent = self
+            .client
+            .request(parts.method, parts.uri.to_string())
+            .headers(parts.headers)
+            .body(body)
+            .send();
+        match timeout(self.limits.headers, sent).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) if error.is_timeout() => Err(late("no connection", self.limits.connect)),
+            Ok(Err(error)) => Err(lost(error)),
+            Err(_) => Err(late("no answer", self.limits.headers)),
+        }
+    }
+
+    async fn open(&self, request: Request<Bytes>) -> http_client::Result<StreamingResponse> {
+        let mut response = self.head(request).await.map_err(http_client::Error::instance)?;
+        let status = response.status();
+        let headers = response.headers().clone();
+        if status != http::StatusCode::OK {
+            let body = self.error_body(&mut response).await;
+            return Err(http_client::Error::non_success_with_details(status, headers, body));
+        }
+        let mut lines = Lines::new(response, self.limits);
+        let body = async_stream::stream! {
+            loop {
+                match lines.next().await {
+                    Ok(Some(mut bytes)) => while !bytes.is_empty() {
+                        yield Ok(some_lines(&mut bytes));
+                    },
+                    Ok(None) => return,
+                    Err(error) => {
+                        yield Err(http_client::Error::instance(error));
+                        return;
+                    }
+                }
+            }
+        };
+        let mut opened = Response::new(Box::pin(body) as http_client::BoxedStream);
+        *opened.status_mut() = status;
+        *opened.headers_mut() = headers;
+        Ok(opened)
+    }
+
+    /// As much of it as comes in time: the status alone says what is to be done.
+    async fn error_body(&self, response: &mut reqwest::Response) -> String {
+        let mut body = Vec::new();
+        let read = async {
+            while let Ok(Some(chunk)) = response.chunk().await {
+                let room = ERROR_BYTES - body.len();
+                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                if body.len() == ERROR_BYTES {
+                    return;
+                }
+            }
+        };
+        let _ = timeout(self.limits.idle.min(Duration::from_secs(10)), read).await;
+        String::from_utf8_lossy(&body).into_owned()
+    }
+}
+
+fn is_here(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// The bytes of a response in whole lines, so that the framer behind it never searches the
+/// beginning of a long line again, and within their limits.
+struct Lines {
+    response: reqwest::Response,
+    limits: Limits,
+    held: BytesMut,
+    /// How much of `held` is known to have no end of a line in it.
+    scanned: usize,
+    read: usize,
+    /// How the response ended, once it has.
+    ended: Option<Result<(), Interrupted>>,
+}
+
+impl Lines {
+    fn new(response: reqwest::Response, limits: Limits) -> Self {
+        Self { response, limits, held: BytesMut::new(), scanned: 0, read: 0, ended: None }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Interrupted> {
+        loop {
+            if let Some(whole) = self.whole()? {
+                return Ok(Some(whole));
+            }
+            match &self.ended {
+                Some(Err(error)) => return Err(error.clone()),
+                Some(Ok(())) if self.held.is_empty() => return Ok(None),
+                Some(Ok(())) => return Ok(Some(self.held.split().freeze())),
+                None => self.read_on().await?,
+            }
+        }
+    }
+
+    async fn read_on(&mut self) -> Result<(), Interrupted> {
+        let Ok(chunk) = timeout(self.limits.idle, self.response.chunk()).await else {
+            return Err(late("nothing more", self.limits.idle));
+        };
+        self.take(chunk);
+        // Whoever reads this stops at the provider's last word. What stands behind it, when it is
+        // there already, is the end of the response, which frees the connection for the next call.
+        let enough = self.read + READ_AHEAD;
+        while self.ended.is_none()
+            && self.read < enough
+            && let Some(chunk) = self.response.chunk().now_or_never()
+        {
+            self.take(chunk);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, chunk: reqwest::Result<Option<Bytes>>) {
+        match chunk {
+            Ok(Some(chunk)) => {
+                self.read += chunk.len();
+                self.held.extend_from_slice(&chunk);
+                if self.read > self.limits.body_bytes {
+                    self.ended = Some(Err(too_much("a reply", self.limits.body_bytes)));
+                }
+            }
+            Ok(None) => self.ended = Some(Ok(())),
+            Err(error) => self.ended = Some(Err(lost(error))),
+        }
+    }
+
+    /// The lines that are whole by now.
+    fn whole(&mut self) -> Result<Option<Bytes>, Interrupted> {
+        let fresh = &self.held[self.scanned..];
+        let end = fresh.iter().rposition(|byte| matches!(byte, b'\n' | b'\r'));
+        let whole = end.map(|end| self.held.split_to(self.scanned + end + 1).freeze());
+        self.scanned = self.held.len();
+        let longest = whole.as_deref().map_or(0, longest_line).max(self.scanned);
+        match longest > self.limits.line_bytes {
+            true => Err(too_much("a line", self.limits.line_bytes)),
+            false => Ok(whole),
+        }
+    }
+}
+
+/// A few lines from the front: the framer moves all it holds by each line it takes.
+fn some_lines(bytes: &mut Bytes) -> Bytes {
+    let from = bytes.len().min(FEW);
+    let end = bytes[from..].iter().position(|byte| *byte == b'\n');
+    bytes.split_to(end.map_or(bytes.len(), |end| from + end + 1))
+}
+
+fn longest_line(bytes: &[u8]) -> usize {
+    bytes.split(|byte| *byte == b'\n').map(<[u8]>::len).max().unwrap_or(0)
+}
+
+impl HttpClientExt for Guard {
+    fn send<T, U>(
+        &self,
+        request: Request<T>,
+    ) -> impl Future<Output = http_client::Result<Response<LazyBody<U>>>> + Send + 'static
+    where
+        T: Into<Bytes> + Send,
+        U: From<Bytes> + Send + 'static,
+    {
+        drop(request);
+        async { Err(unused()) }
+    }
+
+    fn send_multipart<U>(
+        &self,
+        request: Request<MultipartForm>,
+    ) -> impl Future<Output = http_client::Result<Response<LazyBody<U>>>> + Send + 'static
+    where
+        U: From<Bytes> + Send + 'static,
+    {
+        drop(request);
+        async { Err(unused()) }
+    }
+
+    fn send_streaming<T>(
+        &self,
+        request: Request<T>,
+    ) -> impl Future<Output = http_client::Result<StreamingResponse>> + Send
+    where
+        T: Into<Bytes> + Send,
+    {
+        self.open(request.map(Into::into))
+    }
+}
+
+/// Every reply is read as a stream.
+fn unused() -> http_client::Error {
+    http_client::Error::instance(Interrupted {
+        kind: ErrorKind::Invalid,
+        message: "only streams are read".into(),
+    })
+}
+
+impl Debug for Guard {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// The URL without the `key=` of its query.
+fn without_key(uri: Uri) -> Result<Uri, Interrupted> {
+    let Some(query) = uri.query() else { return Ok(uri) };
+    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
+    let path = uri.path();
+    let target = match rest.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{}", rest.join("&")),
+    };
+    let unfit = || Interrupted {
+        kind: ErrorKind::Invalid,
+        message: "the base URL and the model's name make no URL".into(),
+    };
+    let mut parts = uri.into_parts();
+    parts.path_and_query = Some(target.parse().map_err(|_| unfit())?);
+    Uri::from_parts(parts).map_err(|_| unfit())
+}
+
+fn late(what: &str, limit: Duration) -> Interrupted {
+    Interrupted {
+        kind: ErrorKind::Timeout,
+        message: format!("{what} from the provider within {limit:?}"),
+    }
+}
+
+fn too_much(what: &str, limit: usize) -> Interrupted {
+    Interrupted {
+        kind: ErrorKind::Garbage,
+        message: format!("the provider sent {what} of more than {limit} bytes"),
+    }
+}
+
+fn lost(error: reqwest::Error) -> Interrupted {
+    let kind = match error.is_builder() {
+        true => ErrorKind::Invalid,
+        false => ErrorKind::Connection,
+    };
+    Interrupted { kind, message: described(error) }
+}
+
+/// The error and its causes, without the URL.
+fn described(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.contains(&next_text) {
+            text = format!("{text}: {next_text}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// How long the provider wants to be left alone: seconds, or a date. A date is measured against
+/// the one the response carries, so that it holds whatever our own clock says.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse().ok()) {
+        return Some(Duration::from_millis(millis));
+    }
+    let after = text("retry-after")?;
+    if let Ok(seconds) = after.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let then = httpdate::parse_http_date(after).ok()?;
+    let now = httpdate::parse_http_date(text("date")?).ok()?;
+    Some(then.duration_since(now).unwrap_or_default())
+}

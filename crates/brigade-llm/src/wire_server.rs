@@ -1,0 +1,365 @@
+//! The other end of the wire: a small HTTP server that speaks the providers' formats, so that
+//! tests and examples go over real sockets and through real parsers without a provider.
+//!
+//! ```text
+//! Provider ──HTTP──> WireServer ──WireRequest──> a closure, or any `Model`
+//!          <─events─            <──WireReply───
+//! ```
+//!
+//! One file per format reads its requests and writes its streams; `http` carries them.
+
+mod anthropic;
+mod chat;
+mod gemini;
+mod http;
+mod ollama;
+mod responses;
+
+use std::fmt::{self, Debug, Formatter};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::catalog::ProviderKind;
+use crate::conversation::Message;
+use crate::error::{ErrorKind, ModelError};
+use crate::keys::KeySource;
+use crate::model::{Model, Part, Reply, Request, ToolSpec};
+use crate::providers::ProviderOptions;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WireFormat {
+    /// `POST /v1/chat/completions`
+    Chat,
+    /// `POST /v1/responses`
+    Responses,
+    /// `POST /v1/messages`
+    Anthropic,
+    /// `POST /v1beta/models/MODEL:streamGenerateContent`
+    Gemini,
+    /// `POST /api/chat`
+    Ollama,
+}
+
+impl WireFormat {
+    pub const ALL: [Self; 5] =
+        [Self::Chat, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
+
+    /// The provider that speaks it.
+    pub fn kind(self) -> ProviderKind {
+        match self {
+            Self::Chat => ProviderKind::OpenAiChat,
+            Self::Responses => ProviderKind::OpenAi,
+            Self::Anthropic => ProviderKind::Anthropic,
+            Self::Gemini => ProviderKind::Gemini,
+            Self::Ollama => ProviderKind::Ollama,
+        }
+    }
+}
+
+/// A request as it came over the wire.
+#[derive(Clone, Debug)]
+pub struct WireRequest {
+    pub format: WireFormat,
+    /// The path with its query.
+    pub target: String,
+    /// With names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub model: String,
+    pub system: String,
+    /// An `opaque` here is the item as it stood in the body.
+    pub messages: Vec<Message>,
+    pub tools: Vec<ToolSpec>,
+    pub max_output: Option<u32>,
+    /// All of it, as it was sent.
+    pub body: Value,
+}
+
+impl WireRequest {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What the server does with a request.
+#[derive(Clone, Debug)]
+pub enum WireReply {
+    Reply(Reply),
+    /// The reply with a pause before each event.
+    Slow(Reply, Duration),
+    /// The reply byte by byte.
+    Torn(Reply),
+    /// Half of the events, then nothing more.
+    HangIn(Reply),
+    /// Half of the events, then the connection is gone.
+    CutIn(Reply),
+    /// Half of the events, then the end of the body, as a proxy does it that lost its own server.
+    EndIn(Reply),
+    /// Half of the events, then an error in the words of the format.
+    FailIn(Reply, WireFault),
+    Status(WireStatus),
+    /// Nothing at all.
+    Hang,
+    /// These bytes in place of the events.
+    Bytes(Vec<u8>),
+}
+
+/// What a provider says in mid-stream when it cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireFault {
+    Overloaded,
+    RateLimited,
+}
+
+#[derive(Clone, Debug)]
+pub struct WireStatus {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl WireStatus {
+    pub fn new(status: u16, body: impl Into<String>) -> Self {
+        Self { status, headers: Vec::new(), body: body.into() }
+    }
+
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A server on a loopback port. It ends when it is dropped.
+pub struct WireServer {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<WireRequest>>>,
+    open: watch::Receiver<usize>,
+    _accepting: JoinSet<()>,
+}
+
+impl WireServer {
+    pub async fn start(
+        answer: impl Fn(WireRequest) -> WireReply + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::serve(Answers::Closure(Box::new(answer))).await
+    }
+
+    /// Answers with what this model says. It is asked by the name of the model, because who asks
+    /// is not sent.
+    pub async fn serving(model: Arc<dyn Model>) -> io::Result<Self> {
+        Self::serve(Answers::Model(model)).await
+    }
+
+    async fn serve(answers: Answers) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let seen = Arc::default();
+        let (counted, open) = watch::channel(0);
+        let desk = Arc::new(Desk { answers, seen: Arc::clone(&seen) });
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            let counted = Arc::new(counted);
+            while let Ok((socket, _)) = listener.accept().await {
+                while connections.try_join_next().is_some() {}
+                let held = Held::new(&counted);
+                let desk = Arc::clone(&desk);
+                connections.spawn(async move {
+                    // A client that goes away is what many tests are about.
+                    let _ = http::serve(socket, &desk).await;
+                    drop(held);
+                });
+            }
+        });
+        Ok(Self { address, seen, open, _accepting: accepting })
+    }
+
+    pub fn base_url(&self, format: WireFormat) -> String {
+        match format {
+            WireFormat::Chat | WireFormat::Responses => format!("http://{}/v1", self.address),
+            _ => format!("http://{}", self.address),
+        }
+    }
+
+    /// Options for a provider that asks this server, without a key.
+    pub fn options(&self, format: WireFormat) -> ProviderOptions {
+        ProviderOptions::new(format.kind()).base_url(self.base_url(format)).key(KeySource::None)
+    }
+
+    /// What came so far.
+    pub fn requests(&self) -> Vec<WireRequest> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn open_connections(&self) -> usize {
+        *self.open.borrow()
+    }
+
+    /// Waits until so many connections are open.
+    pub async fn until_open(&mut self, count: usize) {
+        let _ = self.open.wait_for(|open| *open == count).await;
+    }
+}
+
+impl Debug for WireServer {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+enum Answers {
+    Closure(Box<dyn Fn(WireRequest) -> WireReply + Send + Sync>),
+    Model(Arc<dyn Model>),
+}
+
+struct Desk {
+    answers: Answers,
+    seen: Arc<Mutex<Vec<WireRequest>>>,
+}
+
+impl Desk {
+    async fn answer(&self, request: WireRequest) -> WireReply {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        match &self.answers {
+            Answers::Closure(answer) => answer(request),
+            Answers::Model(model) => {
+                let format = request.format;
+                asked(model, request)
+                    .await
+                    .unwrap_or_else(|error| WireReply::Status(told(format, &error)))
+            }
+        }
+    }
+}
+
+async fn asked(model: &Arc<dyn Model>, request: WireRequest) -> Result<WireReply, ModelError> {
+    let mut parts = model.call(Arc::new(Request {
+        asker: request.model.as_str().into(),
+        model: request.model.into(),
+        system: request.system.into(),
+        messages: request.messages,
+        tools: request.tools.into(),
+        max_output: request.max_output.unwrap_or(u32::MAX),
+        temperature: None,
+        effort: None,
+    }));
+    while let Some(part) = parts.next().await {
+        if let Part::Finished(reply) = part? {
+            return Ok(WireReply::Reply(*reply));
+        }
+    }
+    Ok(WireReply::Status(WireStatus::new(500, "the model stopped in mid-reply")))
+}
+
+/// An error of a model as a provider would have told it.
+fn told(format: WireFormat, error: &ModelError) -> WireStatus {
+    let (status, code) = match error.kind {
+        ErrorKind::RateLimited => (429, "rate_limit_error"),
+        ErrorKind::Exhausted => (429, "insufficient_quota"),
+        ErrorKind::Server | ErrorKind::Connection | ErrorKind::Timeout | ErrorKind::Garbage => {
+            (500, "api_error")
+        }
+        ErrorKind::Auth => (401, "authentication_error"),
+        ErrorKind::TooLong => (400, "context_length_exceeded"),
+        ErrorKind::Invalid => (400, "invalid_request_error"),
+    };
+    let message = &error.message;
+    let body = match format {
+        WireFormat::Chat | WireFormat::Responses => {
+            json!({ "error": { "message": message, "type": code, "code": code } })
+        }
+        WireFormat::Anthropic => {
+            json!({ "type": "error", "error": { "type": code, "message": message } })
+        }
+        WireFormat::Gemini => {
+            json!({ "error": { "code": status, "message": message, "status": code } })
+        }
+        WireFormat::Ollama => json!({ "error": message.as_str() }),
+    };
+    let told = WireStatus::new(error.status.unwrap_or(status), body.to_string());
+    match error.retry_after {
+        Some(after) => told.header("retry-after", after.as_secs_f64().to_string()),
+        None => told,
+    }
+}
+
+/// Counts one connection as open for as long as it lives.
+struct Held(Arc<watch::Sender<usize>>);
+
+impl Held {
+    fn new(counted: &Arc<watch::Sender<usize>>) -> Self {
+        counted.send_modify(|open| *open += 1);
+        Self(Arc::clone(counted))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+/// Text in pieces, as a model says it.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let middle = text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at);
+    let (first, second) = text.split_at(middle);
+    [first, second].into_iter().filter(|piece| !piece.is_empty())
+}
+
+fn text_of(value: &Value, name: &str) -> String {
+    value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Content that is a text, or a list of parts that have one.
+fn joined(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+fn tool(function: &Value, parameters: &str) -> ToolSpec {
+    ToolSpec {
+        name: text_of(function, "name").into(),
+        description: text_of(function, "description").into(),
+        parameters: Arc::new(function.get(parameters).cloned().unwrap_or_default()),
+    }
+}
+
+/// One event of a stream of events.
+fn data(event: &Value) -> String {
+    format!("data: {event}\n\n")
+}
+
+/// Adds a result to the ones before it, or begins the next message with it.
+fn add_result(messages: &mut Vec<Message>, result: crate::conversation::ToolResult) {
+    match messages.last_mut() {
+        Some(Message::Results(results)) => results.push(result),
+        _ => messages.push(Message::Results(vec![result])),
+    }
+}
+
+/// The name of the tool whose call has this id.
+fn called(messages: &[Message], id: &str) -> Arc<str> {
+    let assistants = messages.iter().rev().filter_map(|message| match message {
+        Message::Assistant(said) => Some(said),
+        _ => None,
+    });
+    let mut calls = assistants.flat_map(|said| said.calls());
+    calls.find(|call| &*call.id == id).map(|call| call.name.clone()).unwrap_or_default()
+}

@@ -1,0 +1,261 @@
+//! HTTP/1.1, as much of it as a client of a provider needs.
+
+use std::io;
+use std::pin::pin;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::{
+    Desk, WireFault, WireFormat, WireReply, WireRequest, WireStatus, anthropic, chat, gemini,
+    ollama, responses,
+};
+use crate::model::Reply;
+
+const HEAD_MAX: usize = 64 * 1024;
+const BODY_MAX: usize = 256 << 20;
+
+/// Serves one connection until the client closes it.
+pub(super) async fn serve(socket: TcpStream, desk: &Desk) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let (mut reader, mut writer) = socket.into_split();
+    let mut held = Vec::new();
+    while let Some(request) = read(&mut reader, &mut held).await? {
+        let answered = {
+            let mut answering = pin!(answer(&mut writer, desk, request));
+            tokio::select! {
+                answered = &mut answering => answered?,
+                () = gone(&mut reader, &mut held) => return Ok(()),
+            }
+        };
+        if answered == Connection::Close {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    Keep,
+    Close,
+}
+
+/// Returns when the client has closed its side.
+async fn gone(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) {
+    while let Ok(read) = reader.read_buf(held).await {
+        if read == 0 {
+            return;
+        }
+    }
+}
+
+async fn read(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) -> io::Result<Option<Raw>> {
+    let end = loop {
+        if let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        if held.len() > HEAD_MAX || reader.read_buf(held).await? == 0 {
+            return Ok(None);
+        }
+    };
+    let head = String::from_utf8_lossy(&held[..end]).into_owned();
+    held.drain(..end + 4);
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let length = length.and_then(|(_, value)| value.parse().ok()).unwrap_or(0usize).min(BODY_MAX);
+    while held.len() < length {
+        if reader.read_buf(held).await? == 0 {
+            return Ok(None);
+        }
+    }
+    let body = held.drain(..length).collect();
+    Ok(Some(Raw { method: method.to_owned(), target: target.to_owned(), headers, body }))
+}
+
+struct Raw {
+    method: String,
+    target: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+async fn answer(writer: &mut OwnedWriteHalf, desk: &Desk, raw: Raw) -> io::Result<Connection> {
+    let request = match parsed(raw) {
+        Ok(request) => request,
+        Err(refusal) => return status(writer, &refusal).await,
+    };
+    let (format, model) = (request.format, request.model.clone());
+    let frames = |reply: &Reply| frames(format, &model, reply);
+    match desk.answer(request).await {
+        WireReply::Status(told) => status(writer, &told).await,
+        WireReply::Hang => std::future::pending().await,
+        WireReply::Bytes(bytes) => {
+            begin(writer, format).await?;
+            chunk(writer, &bytes).await?;
+            end(writer).await
+        }
+        WireReply::Reply(reply) => {
+            begin(writer, format).await?;
+            for frame in frames(&reply) {
+                chunk(writer, frame.as_bytes()).await?;
+            }
+            end(writer).await
+        }
+        WireReply::Slow(reply, pause) => {
+            begin(writer, format).await?;
+            for frame in frames(&reply) {
+                tokio::time::sleep(pause).await;
+                chunk(writer, frame.as_bytes()).await?;
+            }
+            end(writer).await
+        }
+        WireReply::Torn(reply) => {
+            begin(writer, format).await?;
+            for byte in frames(&reply).concat().bytes() {
+                chunk(writer, &[byte]).await?;
+                writer.flush().await?;
+                tokio::task::yield_now().await;
+            }
+            end(writer).await
+        }
+        WireReply::HangIn(reply) => {
+            half(writer, format, frames(&reply)).await?;
+            std::future::pending().await
+        }
+        WireReply::CutIn(reply) => {
+            half(writer, format, frames(&reply)).await?;
+            Ok(Connection::Close)
+        }
+        WireReply::EndIn(reply) => {
+            half(writer, format, frames(&reply)).await?;
+            end(writer).await
+        }
+        WireReply::FailIn(reply, fault) => {
+            half(writer, format, frames(&reply)).await?;
+            chunk(writer, failure(format, fault).as_bytes()).await?;
+            end(writer).await
+        }
+    }
+}
+
+fn parsed(raw: Raw) -> Result<WireRequest, WireStatus> {
+    let path = raw.target.split('?').next().unwrap_or_default();
+    let body: Value = match serde_json::from_slice(&raw.body) {
+        Ok(body) if raw.method == "POST" => body,
+        _ => return Err(WireStatus::new(400, r#"{"error":{"message":"post a JSON object"}}"#)),
+    };
+    let model = super::text_of(&body, "model");
+    let (format, model) = match path {
+        "/v1/chat/completions" => (WireFormat::Chat, model),
+        "/v1/responses" => (WireFormat::Responses, model),
+        "/v1/messages" => (WireFormat::Anthropic, model),
+        "/api/chat" => (WireFormat::Ollama, model),
+        path => {
+            let name = path.strip_prefix("/v1beta/models/");
+            match name.and_then(|name| name.strip_suffix(":streamGenerateContent")) {
+                Some(name) => (WireFormat::Gemini, name.to_owned()),
+                None => {
+                    return Err(WireStatus::new(404, r#"{"error":{"message":"no such path"}}"#));
+                }
+            }
+        }
+    };
+    let read = match format {
+        WireFormat::Chat => chat::read(&body),
+        WireFormat::Responses => responses::read(&body),
+        WireFormat::Anthropic => anthropic::read(&body),
+        WireFormat::Gemini => gemini::read(&body),
+        WireFormat::Ollama => ollama::read(&body),
+    };
+    Ok(WireRequest {
+        format,
+        target: raw.target,
+        headers: raw.headers,
+        model,
+        system: read.system,
+        messages: read.messages,
+        tools: read.tools,
+        max_output: read.max_output,
+        body,
+    })
+}
+
+fn frames(format: WireFormat, model: &str, reply: &Reply) -> Vec<String> {
+    match format {
+        WireFormat::Chat => chat::frames(model, reply),
+        WireFormat::Responses => responses::frames(model, reply),
+        WireFormat::Anthropic => anthropic::frames(model, reply),
+        WireFormat::Gemini => gemini::frames(model, reply),
+        WireFormat::Ollama => ollama::frames(model, reply),
+    }
+}
+
+fn failure(format: WireFormat, fault: WireFault) -> String {
+    match format {
+        WireFormat::Chat => chat::failure(fault),
+        WireFormat::Responses => responses::failure(fault),
+        WireFormat::Anthropic => anthropic::failure(fault),
+        WireFormat::Gemini => gemini::failure(fault),
+        WireFormat::Ollama => ollama::failure(fault),
+    }
+}
+
+async fn half(
+    writer: &mut OwnedWriteHalf,
+    format: WireFormat,
+    frames: Vec<String>,
+) -> io::Result<()> {
+    begin(writer, format).await?;
+    for frame in &frames[..frames.len().div_ceil(2)] {
+        chunk(writer, frame.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+async fn begin(writer: &mut OwnedWriteHalf, format: WireFormat) -> io::Result<()> {
+    let kind = match format {
+        WireFormat::Ollama => "application/x-ndjson",
+        _ => "text/event-stream; charset=utf-8",
+    };
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\
+         x-request-id: req_1\r\n\r\n"
+    );
+    writer.write_all(head.as_bytes()).await
+}
+
+async fn chunk(writer: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    writer.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
+    writer.write_all(bytes).await?;
+    writer.write_all(b"\r\n").await
+}
+
+async fn end(writer: &mut OwnedWriteHalf) -> io::Result<Connection> {
+    writer.write_all(b"0\r\n\r\n").await?;
+    Ok(Connection::Keep)
+}
+
+async fn status(writer: &mut OwnedWriteHalf, told: &WireStatus) -> io::Result<Connection> {
+    let mut head = format!(
+        "HTTP/1.1 {} Told\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        told.status,
+        told.body.len()
+    );
+    for (name, value) in &told.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    writer.write_all(format!("{head}\r\n{}", told.body).as_bytes()).await?;
+    Ok(Connection::Keep)
+}

@@ -1,0 +1,275 @@
+//! What goes back to a provider in the next request.
+
+use brigade_llm::wire_server::{WireFormat, WireReply};
+use brigade_llm::{Arguments, Content, Message, Provider, ToolResult};
+use serde_json::json;
+
+use crate::{Bench, ask, call, each, hello, plain, reply, request, text, thought};
+
+fn result(id: &str, text: &str, failed: bool) -> ToolResult {
+    ToolResult { id: id.into(), name: "look".into(), text: text.into(), failed }
+}
+
+/// Asks, answers the calls, and asks again.
+async fn two_turns(bench: &Bench, results: Vec<ToolResult>) {
+    let (_, first) = bench.ask(hello()).await.expect("a reply");
+    // As a transcript keeps it.
+    let kept = serde_json::to_string(&Message::Assistant(first.message.into())).expect("JSON");
+    let mut messages = hello().messages;
+    messages.push(serde_json::from_str(&kept).expect("a message"));
+    messages.push(Message::Results(results));
+    bench.ask(request(messages)).await.expect("a reply");
+}
+
+#[tokio::test]
+async fn results_go_back_with_their_calls() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| {
+            WireReply::Reply(reply(vec![
+                text("Looking."),
+                call("call_1", json!({ "path": "/a" })),
+                call("call_2", json!({ "path": "/b" })),
+            ]))
+        })
+        .await;
+        two_turns(&bench, vec![result("call_1", "one", false), result("call_2", "two", true)])
+            .await;
+        let messages = &bench.server.requests()[1].messages;
+        let Message::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
+        let calls: Vec<_> = said.calls().collect();
+        assert_eq!(said.text(), "Looking.");
+        assert_eq!(calls.len(), 2);
+        let Message::Results(results) = &messages[2] else { panic!("{messages:?}") };
+        assert_eq!(results.len(), 2);
+        for (call, result) in calls.iter().zip(results) {
+            assert_eq!((&call.id, &call.name), (&result.id, &result.name));
+        }
+        assert_eq!((&*results[0].text, results[0].failed), ("one", false));
+        assert!(results[1].text.contains("two"));
+        if matches!(format, WireFormat::Anthropic | WireFormat::Gemini) {
+            assert!(results[1].failed);
+        }
+        assert_eq!(messages.len(), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_calls_with_one_id_both_get_their_answer() {
+    each(|format| async move {
+        let bench = Bench::new(format, |request| match request.messages.len() {
+            1 => WireReply::Reply(reply(vec![
+                call("same", json!({ "path": "/a" })),
+                call("same", json!({ "path": "/b" })),
+            ])),
+            _ => WireReply::Reply(reply(vec![text("Done.")])),
+        })
+        .await;
+        let (_, first) = bench.ask(hello()).await.unwrap();
+        let calls: Vec<_> = first.message.calls().cloned().collect();
+        assert_eq!(calls.len(), 2);
+        let results = vec![result(&calls[0].id, "one", false), result(&calls[1].id, "two", false)];
+        let mut messages = hello().messages;
+        messages.push(Message::Assistant(first.message.into()));
+        messages.push(Message::Results(results));
+        bench.ask(request(messages)).await.unwrap();
+        let messages = &bench.server.requests()[1].messages;
+        let Message::Results(results) = &messages[2] else { panic!("{messages:?}") };
+        let texts: Vec<_> = results.iter().map(|result| &*result.text).collect();
+        assert_eq!(texts, ["one", "two"]);
+        if format != WireFormat::Gemini {
+            assert_ne!(results[0].id, results[1].id);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_results_with_one_id_are_told_apart_by_their_order() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
+        let mut messages = hello().messages;
+        let calls =
+            vec![call("same", json!({ "path": "/a" })), call("same", json!({ "path": "/b" }))];
+        messages.push(Message::Assistant(reply(calls).message.into()));
+        messages.push(Message::Results(vec![
+            result("same", "one", false),
+            result("same", "two", false),
+        ]));
+        bench.ask(request(messages)).await.unwrap();
+        let messages = &bench.server.requests()[0].messages;
+        let Message::Results(results) = &messages[2] else { panic!("{messages:?}") };
+        let texts: Vec<_> = results.iter().map(|result| &*result.text).collect();
+        assert_eq!(texts, ["one", "two"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn thoughts_go_back_as_they_came() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| {
+            WireReply::Reply(reply(vec![
+                thought("First I look."),
+                text("Looking."),
+                call("call_1", json!({ "path": "/a" })),
+            ]))
+        })
+        .await;
+        two_turns(&bench, vec![result("call_1", "one", false)]).await;
+        let asked = &bench.server.requests()[1];
+        let messages = &asked.messages;
+        let Message::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
+        let Some(Content::Reasoning(again)) = said.content.first() else { panic!("{said:?}") };
+        assert_eq!(&*again.text, "First I look.");
+        match format {
+            WireFormat::Responses => {
+                assert_eq!(again.opaque["encrypted_content"], "sealed:First I look.");
+                assert_eq!(asked.body["store"], false);
+                assert_eq!(asked.body["include"], json!(["reasoning.encrypted_content"]));
+            }
+            WireFormat::Anthropic => {
+                assert_eq!(again.opaque["signature"], "signed:First I look.");
+            }
+            WireFormat::Gemini => assert_eq!(again.opaque["thoughtSignature"], "c2lnbmVk"),
+            WireFormat::Chat | WireFormat::Ollama => {}
+        }
+        assert_eq!(
+            plain(said),
+            [
+                thought("First I look."),
+                text("Looking."),
+                call(&said.calls().next().unwrap().id, json!({ "path": "/a" }))
+            ]
+        );
+    })
+    .await;
+}
+
+/// Whoever reads the second request finds in it what the first reply said, word for word.
+#[tokio::test]
+async fn items_go_back_exactly_and_are_not_kept_twice() {
+    each(|format| async move {
+        let long = "word ".repeat(500);
+        let said = long.clone();
+        let bench = Bench::new(format, move |_| {
+            WireReply::Reply(reply(vec![
+                thought(&said),
+                text(&said),
+                call("call_1", json!({ "z": 1, "path": said, "a": null })),
+            ]))
+        })
+        .await;
+        let (_, first) = bench.ask(hello()).await.unwrap();
+        let kept = serde_json::to_string(&first.message).unwrap();
+        // Anthropic and Responses sign or seal the thought, which has it once more.
+        assert!(kept.matches(&long).count() <= 4, "{} times", kept.matches(&long).count());
+        two_turns(&bench, vec![result("call_1", "one", false)]).await;
+        let asked = &bench.server.requests()[2];
+        let Message::Assistant(again) = &asked.messages[1] else { panic!("{asked:?}") };
+        assert_eq!(again.text(), long);
+        let arguments = &again.calls().next().unwrap().arguments;
+        assert_eq!(*arguments, Arguments::Json(json!({ "z": 1, "path": long, "a": null })));
+        let body = asked.body.to_string();
+        match format {
+            WireFormat::Anthropic => assert!(body.contains(&format!("signed:{long}"))),
+            WireFormat::Responses => {
+                assert!(body.contains(&format!("sealed:{long}")));
+                assert!(body.contains("msg_1") && body.contains("fc_2"), "{body}");
+            }
+            WireFormat::Gemini => {
+                assert!(body.contains("c2lnbmVk") && body.contains("Y2FsbA=="), "{body}");
+            }
+            WireFormat::Chat | WireFormat::Ollama => {}
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_only_one_provider_understands_is_not_sent_to_another() {
+    let from = Bench::new(WireFormat::Anthropic, |_| {
+        WireReply::Reply(reply(vec![
+            thought("Secret ways."),
+            text("Hm."),
+            call("call_1", json!({})),
+        ]))
+    })
+    .await;
+    let (_, first) = from.ask(hello()).await.unwrap();
+    let mut messages = hello().messages;
+    messages.push(Message::Assistant(first.message.into()));
+    messages.push(Message::Results(vec![result("call_1", "one", false)]));
+    for format in WireFormat::ALL {
+        println!("{format:?}");
+        let to = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
+        let mut request = request(messages.clone());
+        request.model = "another-model".into();
+        to.ask(request).await.unwrap();
+        let body = to.server.requests()[0].body.to_string();
+        assert!(!body.contains("signed:"), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn calls_stay_calls_in_a_request_without_tools() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
+        let mut messages = hello().messages;
+        let said = reply(vec![call("call_1", json!({ "path": "/a" }))]).message;
+        messages.push(Message::Assistant(said.into()));
+        messages.push(Message::Results(vec![result("call_1", "one", false)]));
+        let mut request = request(messages);
+        request.tools = [].into();
+        bench.ask(request).await.unwrap();
+        let messages = &bench.server.requests()[0].messages;
+        let Message::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
+        assert_eq!(said.calls().count(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_interrupted_conversation_is_still_one() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
+        let messages = vec![
+            Message::user("One"),
+            Message::Assistant(reply(Vec::new()).message.into()),
+            Message::user("Two"),
+            Message::Assistant(reply(vec![call("", json!({}))]).message.into()),
+            Message::Results(vec![result("", "found", false)]),
+            Message::user("Three"),
+        ];
+        bench.ask(request(messages)).await.unwrap();
+        let body = bench.server.requests()[0].body.to_string();
+        for word in ["One", "Two", "found", "Three"] {
+            assert!(body.contains(word), "{word} is not in {body}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_model_without_thoughts_is_not_asked_for_them() {
+    let bench =
+        Bench::new(WireFormat::Responses, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
+    let mut request = hello();
+    request.model = "gpt-4.1".into();
+    bench.ask(request).await.unwrap();
+    let body = &bench.server.requests()[0].body;
+    assert_eq!(body["store"], false);
+    assert_eq!(body.get("include"), None);
+}
+
+#[tokio::test]
+async fn extra_fields_are_sent() {
+    let bench =
+        Bench::new(WireFormat::Ollama, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
+    let mut options = bench.server.options(WireFormat::Ollama);
+    options.extra.insert("options".into(), json!({ "num_ctx": 32768 }));
+    ask(&Provider::new(options).unwrap(), hello()).await.unwrap();
+    let body = &bench.server.requests()[0].body;
+    assert_eq!(body["options"]["num_ctx"], 32768);
+    assert_eq!(body["options"]["num_predict"], 1000);
+}

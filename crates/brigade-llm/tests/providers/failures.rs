@@ -1,0 +1,212 @@
+//! What goes wrong, and what it is called.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use brigade_llm::wire_server::{WireFault, WireFormat, WireReply, WireStatus};
+use brigade_llm::{ErrorKind, KeySource, Limits, Model, Provider, ProviderKind, ProviderOptions};
+use futures_util::StreamExt;
+
+use crate::{Bench, ask, each, hello, quick, reply, text};
+
+async fn kind_of(format: WireFormat, answer: WireReply) -> brigade_llm::ModelError {
+    Bench::new(format, move |_| answer.clone()).await.refused().await
+}
+
+fn long() -> brigade_llm::Reply {
+    reply(vec![text("A reply of a few words."), text("And of a few more.")])
+}
+
+#[tokio::test]
+async fn too_many_requests_say_when_to_come_back() {
+    each(|format| async move {
+        let told = WireStatus::new(429, r#"{"error":{"message":"Slow down."}}"#);
+        let error =
+            kind_of(format, WireReply::Status(told.clone().header("retry-after", "7"))).await;
+        assert_eq!(error.kind, ErrorKind::RateLimited);
+        assert_eq!(error.status, Some(429));
+        assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
+        let dated = told
+            .header("date", "Tue, 15 Nov 1994 08:12:31 GMT")
+            .header("retry-after", "Tue, 15 Nov 1994 08:13:01 GMT");
+        let error = kind_of(format, WireReply::Status(dated)).await;
+        assert_eq!(error.retry_after, Some(Duration::from_secs(30)));
+        assert!(error.message.contains("Slow down."), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_status_has_a_meaning() {
+    let table = [
+        (500, "", ErrorKind::Server),
+        (502, "<html>Bad gateway</html>", ErrorKind::Server),
+        (503, r#"{"error":{"message":"busy"}}"#, ErrorKind::Server),
+        (
+            529,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+            ErrorKind::Server,
+        ),
+        (401, r#"{"error":{"message":"wrong key"}}"#, ErrorKind::Auth),
+        (403, r#"{"error":{"message":"not yours"}}"#, ErrorKind::Auth),
+        (402, r#"{"error":{"message":"Insufficient Balance"}}"#, ErrorKind::Exhausted),
+        (
+            429,
+            r#"{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+            ErrorKind::Exhausted,
+        ),
+        (
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#,
+            ErrorKind::Exhausted,
+        ),
+        (
+            400,
+            r#"{"error":{"message":"bad schema","type":"invalid_request_error"}}"#,
+            ErrorKind::Invalid,
+        ),
+        (404, r#"{"error":"model 'nope' not found"}"#, ErrorKind::Invalid),
+        (
+            400,
+            r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#,
+            ErrorKind::TooLong,
+        ),
+        (
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#,
+            ErrorKind::TooLong,
+        ),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
+            ErrorKind::TooLong,
+        ),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"request (6031 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":6031,"n_ctx":4096}}"#,
+            ErrorKind::TooLong,
+        ),
+        (413, "", ErrorKind::TooLong),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
+            ErrorKind::Auth,
+        ),
+        (301, "", ErrorKind::Invalid),
+        (204, "", ErrorKind::Server),
+    ];
+    each(|format| async move {
+        let next = AtomicUsize::new(0);
+        let bench = Bench::new(format, move |_| {
+            let (status, body, _) = table[next.fetch_add(1, Ordering::Relaxed)];
+            WireReply::Status(WireStatus::new(status, body))
+        })
+        .await;
+        for (status, body, kind) in table {
+            let error = bench.refused().await;
+            assert_eq!((error.kind, error.status), (kind, Some(status)), "{format:?} {body}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn gemini_says_in_the_body_when_to_come_back() {
+    let body = r#"{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details. Please retry in 13.5s.","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"13.5s"}]}}"#;
+    let error = kind_of(WireFormat::Gemini, WireReply::Status(WireStatus::new(429, body))).await;
+    assert_eq!(error.kind, ErrorKind::RateLimited);
+    assert_eq!(error.retry_after, Some(Duration::from_millis(13_500)));
+}
+
+#[tokio::test]
+async fn an_error_in_mid_stream_has_the_same_meaning() {
+    each(|format| async move {
+        let error = kind_of(format, WireReply::FailIn(long(), WireFault::Overloaded)).await;
+        assert_eq!(error.kind, ErrorKind::Server, "{error}");
+        assert!(error.message.contains("verloaded"), "{error}");
+        let error = kind_of(format, WireReply::FailIn(long(), WireFault::RateLimited)).await;
+        let kind = match format {
+            // It says so in words only.
+            WireFormat::Ollama => ErrorKind::Server,
+            _ => ErrorKind::RateLimited,
+        };
+        assert_eq!(error.kind, kind, "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cut_stream_is_no_reply() {
+    each(|format| async move {
+        for answer in [WireReply::CutIn(long()), WireReply::EndIn(long())] {
+            let error = kind_of(format, answer).await;
+            assert_eq!(error.kind, ErrorKind::Connection, "{error}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn silence_is_a_timeout() {
+    each(|format| async move {
+        for answer in [WireReply::Hang, WireReply::HangIn(long())] {
+            let bench = Bench::limited(format, quick(), move |_| answer.clone()).await;
+            let error = bench.refused().await;
+            assert_eq!(error.kind, ErrorKind::Timeout, "{error}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_connection_error() {
+    for kind in [ProviderKind::OpenAiChat, ProviderKind::Gemini] {
+        let options = ProviderOptions::new(kind)
+            .base_url("http://127.0.0.1:1/?token=1")
+            .key(KeySource::None)
+            .limits(quick());
+        let error = ask(&Provider::new(options).unwrap(), hello()).await.expect_err("an error");
+        assert_eq!(error.kind, ErrorKind::Connection, "{error}");
+        assert!(!error.message.contains("token"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_the_protocol_is_garbage() {
+    each(|format| async move {
+        let answers: [&[u8]; 3] =
+            [b"data: {\"half\": \n\n", b"<html>Hello</html>\n\n", b"data: \xff\xfe\x00\n\n{]\n"];
+        for answer in answers {
+            let error = kind_of(format, WireReply::Bytes(answer.to_vec())).await;
+            assert_eq!(error.kind, ErrorKind::Garbage, "{error}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_stream_closes_its_connection() {
+    each(|format| async move {
+        for answer in [WireReply::Hang, WireReply::HangIn(long())] {
+            let reads = matches!(answer, WireReply::HangIn(_));
+            let mut bench =
+                Bench::limited(format, Limits::default(), move |_| answer.clone()).await;
+            let mut stream = bench.provider.call(Arc::new(hello()));
+            assert_eq!(bench.server.open_connections(), 0, "sent before it was polled");
+            if reads {
+                stream.next().await.unwrap().unwrap();
+            } else {
+                tokio::select! {
+                    part = stream.next() => panic!("{part:?}"),
+                    () = bench.server.until_open(1) => {}
+                }
+            }
+            drop(stream);
+            tokio::time::timeout(Duration::from_secs(5), bench.server.until_open(0))
+                .await
+                .expect("the connection stays open");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,281 @@
+//! What comes back from a provider that does what it should.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_llm::wire_server::{WireFormat, WireReply, WireServer};
+use brigade_llm::{
+    Arguments, Content, Effort, ErrorKind, Limits, Model, ModelError, Part, PartStream, Provider,
+    Request, StopReason, TokenUsage,
+};
+use serde_json::json;
+
+use crate::{Bench, ask, call, each, hello, plain, reply, text, thought};
+
+#[tokio::test]
+async fn text_comes_in_pieces_and_whole() {
+    each(|format| async move {
+        let bench =
+            Bench::new(format, |_| WireReply::Reply(reply(vec![text("Grüße aus dem Test.")])))
+                .await;
+        let (parts, reply) = bench.ask(hello()).await.unwrap();
+        let pieces = parts.iter().map(|part| match part {
+            Part::Text(text) => text.as_str(),
+            other => panic!("{other:?}"),
+        });
+        let pieces: Vec<_> = pieces.collect();
+        assert!(pieces.len() >= 2, "{pieces:?}");
+        assert_eq!(pieces.concat(), "Grüße aus dem Test.");
+        assert_eq!(plain(&reply.message), [text("Grüße aus dem Test.")]);
+        assert_eq!(reply.stop, StopReason::EndOfTurn);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_request_says_what_was_asked() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
+        bench.ask(hello()).await.unwrap();
+        let asked = &bench.server.requests()[0];
+        assert_eq!(asked.format, format);
+        assert_eq!(asked.model, "some-model");
+        assert_eq!(asked.system, "You are a test.");
+        assert_eq!(asked.messages, hello().messages);
+        assert_eq!(asked.max_output, Some(1000));
+        assert_eq!(asked.tools.len(), 1);
+        assert_eq!(&*asked.tools[0].name, "look");
+        assert_eq!(asked.tools[0].parameters["properties"]["path"]["type"], "string");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn usage_counts_the_cache_as_input() {
+    each(|format| async move {
+        let usage = TokenUsage { input: 120, cached: 100, cache_written: 10, output: 30 };
+        let bench = Bench::new(format, move |_| {
+            let mut reply = reply(vec![text("Yes.")]);
+            reply.usage = usage;
+            WireReply::Reply(reply)
+        })
+        .await;
+        let (_, reply) = bench.ask(hello()).await.unwrap();
+        let cache_written = match format {
+            WireFormat::Anthropic | WireFormat::Responses => 10,
+            _ => 0,
+        };
+        assert_eq!(reply.usage, TokenUsage { cache_written, ..usage });
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn parallel_calls_keep_their_order() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| {
+            WireReply::Reply(reply(vec![
+                thought("I look twice."),
+                text("Looking."),
+                call("call_1", json!({ "path": "/a" })),
+                call("call_2", json!({ "path": "/b", "deep": { "list": [1, 2.5, null] } })),
+            ]))
+        })
+        .await;
+        let (parts, reply) = bench.ask(hello()).await.unwrap();
+        let begun =
+            parts.iter().filter(|part| matches!(part, Part::Call { name } if name == "look"));
+        assert_eq!(begun.count(), 2);
+        let thoughts = parts.iter().filter_map(|part| match part {
+            Part::Reasoning(text) => Some(text.as_str()),
+            _ => None,
+        });
+        assert_eq!(thoughts.collect::<String>(), "I look twice.");
+        assert_eq!(
+            plain(&reply.message),
+            [
+                thought("I look twice."),
+                text("Looking."),
+                call("call_1", json!({ "path": "/a" })),
+                call("call_2", json!({ "path": "/b", "deep": { "list": [1, 2.5, null] } })),
+            ]
+        );
+        assert_eq!(reply.stop, StopReason::EndOfTurn);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reply_that_was_cut_off_says_so_and_its_last_call_is_malformed() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| {
+            let mut cut = call("call_1", json!({}));
+            if let Content::Call(cut) = &mut cut {
+                cut.arguments = Arguments::Malformed { problem: "cut".into() };
+            }
+            let mut reply = reply(vec![text("So"), cut]);
+            reply.stop = StopReason::Length;
+            WireReply::Reply(reply)
+        })
+        .await;
+        let (_, reply) = bench.ask(hello()).await.unwrap();
+        assert_eq!(reply.stop, StopReason::Length);
+        let calls: Vec<_> = reply.message.calls().collect();
+        assert_eq!(calls.len(), 1);
+        assert!(matches!(calls[0].arguments, Arguments::Malformed { .. }), "{calls:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| {
+            let mut reply = reply(vec![call("call_1", json!({}))]);
+            reply.stop = StopReason::Length;
+            WireReply::Reply(reply)
+        })
+        .await;
+        let (_, reply) = bench.ask(hello()).await.unwrap();
+        let calls: Vec<_> = reply.message.calls().collect();
+        assert!(matches!(calls[0].arguments, Arguments::Malformed { .. }), "{calls:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn broken_arguments_are_malformed_also_at_the_end_of_a_turn() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| {
+            let mut broken = call("call_1", json!({}));
+            if let Content::Call(broken) = &mut broken {
+                broken.arguments = Arguments::Malformed { problem: "cut".into() };
+            }
+            WireReply::Reply(reply(vec![broken, call("call_2", json!({ "path": "/b" }))]))
+        })
+        .await;
+        let (_, reply) = bench.ask(hello()).await.unwrap();
+        let calls: Vec<_> = reply.message.calls().collect();
+        assert!(matches!(calls[0].arguments, Arguments::Malformed { .. }), "{calls:?}");
+        assert_eq!(calls[1].arguments, Arguments::Json(json!({ "path": "/b" })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_filtered() {
+    for format in
+        [WireFormat::Chat, WireFormat::Responses, WireFormat::Anthropic, WireFormat::Gemini]
+    {
+        println!("{format:?}");
+        let bench = Bench::new(format, |_| {
+            let mut reply = reply(vec![text("I can")]);
+            reply.stop = StopReason::Filtered;
+            WireReply::Reply(reply)
+        })
+        .await;
+        let (_, reply) = bench.ask(hello()).await.unwrap();
+        assert_eq!(reply.stop, StopReason::Filtered);
+    }
+}
+
+#[tokio::test]
+async fn an_effort_is_asked_for_and_never_in_the_way() {
+    each(|format| async move {
+        let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
+        let mut request = hello();
+        request.effort = Some(Effort::Low);
+        bench.ask(request).await.unwrap();
+    })
+    .await;
+    let bench =
+        Bench::new(WireFormat::Responses, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
+    let mut request = hello();
+    request.model = "gpt-5".into();
+    request.effort = Some(Effort::Low);
+    bench.ask(request).await.unwrap();
+    let body = &bench.server.requests()[0].body;
+    assert_eq!(body["reasoning"]["effort"], "low", "{body}");
+}
+
+#[tokio::test]
+async fn a_slow_stream_is_no_idle_one() {
+    let limits = Limits {
+        headers: Duration::from_secs(1),
+        idle: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    each(|format| async move {
+        let bench = Bench::limited(format, limits, move |_| {
+            let said = (0..6).map(|n| thought(&format!("Thought {n}.")));
+            WireReply::Slow(reply(said.chain([text("So.")]).collect()), Duration::from_millis(100))
+        })
+        .await;
+        let (_, reply) = bench.ask(hello()).await.unwrap();
+        assert_eq!(reply.message.text(), "So.");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_torn_stream_is_put_together() {
+    each(|format| async move {
+        let said =
+            || vec![thought("Ä…"), text("日本 🎌\r\n\n"), call("c", json!({ "path": "ü\n" }))];
+        let bench = Bench::new(format, move |_| WireReply::Torn(reply(said()))).await;
+        let (_, reply) = bench.ask(hello()).await.unwrap();
+        assert_eq!(plain(&reply.message), said());
+    })
+    .await;
+}
+
+/// Fails as it is told.
+#[derive(Debug)]
+struct Failing(ErrorKind);
+
+impl Model for Failing {
+    fn call(&self, _request: Arc<Request>) -> PartStream {
+        let error = ModelError::new(self.0, "told to fail");
+        Box::pin(futures_util::stream::iter([Ok(Part::Text("So".into())), Err(error)]))
+    }
+}
+
+#[tokio::test]
+async fn what_a_served_model_fails_of_comes_through() {
+    each(|format| async move {
+        let mut kinds =
+            vec![ErrorKind::RateLimited, ErrorKind::Server, ErrorKind::Auth, ErrorKind::Invalid];
+        if format != WireFormat::Ollama {
+            // Ollama knows no codes.
+            kinds.extend([ErrorKind::TooLong, ErrorKind::Exhausted]);
+        }
+        for kind in kinds {
+            let server = WireServer::serving(Arc::new(Failing(kind))).await.unwrap();
+            let provider = Provider::new(server.options(format)).unwrap();
+            let error = ask(&provider, hello()).await.expect_err("an error");
+            assert_eq!(error.kind, kind, "{error}");
+            assert!(error.message.contains("told to fail"), "{error}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_model_is_served_through_the_wire() {
+    each(|format| async move {
+        let inner = Bench::new(WireFormat::Chat, |request| {
+            assert_eq!(request.system, "You are a test.");
+            assert_eq!(request.tools.len(), 1);
+            WireReply::Reply(reply(vec![text("From within."), call("c", json!({ "path": "/" }))]))
+        })
+        .await;
+        let outer = WireServer::serving(Arc::new(inner.provider.clone())).await.unwrap();
+        let provider = Provider::new(outer.options(format)).unwrap();
+        let (_, reply) = ask(&provider, hello()).await.unwrap();
+        assert_eq!(
+            plain(&reply.message),
+            [text("From within."), call("c", json!({ "path": "/" }))]
+        );
+    })
+    .await;
+}
