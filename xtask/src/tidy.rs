@@ -15,10 +15,15 @@ const LAYERS: [(&str, &[&str]); 12] = [
         "brigade-runtime",
         &["brigade-agent", "brigade-llm", "brigade-model", "brigade-process", "brigade-store"],
     ),
-    ("brigade-server", &["brigade-model", "brigade-process", "brigade-runtime", "brigade-store"]),
+    (
+        "brigade-server",
+        &["brigade-agent", "brigade-model", "brigade-process", "brigade-runtime", "brigade-store"],
+    ),
     (
         "brigade-cli",
         &[
+            "brigade-agent",
+            "brigade-llm",
             "brigade-model",
             "brigade-process",
             "brigade-runtime",

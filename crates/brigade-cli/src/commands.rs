@@ -24,6 +24,7 @@ macro_rules! commands {
 
 commands! {
     exec::Exec,
+    run::Run,
     ps::Ps,
     tree::Tree,
     show::Show,
@@ -32,6 +33,9 @@ commands! {
     wait::Wait,
     send::Send,
     stop::Stop,
+    answer::Answer,
+    resume::Resume,
+    agents::Agents,
     top::Top,
     sessions::Sessions,
     close::Close,

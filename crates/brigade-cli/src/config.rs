@@ -1,8 +1,10 @@
 //! The user's configuration file.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use brigade_llm::{Prices, ProviderOptions};
 use brigade_server::addresses::most_like;
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +23,17 @@ pub(crate) struct Config {
     pub(crate) pass_env: Vec<String>,
     /// What reads shell commands.
     pub(crate) shell: PathBuf,
+    /// What agents use whose definition names no model: provider/model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
+    /// Providers of the user's own, and other settings for those that are known, by name.
+    pub(crate) providers: BTreeMap<String, ProviderOptions>,
+    /// What models cost and how much fits into them, where that is not known.
+    pub(crate) prices: Prices,
 }
 
-const KEYS: [&str; 4] = ["idle_exit", "output_cap", "pass_env", "shell"];
+const KEYS: [&str; 7] =
+    ["idle_exit", "model", "output_cap", "pass_env", "prices", "providers", "shell"];
 
 impl Default for Config {
     fn default() -> Self {
@@ -32,6 +42,9 @@ impl Default for Config {
             output_cap: brigade_runtime::processes::options::OUTPUT_CAP,
             pass_env: Vec::new(),
             shell: PathBuf::from("/bin/sh"),
+            model: None,
+            providers: BTreeMap::new(),
+            prices: Prices::default(),
         }
     }
 }
@@ -43,9 +56,14 @@ impl Config {
         if let Some(path) = set("BRIGADE_CONFIG") {
             return Some(path.into());
         }
+        Self::folder().map(|base| base.join("brigade/config.toml"))
+    }
+
+    /// The user's configuration directory.
+    pub(crate) fn folder() -> Option<PathBuf> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let base = set("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = base.or_else(|| Some(PathBuf::from(set("HOME")?).join(".config")));
-        base.map(|base| base.join("brigade/config.toml"))
+        base.or_else(|| Some(PathBuf::from(set("HOME")?).join(".config")))
     }
 
     pub(crate) fn load() -> Result<Self, Failure> {
@@ -85,7 +103,8 @@ mod tests {
 
     #[test]
     fn every_key_is_known() {
-        let table = toml::Table::try_from(Config::default()).unwrap();
+        let model = Some("ollama/qwen3".to_owned());
+        let table = toml::Table::try_from(Config { model, ..Config::default() }).unwrap();
         assert_eq!(table.keys().map(String::as_str).collect::<Vec<_>>(), KEYS);
     }
 }

@@ -19,6 +19,8 @@ impl Exit {
     pub(crate) const FAILED: Self = Self(120);
     pub(crate) const CANCELLED: Self = Self(121);
     pub(crate) const BUDGET: Self = Self(122);
+    /// Somebody has to answer a question first.
+    pub(crate) const WAITS_FOR_INPUT: Self = Self(123);
     pub(crate) const TIME_IS_UP: Self = Self(124);
     pub(crate) const BROKEN: Self = Self(125);
     pub(crate) const FORBIDDEN: Self = Self(126);

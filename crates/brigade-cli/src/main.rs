@@ -2,7 +2,8 @@
 //!
 //! Every subcommand is a file in `commands`, holding its arguments (whose doc comments are its help)
 //! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
-//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it lines),
+//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it lines), [`live`] (a tree
+//! of agents as it works), [`models`] (whom agents ask),
 //! [`output`] (what it wrote), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
 
 mod attach;
@@ -11,6 +12,8 @@ mod config;
 mod context;
 mod exit;
 mod feed;
+mod live;
+mod models;
 mod output;
 mod show;
 mod span;
@@ -42,6 +45,7 @@ Examples:
   brigade logs -f Tests              its output as it comes
   brigade wait Tests                 wait for it; the exit code is its own
   brigade stop Tests                 end it with all that came of it
+  brigade run 'Explain this repo'    give an agent a task
 
 Exit codes:
   0    it succeeded                  124  time is up
@@ -49,6 +53,7 @@ Exit codes:
   120  it failed otherwise           126  forbidden
   121  it was cancelled              127  not found
   122  a budget was spent            130  left with a third Ctrl-C
+  123  it waits for an answer
   Of a command its own code, or 128 and the number of the signal.";
 
 fn main() -> std::process::ExitCode {

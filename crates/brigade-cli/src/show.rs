@@ -205,6 +205,25 @@ pub(crate) fn to_the_edge(before: &str, text: &str) -> String {
     }
 }
 
+/// The same for what goes beside the output.
+pub(crate) fn to_the_edge_of_stderr(before: &str, text: &str) -> String {
+    let taken = anstream::adapter::strip_str(before).to_string().chars().count();
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    match size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0) {
+        Some(width) => cut(text, width.saturating_sub(taken + 1)),
+        None => text.to_owned(),
+    }
+}
+
+/// So many tokens, in short.
+pub(crate) fn tokens(count: u64) -> String {
+    match count {
+        0..=9_999 => format!("{count} tokens"),
+        10_000..=9_999_999 => format!("{}k tokens", count / 1_000),
+        _ => format!("{}M tokens", count / 1_000_000),
+    }
+}
+
 /// The beginning of a text, with `…` where something is missing.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {

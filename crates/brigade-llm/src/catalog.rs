@@ -167,6 +167,20 @@ impl Catalog {
         self
     }
 
+    /// How the provider of this name is reached.
+    pub fn options(&self, provider: &str) -> Result<ProviderOptions, ModelError> {
+        if let Some(options) = self.set_up.get(provider) {
+            return Ok(options.clone());
+        }
+        let kind = provider.parse().map_err(|mut error: ModelError| {
+            for name in self.set_up.keys() {
+                error.message.push_str(&format!(", {name}"));
+            }
+            error
+        })?;
+        Ok(ProviderOptions::new(kind))
+    }
+
     /// Nothing is sent, and no key is read yet.
     pub fn find(&self, name: &str) -> Result<Found, ModelError> {
         let name: ModelName = name.parse()?;
@@ -174,11 +188,7 @@ impl Catalog {
         let provider = match made.get(&*name.provider) {
             Some(provider) => provider.clone(),
             None => {
-                let options = match self.set_up.get(&*name.provider) {
-                    Some(options) => options.clone(),
-                    None => ProviderOptions::new(name.provider.parse()?),
-                };
-                let provider = Arc::new(Provider::new(options)?);
+                let provider = Arc::new(Provider::new(self.options(&name.provider)?)?);
                 made.insert(name.provider.to_string(), provider.clone());
                 provider
             }

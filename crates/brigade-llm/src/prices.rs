@@ -70,15 +70,16 @@ impl Prices {
         Self { given: given.into_iter().collect() }
     }
 
-    /// What is known of a model; of an unknown one, nothing.
+    /// What is known of a model; of an unknown one, nothing. With a provider in front of its name,
+    /// what is given for the model there goes before what is given for it anywhere.
     pub fn facts(&self, model: &str) -> ModelFacts {
-        let given = self.given(model).unwrap_or_default();
-        let known = known::facts(model).unwrap_or_default();
-        ModelFacts {
-            price: given.price.or(known.price),
-            context: given.context.or(known.context),
-            max_output: given.max_output.or(known.max_output),
-        }
+        let names = std::iter::successors(Some(model), |name| Some(name.split_once('/')?.1));
+        let given = names.filter_map(|name| self.given(name)).chain(known::facts(model));
+        given.fold(ModelFacts::default(), |sure, less| ModelFacts {
+            price: sure.price.or(less.price),
+            context: sure.context.or(less.context),
+            max_output: sure.max_output.or(less.max_output),
+        })
     }
 
     /// Millionths of a dollar, rounded up, if the price is known.
@@ -218,6 +219,21 @@ mod tests {
         assert_eq!(prices.cost("local-big-1", &usage(2, 1, 0, 0)), Some(3));
         assert_eq!(prices.facts("local-small").max_output, Some(9));
         assert_eq!(prices, configured(&toml::to_string(&prices).unwrap()));
+    }
+
+    #[test]
+    fn what_is_given_for_one_provider_goes_first() {
+        let prices = configured(
+            r#"
+            "mine/claude-opus-4-5" = { price = { input = 1, output = 1 } }
+            "claude-opus-4-5" = { price = { input = 2, output = 2 }, context = 7 }
+            "#,
+        );
+        for (model, dollars) in [("mine/claude-opus-4-5", 1), ("anthropic/claude-opus-4-5", 2)] {
+            assert_eq!(prices.cost(model, &usage(1, 0, 0, 0)), Some(dollars), "{model}");
+            let facts = prices.facts(model);
+            assert_eq!((facts.context, facts.max_output), (Some(7), Some(64_000)), "{model}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use rig_core::providers::openai::responses_api::wire::Responses;
 use rig_core::providers::openai::wire::{Auth, Dialect, OPENAI, Route, by_name};
 use rig_core::streaming::{Item, PartKind, StreamEvent, Streamed};
 use rig_core::wire::{Encoded, Wire, WireFrame};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::catalog::ProviderKind;
@@ -43,8 +43,8 @@ use lean::Lean;
 
 /// How a provider is reached. In a file of settings it is `kind`, and where it differs from what
 /// the kind has by default `base_url`, `key` and `extra`.
-#[derive(Clone, PartialEq, Deserialize)]
-#[serde(from = "Written")]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct ProviderOptions {
     pub kind: ProviderKind,
     /// Where it is, when not where its kind is at home.
@@ -81,7 +81,7 @@ impl ProviderOptions {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     kind: ProviderKind,
@@ -89,6 +89,13 @@ struct Written {
     key: Option<KeySource>,
     #[serde(default)]
     extra: Map<String, Value>,
+}
+
+impl From<ProviderOptions> for Written {
+    fn from(options: ProviderOptions) -> Self {
+        let ProviderOptions { kind, base_url, key, limits: _, extra } = options;
+        Self { kind, base_url, key: Some(key), extra }
+    }
 }
 
 impl From<Written> for ProviderOptions {

@@ -4,6 +4,7 @@
 //! is its conversation, so one that waits has nothing in memory and is built again when it is woken.
 //!
 //! - `options`: what a program lets agents have: [`AgentOptions`], [`ModelSource`].
+//! - `providers`: the models of real providers: [`Providers`].
 //! - `blueprint`: what one agent is made of, settled when it is spawned; `prompt`: its system prompt.
 //! - `engine`: the performer; `host`: the agent's journal and purse.
 //! - [`delegation`]: the tools by which agents delegate, through `link`.
@@ -16,9 +17,11 @@ mod host;
 mod link;
 mod options;
 mod prompt;
+mod providers;
 mod session;
 
 pub use options::{AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel};
+pub use providers::Providers;
 
 pub(crate) use blueprint::{Agents, Parent};
 pub(crate) use engine::AgentEngine;

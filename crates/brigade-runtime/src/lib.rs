@@ -38,7 +38,7 @@ pub mod task_handle;
 mod view;
 mod waiters;
 
-pub use agents::{AgentOptions, ChosenModel, ModelSource, OneModel};
+pub use agents::{AgentOptions, ChosenModel, Cost, ModelSource, OneModel, Providers};
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock};
 pub use feed::{FeedMessage, Subscription};

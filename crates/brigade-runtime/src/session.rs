@@ -11,7 +11,7 @@ use brigade_model::command::{
     SetLimits, Spawn, Stop, StopTarget,
 };
 use brigade_model::decide::{Reply, Stopped};
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, TreeId};
+use brigade_model::ids::{CallIndex, MessageNo, Owner, Position, RunNo, TaskNo, TreeId};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
@@ -389,8 +389,18 @@ impl Session {
 
     /// Answers a question that a task asked, or an approval it waits for.
     pub async fn answer(&self, task: impl Into<TaskRef>, answer: Given) -> Result<(), Refusal> {
+        self.answer_call(task, None, answer).await
+    }
+
+    /// The same for one of several calls that are open.
+    pub async fn answer_call(
+        &self,
+        task: impl Into<TaskRef>,
+        call: Option<CallIndex>,
+        answer: Given,
+    ) -> Result<(), Refusal> {
         let (caller, task) = (self.caller.clone(), task.into());
-        let given = GiveAnswer { caller, task, call: None, answer, record: None };
+        let given = GiveAnswer { caller, task, call, answer, record: None };
         self.submit(Command::Answer(given)).await.map(|_| ())
     }
 

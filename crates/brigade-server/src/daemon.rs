@@ -118,17 +118,21 @@ impl Daemon {
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => greet(&mut clients, shared.clone(), stream),
+                    Ok((stream, _)) => {
+                        idleness.since = Instant::now();
+                        greet(&mut clients, shared.clone(), stream);
+                    }
                     Err(error) => {
                         // Out of descriptors, most likely: others have to go first.
                         tracing::warn!(%error, "a client could not be let in");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 },
-                Some(_) = clients.join_next() => {}
+                Some(_) = clients.join_next() => idleness.since = Instant::now(),
                 () = shared.leaving.cancelled() => break,
                 () = tokio::time::sleep(idleness.look_again()) => {
-                    if idleness.is_over(&shared).await {
+                    // Who was let in may not have said a word yet.
+                    if clients.is_empty() && idleness.is_over(&shared).await {
                         break;
                     }
                 }

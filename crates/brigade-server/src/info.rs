@@ -2,9 +2,10 @@
 
 use std::io;
 
-use brigade_model::call::Ending;
+use brigade_model::call::{Condition, Ending};
 use brigade_model::ids::{Owner, TaskNo};
 use brigade_model::json::Json;
+use brigade_model::limits::Usage;
 use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, Late, Outcome};
 use brigade_model::refusal::Refusal;
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// How much of a command a list has.
 const LISTED_CHARS: usize = 200;
+/// The longest progress note that a list has.
+const LISTED_BYTES: usize = 2_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskInfo {
@@ -52,12 +55,37 @@ pub struct TaskInfo {
     pub result: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+    /// What it and all below it have spent.
+    #[serde(default, skip_serializing_if = "Usage::is_none")]
+    pub usage: Usage,
+    /// What it asks and waits for the answer to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<Question>,
     /// Its result has been taken.
     #[serde(default)]
     pub collected: bool,
     /// In the answer to a wait: it had been taken before.
     #[serde(default)]
     pub collected_before: bool,
+}
+
+/// A question that is open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Which of the task's calls, for an answer to name.
+    pub call: u32,
+    pub text: String,
+}
+
+fn questions(row: &TaskRow) -> Vec<Question> {
+    let open = row.calls.iter().filter_map(|call| match &call.on {
+        Condition::Answer { question } => {
+            let text = question.decode().unwrap_or_else(|_| question.as_str().to_owned());
+            Some(Question { call: call.index.0, text })
+        }
+        _ => None,
+    });
+    open.collect()
 }
 
 impl TaskInfo {
@@ -85,6 +113,8 @@ impl TaskInfo {
             progress: row.extra.as_ref().and_then(|extra| extra.progress.clone()),
             result: None,
             outcome: None,
+            usage: row.usage(),
+            questions: questions(row),
             collected: row.ended().is_some_and(|e| e.delivery == Delivery::Collected),
             collected_before: false,
         };
@@ -97,7 +127,8 @@ impl TaskInfo {
     /// The same without what may be long: the result, and the end of a long command.
     pub fn in_a_list(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
         let mut info = Self::of(session, no, row);
-        (info.result, info.outcome, info.progress) = (None, None, None);
+        (info.result, info.outcome) = (None, None);
+        info.progress = info.progress.filter(|progress| progress.as_str().len() <= LISTED_BYTES);
         for text in std::iter::once(&mut info.what).chain(&mut info.detail) {
             if let Some((cut, _)) = text.char_indices().nth(LISTED_CHARS) {
                 text.truncate(cut);

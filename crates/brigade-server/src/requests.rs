@@ -43,6 +43,8 @@ macro_rules! requests {
 }
 
 requests! {
+    agents::Agents,
+    answer::Answer,
     close::Close,
     events::Events,
     exec::Exec,
@@ -51,12 +53,15 @@ requests! {
     list::List,
     prune::Prune,
     read::Read,
+    resume::Resume,
+    run::Run,
     search::Search,
     send::Send,
     sessions::Sessions,
     show::Show,
     status::Status,
     stop::Stop,
+    transcript::Transcript,
     wait::Wait,
 }
 
@@ -65,7 +70,8 @@ impl Request {
     pub fn is_repeatable(&self) -> bool {
         match self {
             Self::Exec(exec) => exec.key.is_some(),
-            Self::Send(_) | Self::Leave(_) => false,
+            Self::Run(run) => run.key.is_some(),
+            Self::Send(_) | Self::Answer(_) | Self::Resume(_) | Self::Leave(_) => false,
             _ => true,
         }
     }

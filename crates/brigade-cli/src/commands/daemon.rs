@@ -19,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::context::{Context, this_program};
 use crate::exit::{Exit, Failure};
-use crate::{show, span};
+use crate::{models, show, span};
 
 /// How a client starts one.
 pub(crate) const DETACHED: [&str; 4] = ["daemon", "start", "--foreground", "--detached"];
@@ -177,7 +177,10 @@ async fn serve(context: &Context) -> Result<Exit, Failure> {
     let store = open_store(&places.store()).await?;
     let idle = context.config.idle().map_err(Failure::usage)?;
     let options = DaemonOptions { places: places.clone(), idle };
-    let builder = Runtime::builder().store(store).processes(process_options(context));
+    let builder = Runtime::builder()
+        .store(store)
+        .processes(process_options(context))
+        .agents(models::options(&context.config));
     let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
     let told = leave_when_told(daemon.leaving())?;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use brigade_agent::Progress;
+use brigade_model::json::Json;
 use brigade_server::TaskInfo;
 use brigade_server::requests;
 use serde::Deserialize;
@@ -11,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::show::count;
 use crate::{show, span};
 
-/// Show all there is to know of a task
+/// Show all there is to know of a task; of an agent, its conversation too
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Show {
@@ -32,12 +34,39 @@ impl Show {
         let task = context.ask(requests::Show { target }).await?;
         if context.json {
             show::json(&task)?;
-        } else {
-            for (what, text) in lines(&task) {
-                show::line(&format!("{what:<10} {text}"))?;
-            }
+            return Ok(Exit::SUCCEEDED);
         }
+        for (what, text) in lines(&task) {
+            show::line(&format!("{what:<10} {text}"))?;
+        }
+        self.conversation(context).await?;
         Ok(Exit::SUCCEEDED)
+    }
+
+    /// What an agent has said and done, all of it.
+    async fn conversation(&self, context: &Context) -> Result<(), Failure> {
+        let mut from = 0;
+        loop {
+            let target = context.target(&self.address)?;
+            let transcript = requests::Transcript { target, from, max_bytes: None };
+            let Some(said) = context.ask(transcript).await? else { return Ok(()) };
+            if from == 0 {
+                show::line("")?;
+            }
+            show::line(said.text.trim_end_matches('\n'))?;
+            if said.next >= said.total || said.next == from {
+                return Ok(());
+            }
+            from = said.next;
+        }
+    }
+}
+
+/// What a task says of itself: an agent's note in words.
+fn said(progress: &Json) -> String {
+    match progress.decode::<Progress>() {
+        Ok(at) if at.step > 0 => format!("step {}, {}", at.step, at.doing),
+        _ => progress.as_str().to_owned(),
     }
 }
 
@@ -47,7 +76,7 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         lines.push(("name", name.clone()));
     }
     lines.push(("workspace", task.session.clone()));
-    lines.push(("command", task.what.clone()));
+    lines.push((what(task), show::one_line(&task.what)));
     lines.push(("state", show::painted(task)));
     if let Some(detail) = task.detail.as_ref().filter(|detail| **detail != task.state) {
         lines.push(("detail", detail.clone()));
@@ -63,16 +92,27 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     if task.run > 1 || task.attempt > 1 {
         lines.push(("run", format!("{}, attempt {}", task.run, task.attempt)));
     }
+    if task.usage.tokens > 0 {
+        let money = task.usage.money.0 as f64 / 1e6;
+        lines.push(("used", format!("{}, ${money:.4}", show::tokens(task.usage.tokens))));
+    }
+    for question in &task.questions {
+        lines.push(("asks", format!("{} (question {})", question.text, question.call)));
+    }
     if let Some(progress) = &task.progress {
-        lines.push(("progress", progress.as_str().to_owned()));
+        lines.push(("progress", said(progress)));
     }
     if let Some(result) = &task.result {
         match result.decode::<Written>() {
             Ok(written) => lines.push(("output", written.to_string())),
-            Err(_) => lines.push(("result", result.as_str().to_owned())),
+            Err(_) => lines.push(("result", result.decode().unwrap_or_else(|_| result.to_string()))),
         }
     }
     lines
+}
+
+fn what(task: &TaskInfo) -> &'static str {
+    if task.address.starts_with("process:") { "command" } else { "does" }
 }
 
 /// What a command's result says of its output. The exit code is beside the state, and `logs` has the rest.

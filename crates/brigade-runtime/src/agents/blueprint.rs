@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brigade_agent::definition::{Definition, Definitions};
+use brigade_agent::definition::{Definition, Definitions, Found};
 use brigade_agent::permission::{Permissions, Rules};
 use brigade_agent::validate::{Schema, SchemaError, Schemas};
 use brigade_agent::{Agent, Policy, Tools};
@@ -101,6 +101,8 @@ impl Agents {
         let folders = (self.options.folders)(directory.map(Path::new));
         let mut definitions = Definitions::load(&folders);
         definitions.found.extend(self.options.definitions.found.clone());
+        let general = || Found { definition: Arc::new(general()), file: None };
+        definitions.found.entry(GENERAL.to_owned()).or_insert_with(general);
         definitions
     }
 
@@ -174,7 +176,6 @@ impl Agents {
         let definitions = self.definitions(work.cwd.as_deref());
         match definitions.find(name) {
             Ok(found) => Ok(found.clone()),
-            Err(_) if name == GENERAL => Ok(Arc::new(general())),
             Err(missing) => {
                 // A file that could not be read may be the one that is meant.
                 let problems = definitions.problems.iter().take(5).map(|one| format!("; {one}"));

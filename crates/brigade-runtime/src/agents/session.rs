@@ -1,5 +1,6 @@
 //! What a session does with agents beside what it does with every task.
 
+use brigade_agent::definition::Definitions;
 use brigade_agent::reading::as_text;
 use brigade_model::address::TaskRef;
 use brigade_model::call::Entry;
@@ -7,7 +8,17 @@ use brigade_model::refusal::Refusal;
 use brigade_model::work::Work;
 
 use crate::error::refusal;
+use crate::runtime::Runtime;
 use crate::session::Session;
+
+impl Runtime {
+    /// The definitions that an agent in this directory can be made from.
+    pub fn definitions(&self, directory: Option<&str>) -> Result<Definitions, Refusal> {
+        let agents = self.inner.handlers.agents.as_ref();
+        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
+        Ok(agents.definitions(directory))
+    }
+}
 
 impl Session {
     /// What an agent has said and done so far, as text. `None` for work that is no agent.

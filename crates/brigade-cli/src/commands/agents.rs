@@ -1,0 +1,42 @@
+//! Lists agent definitions.
+
+use brigade_server::requests;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::show::{self, Table};
+
+/// List the agents that can be run here
+///
+/// Definitions are markdown files with front matter in .brigade/agents of this directory, then in
+/// brigade/agents of the user's configuration directory.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Agents {}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade agents
+  brigade run --agent reviewer 'Review the last commit'";
+
+impl Agents {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let cwd = std::env::current_dir()?.display().to_string();
+        let known = context.ask(requests::Agents { cwd }).await?;
+        if context.json {
+            show::json(&known)?;
+            return Ok(Exit::SUCCEEDED);
+        }
+        let mut table = Table::new(&["AGENT", "MODEL", "DESCRIPTION", "FILE"]).whole("AGENT");
+        for agent in known.agents {
+            let model = agent.model.unwrap_or_else(|| "-".to_owned());
+            let file = agent.file.unwrap_or_else(|| "built in".to_owned());
+            table.row([agent.name.into(), model.into(), agent.description.into(), file.into()]);
+        }
+        table.print()?;
+        for problem in &known.problems {
+            show::note(problem);
+        }
+        Ok(Exit::SUCCEEDED)
+    }
+}

@@ -1,0 +1,50 @@
+//! Lets an ended task go on.
+
+use std::time::Duration;
+
+use brigade_model::limits::Limits;
+use brigade_server::requests;
+
+use super::run::budget;
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::{show, span};
+
+/// Let a task that has ended go on, with more to spend if need be
+///
+/// An agent goes on with the same conversation. `brigade send` does the same with a message.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Resume {
+    /// The task
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// The most that it may use now, all runs together: dollars as $2.50, tokens as 500k, or both
+    #[arg(long, short, value_name = "AMOUNT", value_parser = budget)]
+    budget: Option<Limits>,
+    /// End it as failed when it has run for this long
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    deadline: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade resume agent:3 --budget '$2'
+  brigade wait agent:3";
+
+impl Resume {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let target = context.target(&self.address)?;
+        let mut limits = self.budget;
+        if let Some(deadline) = self.deadline {
+            limits.get_or_insert_default().time = Some(deadline.into());
+        }
+        let task = context.ask(requests::Resume { target, limits }).await?;
+        if context.json {
+            show::json(&task)?;
+        } else {
+            show::line(&format!("{} goes on, run {}", task.address, task.run))?;
+        }
+        Ok(Exit::SUCCEEDED)
+    }
+}

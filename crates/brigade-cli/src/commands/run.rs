@@ -1,0 +1,273 @@
+//! Runs an agent.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brigade_agent::permission::{Rule, Rules};
+use brigade_model::json::Json;
+use brigade_model::limits::{Limits, Money};
+use brigade_model::outcome::Outcome;
+use brigade_runtime::agents::delegation;
+use brigade_server::requests::{self, Agents, Started};
+use brigade_server::{Client, Target, TaskInfo};
+use tokio::io::AsyncReadExt;
+
+use crate::attach::{Attachment, Attended, Showing};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::live::Live;
+use crate::{models, show, span};
+
+/// Give an agent a task, and see it and all that it starts through
+///
+/// What it and its sub-agents do appears here as it happens, and its result on the standard output. It
+/// may delegate to sub-agents, wait, read and ask; commands it may run only where --allow says so. It
+/// ends when nothing that it started runs any more. When this terminal goes away the agent goes on;
+/// `brigade wait` and `brigade show` find it again. Ctrl-C asks it to stop, a second one forces it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Run {
+    /// What it is to do; `-` reads it from the standard input
+    #[arg(value_name = "PROMPT")]
+    prompt: String,
+    /// Which definition it is made from; `brigade agents` lists them
+    #[arg(long, short, value_name = "NAME")]
+    agent: Option<String>,
+    /// The model, as provider/model, instead of the definition's or the configured one
+    #[arg(long, short, value_name = "MODEL")]
+    model: Option<String>,
+    /// The most that it and all below it may use: dollars as $2.50, tokens as 500k, or both: $1,200k
+    #[arg(long, short, value_name = "AMOUNT", value_parser = budget)]
+    budget: Option<Limits>,
+    /// End it as failed when it has run for this long
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    deadline: Option<Duration>,
+    /// Let it use a tool, as run_process, or some calls of one, as 'run_process(cargo *)'
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    allow: Vec<Rule>,
+    /// Keep it from a tool or some calls of one, whatever else allows them
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    deny: Vec<Rule>,
+    /// What to call it: unique among what runs here
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// With the same key it is the same agent: started once, however often it is asked for
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Settings that its definition asks for, as JSON
+    #[arg(long, value_name = "JSON", value_parser = json)]
+    config: Option<Json>,
+    /// A file with a JSON schema that its result must fit
+    #[arg(long, value_name = "FILE")]
+    result_schema: Option<PathBuf>,
+    /// Print its address and return at once
+    #[arg(long, short)]
+    detach: bool,
+    /// Stay no longer than this; then it goes on in the background and the exit code is 124, or 123
+    /// when it waits for an answer
+    #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with = "detach")]
+    timeout: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade run 'What is this project about?'
+  brigade run --allow 'run_process(cargo *)' 'Make the tests pass'
+  brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
+  brigade run -d --name Research 'Compare the three designs in docs/'
+  brigade wait Research && brigade show Research";
+
+impl Run {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let mut client = context.daemon().await?;
+        let request = self.request(context, &mut client).await?;
+        let session = request.session.clone();
+        let started = context.ask_over(&mut client, request).await?;
+        let address = started.task.address.clone();
+        if self.detach {
+            if context.json {
+                show::json(&started)?;
+            } else {
+                show::line(&address)?;
+            }
+            return Ok(Exit::SUCCEEDED);
+        }
+        let target = Target { session, task: address.clone() };
+        let attachment = Attachment::new(context, target.clone(), Showing::Nothing, self.timeout)?;
+        let mut live = Live::new(context, target);
+        let attended = tokio::select! {
+            attended = attachment.attend(client.clone()) => attended,
+            Err(failure) = live.show(client) => Err(failure),
+        };
+        live.finish().await;
+        let waits = live.asks();
+        ended(context, &started, attended?, waits)
+    }
+
+    async fn request(
+        &self,
+        context: &Context,
+        client: &mut Client,
+    ) -> Result<requests::Run, Failure> {
+        let cwd = std::env::current_dir()?;
+        let cwd = cwd.into_os_string().into_string().map_err(|cwd| {
+            Failure::usage(format!("the directory {cwd:?} is not UTF-8"))
+        })?;
+        self.check_model(context, client, &cwd).await?;
+        let mut limits = self.budget.unwrap_or_default();
+        limits.time = self.deadline.map(Into::into);
+        let result_schema = match &self.result_schema {
+            Some(path) => {
+                let wrong = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+                let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+                Some(Json::parse(&text).map_err(|refusal| wrong(refusal.message))?)
+            }
+            None => None,
+        };
+        Ok(requests::Run {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            agent: self.agent.clone(),
+            model: self.model.clone(),
+            config: self.config.clone(),
+            result_schema,
+            cwd: Some(cwd),
+            limits,
+            permissions: self.permissions(),
+            ..requests::Run::new(context.session()?, self.prompt().await?)
+        })
+    }
+
+    async fn prompt(&self) -> Result<String, Failure> {
+        if self.prompt != "-" {
+            return Ok(self.prompt.clone());
+        }
+        let mut text = String::new();
+        tokio::io::stdin().read_to_string(&mut text).await?;
+        Ok(text)
+    }
+
+    /// All tools but the shell, and what was allowed besides.
+    fn permissions(&self) -> Rules {
+        let tools = delegation::NAMES.into_iter().filter(|name| *name != "run_process");
+        let tools = tools.filter_map(|name| name.parse().ok());
+        Rules {
+            allow: Some(tools.chain(self.allow.iter().cloned()).collect()),
+            deny: self.deny.clone(),
+        }
+    }
+
+    /// Says what is missing before anything starts.
+    async fn check_model(
+        &self,
+        context: &Context,
+        client: &mut Client,
+        cwd: &str,
+    ) -> Result<(), Failure> {
+        let known = context.ask_over(client, Agents { cwd: cwd.to_owned() }).await?;
+        let agent = self.agent.as_deref().unwrap_or("general");
+        let defined = known.agents.iter().find(|known| known.name == agent);
+        let defined = defined.and_then(|agent| agent.model.clone());
+        let model = self.model.clone().or(defined).or_else(|| context.config.model.clone());
+        models::check(model.as_deref(), &context.config)
+    }
+}
+
+fn ended(
+    context: &Context,
+    started: &Started,
+    attended: Attended,
+    asks: bool,
+) -> Result<Exit, Failure> {
+    let address = &started.task.address;
+    match attended {
+        Attended::Ended(task) => {
+            let exit = Exit::of(&task);
+            if context.json {
+                show::json(&Started { task: *task, existed: started.existed })?;
+            } else {
+                print_result(&task)?;
+            }
+            Ok(exit)
+        }
+        Attended::GoesOn if asks => {
+            show::note(&format!("{address} waits for an answer: `brigade answer {address} TEXT`"));
+            Ok(Exit::WAITS_FOR_INPUT)
+        }
+        Attended::GoesOn => {
+            show::note(&format!(
+                "{address} goes on in the background; `brigade wait {address}` waits for it"
+            ));
+            Ok(Exit::TIME_IS_UP)
+        }
+        Attended::Left => {
+            show::note(&format!("{address} was told to end; `brigade show {address}` says how"));
+            Ok(Exit::INTERRUPTED)
+        }
+    }
+}
+
+/// The result goes to the output; how it ended otherwise beside it.
+fn print_result(task: &TaskInfo) -> Result<(), Failure> {
+    if let Some(result) = &task.result {
+        show::line(&result.decode().unwrap_or_else(|_| result.as_str().to_owned()))?;
+    }
+    if matches!(task.outcome, Some(Outcome::Succeeded { .. })) {
+        return Ok(());
+    }
+    let detail = task.detail.as_deref().unwrap_or(&task.state);
+    show::note(&format!("{} {detail}", task.address));
+    if let Some(hint) = models::hint(detail) {
+        show::note(&hint);
+    }
+    Ok(())
+}
+
+pub(super) fn budget(text: &str) -> Result<Limits, String> {
+    let wrong = || format!("{text:?} is no amount; write dollars as $2.50, tokens as 500k");
+    let mut limits = Limits::default();
+    for part in text.split(',').map(str::trim) {
+        if let Some(dollars) = part.strip_prefix('$') {
+            let dollars: f64 = dollars.parse().map_err(|_| wrong())?;
+            if !(0.0..=1e9).contains(&dollars) {
+                return Err(wrong());
+            }
+            limits.money = Some(Money((dollars * 1e6).round() as u64));
+            continue;
+        }
+        let (digits, times) = match part.strip_suffix(['k', 'K']) {
+            Some(digits) => (digits, 1_000),
+            None => match part.strip_suffix(['m', 'M']) {
+                Some(digits) => (digits, 1_000_000),
+                None => (part, 1),
+            },
+        };
+        let tokens: u64 = digits.trim().parse().map_err(|_| wrong())?;
+        limits.tokens = Some(tokens.checked_mul(times).ok_or_else(wrong)?);
+    }
+    Ok(limits)
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn json(text: &str) -> Result<Json, String> {
+    Json::parse(text).map_err(|refusal| refusal.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts() {
+        let both = budget("$1.50, 200k").unwrap();
+        assert_eq!((both.money, both.tokens), (Some(Money(1_500_000)), Some(200_000)));
+        assert_eq!(budget("3m").unwrap().tokens, Some(3_000_000));
+        assert_eq!(budget("77").unwrap().tokens, Some(77));
+        for wrong in ["", "$", "$-1", "k", "1.5k", "99999999999999999999", "2 euros"] {
+            assert!(budget(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The models of real providers, as agents use them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brigade_llm::{
+    Catalog, ErrorKind, Gate, GateOptions, GateStanding, Gated, KeySource, Model, ModelError,
+    ModelName, Prices, ProviderKind, ProviderOptions, Retry, RetryOptions,
+};
+use brigade_model::refusal::Refusal;
+
+use super::options::{ChosenModel, Cost, ModelSource};
+
+/// What a model takes of which nothing is known. A configuration that knows better says so.
+const WINDOW: u64 = 128_000;
+const MAX_OUTPUT: u32 = 8_192;
+
+/// Every provider that is known, and those of the user's own, by `provider/model`. All agents that
+/// ask one provider pass the same gate, and each call is tried again as often as makes sense.
+#[derive(Debug, Default)]
+pub struct Providers {
+    catalog: Catalog,
+    prices: Prices,
+    gate: GateOptions,
+    gates: BTreeMap<String, GateOptions>,
+    retry: RetryOptions,
+    made: Mutex<BTreeMap<Arc<str>, Made>>,
+}
+
+/// One provider behind its gate.
+#[derive(Clone, Debug)]
+struct Made {
+    model: Arc<dyn Model>,
+    gate: Gate,
+    /// A model on the user's own machine sends no bill.
+    is_free: bool,
+}
+
+impl Providers {
+    /// Each with its defaults: at home, with the key in its usual environment variable.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets up a provider under this name, also one that is there by default.
+    #[must_use]
+    pub fn provider(mut self, name: impl Into<String>, options: ProviderOptions) -> Self {
+        self.catalog = self.catalog.with(name, options);
+        self
+    }
+
+    /// What models cost and how much fits into them, where the built-in table does not say it.
+    #[must_use]
+    pub fn prices(mut self, prices: Prices) -> Self {
+        self.prices = prices;
+        self
+    }
+
+    /// What a provider is asked at most, unless it has a gate of its own.
+    #[must_use]
+    pub fn gate(mut self, gate: GateOptions) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// What this provider is asked at most.
+    #[must_use]
+    pub fn gate_of(mut self, provider: impl Into<String>, gate: GateOptions) -> Self {
+        self.gates.insert(provider.into(), gate);
+        self
+    }
+
+    /// How often and how long calls are tried again.
+    #[must_use]
+    pub fn retry(mut self, retry: RetryOptions) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How things are at the gates of the providers that were asked for so far.
+    pub fn standing(&self) -> BTreeMap<Arc<str>, GateStanding> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.iter().map(|(name, made)| (name.clone(), made.gate.standing())).collect()
+    }
+
+    fn made(&self, full: &str, name: &ModelName) -> Result<Made, Refusal> {
+        let mut all = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = all.get(&name.provider) {
+            return Ok(made.clone());
+        }
+        // The name may be right for another program, or for this one with other settings: an agent
+        // that has it waits.
+        let options = self.catalog.options(&name.provider);
+        let options = options.map_err(|error| Refusal::unavailable(error.message))?;
+        let found = self.catalog.find(full).map_err(refused)?;
+        let gate = self.gates.get(&*name.provider).unwrap_or(&self.gate);
+        let gate = Gate::new(gate.clone());
+        let gated = Gated::over(found.provider, gate.clone());
+        let made = Made {
+            model: Arc::new(Retry::over(Arc::new(gated), self.retry.clone())),
+            gate,
+            is_free: options.kind == ProviderKind::Ollama && options.key == KeySource::None,
+        };
+        all.insert(name.provider.clone(), made.clone());
+        Ok(made)
+    }
+}
+
+impl ModelSource for Providers {
+    /// Nothing is sent, and no key is read yet.
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
+        let parsed: ModelName = name.parse().map_err(refused)?;
+        let made = self.made(name, &parsed)?;
+        let facts = self.prices.facts(name);
+        Ok(ChosenModel {
+            model: made.model,
+            name: parsed.model,
+            window: facts.context.unwrap_or(WINDOW),
+            max_output: facts.max_output.unwrap_or(MAX_OUTPUT),
+            cost: match facts.price {
+                Some(price) => Cost::Known(price),
+                None if made.is_free => Cost::Nothing,
+                None => Cost::Unknown,
+            },
+        })
+    }
+}
+
+fn refused(error: ModelError) -> Refusal {
+    match error.kind {
+        ErrorKind::Invalid => Refusal::invalid(error.message),
+        _ => Refusal::unavailable(error.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_llm::{ModelFacts, PerMillion, Price, TokenUsage};
+    use brigade_model::limits::Money;
+    use brigade_model::refusal::RefusalKind;
+
+    use super::*;
+
+    fn cost(providers: &Providers, model: &str) -> Option<u64> {
+        let million = TokenUsage { input: 1_000_000, ..TokenUsage::default() };
+        let cost = providers.find(model).unwrap().cost;
+        (!cost.is_unknown()).then(|| cost.usage(&million).money.0)
+    }
+
+    #[test]
+    fn a_model_comes_with_what_is_known_of_it() {
+        let chosen = Providers::new().find("anthropic/claude-opus-4-5").unwrap();
+        assert_eq!(&*chosen.name, "claude-opus-4-5");
+        assert_eq!((chosen.window, chosen.max_output), (200_000, 64_000));
+        let usage = TokenUsage { input: 1_000_000, output: 1_000_000, ..TokenUsage::default() };
+        assert_eq!(chosen.cost.usage(&usage).money, Money(30_000_000));
+    }
+
+    #[test]
+    fn what_nobody_knows_is_said_to_be_unknown() {
+        let providers = Providers::new();
+        let chosen = providers.find("openai/brand-new").unwrap();
+        assert_eq!((chosen.window, chosen.max_output), (WINDOW, MAX_OUTPUT));
+        assert_eq!(cost(&providers, "openai/brand-new"), None);
+        assert_eq!(cost(&providers, "ollama/qwen3"), Some(0), "it is on the user's machine");
+        let elsewhere = ProviderOptions::new(ProviderKind::Ollama)
+            .base_url("https://ollama.example")
+            .key(KeySource::Env("OLLAMA_KEY".into()));
+        let providers = Providers::new().provider("cloud", elsewhere);
+        assert_eq!(cost(&providers, "cloud/qwen3"), None, "who wants a key may send a bill");
+    }
+
+    #[test]
+    fn a_configuration_gives_prices_of_one_provider() {
+        let price = PerMillion(7_000_000);
+        let price = Price {
+            input: price,
+            cached_input: None,
+            cache_write: None,
+            output: price,
+            long: None,
+        };
+        let facts = ModelFacts { price: Some(price), context: Some(99), max_output: None };
+        let mine = ProviderOptions::new(ProviderKind::OpenAiChat).base_url("http://localhost:9/v1");
+        let providers = Providers::new()
+            .provider("mine", mine)
+            .prices(Prices::with([("mine/*".to_owned(), facts)]));
+        assert_eq!(cost(&providers, "mine/some-model"), Some(7_000_000));
+        assert_eq!(providers.find("mine/some-model").unwrap().window, 99);
+        assert_eq!(cost(&providers, "openai/some-model"), None);
+    }
+
+    #[test]
+    fn agents_of_one_provider_pass_one_gate() {
+        let few = GateOptions { running: 1, ..GateOptions::default() };
+        let providers = Providers::new().gate_of("openai", few);
+        for model in ["openai/a", "openai/b", "gemini/c"] {
+            providers.find(model).unwrap();
+        }
+        let at: Vec<_> = providers.standing().into_keys().collect();
+        assert_eq!(at, ["gemini".into(), "openai".into()] as [Arc<str>; 2]);
+        let first = providers.find("openai/a").unwrap().model;
+        assert!(Arc::ptr_eq(&first, &providers.find("openai/b").unwrap().model));
+    }
+
+    #[test]
+    fn a_wrong_name_says_what_would_be_right() {
+        let broken = ProviderOptions::new(ProviderKind::Ollama).base_url("localhost:1");
+        let providers = Providers::new().provider("broken", broken);
+        for (name, kind, part) in [
+            ("claude", RefusalKind::Invalid, "provider/model"),
+            ("antropic/claude", RefusalKind::Unavailable, "openai, openai-chat, anthropic"),
+            ("brocken/llama", RefusalKind::Unavailable, ", broken"),
+            ("broken/llama", RefusalKind::Invalid, "http://"),
+        ] {
+            let refusal = providers.find(name).unwrap_err();
+            assert_eq!(refusal.kind, kind, "{name}");
+            assert!(refusal.message.contains(part), "{name}: {}", refusal.message);
+        }
+    }
+}

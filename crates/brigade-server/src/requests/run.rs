@@ -1,0 +1,105 @@
+//! Starts an agent.
+
+use brigade_agent::permission::Rules;
+use brigade_model::json::Json;
+use brigade_model::limits::Limits;
+use brigade_model::refusal::Refusal;
+use brigade_runtime::NewTask;
+use serde::{Deserialize, Serialize};
+
+use super::Started;
+use crate::ask::{Ask, Items, Never};
+use crate::desk::Desk;
+use crate::info::TaskInfo;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    pub session: String,
+    pub task: String,
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The definition; a general one, when there is none.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// Instead of the definition's.
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub config: Option<Json>,
+    #[serde(default)]
+    pub result_schema: Option<Json>,
+    /// Where it works, and where its definitions are looked for.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub limits: Limits,
+    /// What it may do at the most.
+    #[serde(default)]
+    pub permissions: Rules,
+    /// It passes to the session when the task that started it ends.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+impl Run {
+    pub fn new(session: impl Into<String>, task: impl Into<String>) -> Self {
+        Self {
+            session: session.into(),
+            task: task.into(),
+            name: None,
+            key: None,
+            agent: None,
+            model: None,
+            config: None,
+            result_schema: None,
+            cwd: None,
+            limits: Limits::default(),
+            permissions: Rules::all(),
+            keep: false,
+        }
+    }
+
+    fn new_task(&self) -> NewTask {
+        let mut task = NewTask::agent(&self.task).permissions(self.permissions.clone());
+        if let Some(name) = &self.name {
+            task = task.name(name);
+        }
+        if let Some(key) = &self.key {
+            task = task.key(key);
+        }
+        if let Some(agent) = &self.agent {
+            task = task.definition(agent);
+        }
+        if let Some(model) = &self.model {
+            task = task.model(model);
+        }
+        if let Some(config) = &self.config {
+            task = task.config(config);
+        }
+        if let Some(schema) = &self.result_schema {
+            task = task.result_schema(schema);
+        }
+        if let Some(cwd) = &self.cwd {
+            task = task.cwd(cwd);
+        }
+        if !self.limits.is_empty() {
+            task = task.limits(self.limits);
+        }
+        if self.keep { task.keep() } else { task }
+    }
+}
+
+impl Ask for Run {
+    type Done = Started;
+    type Item = Never;
+
+    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Started, Refusal> {
+        let session = desk.open(&self.session).await?;
+        let task = session.spawn(self.new_task()).await?;
+        let row = task.get().await?;
+        let name = session.row().name;
+        Ok(Started { task: TaskInfo::of(&name, task.no(), &row), existed: task.existed() })
+    }
+}
