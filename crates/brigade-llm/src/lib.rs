@@ -14,7 +14,7 @@
 //! - [`catalog`]: which providers there are, and how a person names a model
 //! - [`providers`]: one provider as a `Model`, over HTTP; [`keys`]: where its key comes from;
 //!   [`transport`]: what it may take in time and in bytes
-//! - [`retry`]: tries again what may pass
+//! - [`retry`]: tries again what may pass; [`deadline`]: a bound on a whole call
 //! - [`gate`]: one for each provider, so that all who ask it slow down together
 //! - [`prices`]: what models cost, and how much fits into them
 //! - [`scripted`]: a model that plays a script, for tests, demonstrations and benchmarks
@@ -23,6 +23,7 @@
 
 pub mod catalog;
 pub mod conversation;
+pub mod deadline;
 pub mod error;
 pub mod gate;
 pub mod keys;
@@ -42,6 +43,7 @@ pub use catalog::{Catalog, Found, ModelName, ProviderKind};
 pub use conversation::{
     Arguments, AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult, UserMessage,
 };
+pub use deadline::Deadline;
 pub use error::{ErrorKind, ModelError};
 pub use gate::{Gate, GateOptions, GateStanding, Gated};
 pub use keys::KeySource;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use brigade_llm::{
-    Catalog, ErrorKind, Gate, GateOptions, GateStanding, Gated, KeySource, Model, ModelError,
-    ModelName, Prices, ProviderKind, ProviderOptions, Retry, RetryOptions,
+    Catalog, Deadline, ErrorKind, Gate, GateOptions, GateStanding, Gated, KeySource, Model,
+    ModelError, ModelName, Prices, ProviderKind, ProviderOptions, Retry, RetryOptions,
 };
 use brigade_model::refusal::Refusal;
 
@@ -14,16 +15,19 @@ use super::options::{ChosenModel, Cost, ModelSource};
 /// What a model takes of which nothing is known. A configuration that knows better says so.
 const WINDOW: u64 = 128_000;
 const MAX_OUTPUT: u32 = 8_192;
+/// Long thoughts take many minutes, but not hours.
+const CALL_TIME: Duration = Duration::from_secs(60 * 60);
 
 /// Every provider that is known, and those of the user's own, by `provider/model`. All agents that
 /// ask one provider pass the same gate, and each call is tried again as often as makes sense.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Providers {
     catalog: Catalog,
     prices: Prices,
     gate: GateOptions,
     gates: BTreeMap<String, GateOptions>,
     retry: RetryOptions,
+    call_time: Duration,
     made: Mutex<BTreeMap<Arc<str>, Made>>,
 }
 
@@ -39,7 +43,22 @@ struct Made {
 impl Providers {
     /// Each with its defaults: at home, with the key in its usual environment variable.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            catalog: Catalog::default(),
+            prices: Prices::default(),
+            gate: GateOptions::default(),
+            gates: BTreeMap::new(),
+            retry: RetryOptions::default(),
+            call_time: CALL_TIME,
+            made: Mutex::default(),
+        }
+    }
+
+    /// How long one call may take in all, however lively it is.
+    #[must_use]
+    pub fn call_time(mut self, most: Duration) -> Self {
+        self.call_time = most;
+        self
     }
 
     /// Sets up a provider under this name, also one that is there by default.
@@ -95,7 +114,8 @@ impl Providers {
         let found = self.catalog.find(full).map_err(refused)?;
         let gate = self.gates.get(&*name.provider).unwrap_or(&self.gate);
         let gate = Gate::new(gate.clone());
-        let gated = Gated::over(found.provider, gate.clone());
+        let bounded = Deadline::over(found.provider, self.call_time);
+        let gated = Gated::over(Arc::new(bounded), gate.clone());
         let made = Made {
             model: Arc::new(Retry::over(Arc::new(gated), self.retry.clone())),
             gate,
@@ -103,6 +123,12 @@ impl Providers {
         };
         all.insert(name.provider.clone(), made.clone());
         Ok(made)
+    }
+}
+
+impl Default for Providers {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
