@@ -219,10 +219,7 @@ pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
 }
 
 fn unasked() -> Failure {
-    Failure::Lost {
-        by: "its performer".into(),
-        evidence: "it ended although nobody had asked it to".into(),
-    }
+    Failure::Lost { by: "its performer".into(), evidence: "it ended without a word".into() }
 }
 
 /// The order that a stop further up will bring, if one is on its way down.

@@ -129,6 +129,10 @@ fn endings_are_truthful() {
             EndedHow::Failed { failure: failure(), partial: Some(json("half")) },
             "failed (max steps: 9)",
         ),
+        (
+            EndedHow::CutShort { partial: json("half") },
+            "failed (lost, says its performer: it ended without a word)",
+        ),
         (EndedHow::Aborted, "failed (lost, says its performer: it ended without a word)"),
     ];
     for (how, expect) in cases {
