@@ -12,13 +12,16 @@ use brigade_model::outcome::Failure;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
-use crate::ask::Heard;
 use crate::host::{Host, Proceed, Progress, Record, Rest};
 use crate::permission::Permissions;
 use crate::policy::Policy;
 use crate::tool::Tools;
 use crate::transcript::{Next, Transcript, label};
 use crate::validate::Schema;
+
+/// How many bytes of the last words, and of what it is at, whoever looks is shown.
+const WORDS_SHOWN: usize = 400;
+const DOING_SHOWN: usize = 200;
 
 /// One agent, ready to work: everything that it is, but for what it has said and done.
 #[derive(Clone)]
@@ -98,11 +101,7 @@ impl Agent {
             while transcript.open() > 0 && transcript.due().is_empty() {
                 match host.rest(transcript.open()).await? {
                     Rest::Suspended => return Ok(Exit::Suspended),
-                    Rest::Answered(index, answer) => {
-                        let news = matches!(*answer, Answer::Gathered(_));
-                        let label = if news { label::NEWS } else { "told" };
-                        transcript.enter(index, label, &answer)?;
-                    }
+                    Rest::Answered(index, answer) => transcript.told(index, &answer)?,
                 }
             }
             match transcript.next() {
@@ -127,8 +126,10 @@ impl Agent {
         if let Some(failure) = self.policy.ends(&transcript.tally) {
             return Err(failure.into());
         }
-        if transcript.tokens() > self.window / 5 * 4 {
-            self.compact(host, transcript).await?;
+        if self.is_long(transcript)
+            && let Some(cut) = self.cut(transcript)
+        {
+            return self.compact(host, transcript, cut).await;
         }
         let index = transcript.next_index();
         let granted = match host.proceed(index, self.expected_cost(transcript)).await? {
@@ -136,9 +137,11 @@ impl Agent {
             Proceed::Exhausted(limit) => return Err(Failure::Budget { limit }.into()),
             Proceed::Granted(granted) => granted,
         };
-        let request = self.request(transcript, granted);
-        match self.ask(host, transcript, request).await {
-            Ok(Heard::Reply(reply)) => {
+        let request = self.request(transcript, transcript.messages(), granted);
+        let progress =
+            Progress { step: transcript.tally.steps + 1, ..self.progress(transcript, "thinking") };
+        match self.listen(host, progress, request).await? {
+            Ok(Some(reply)) => {
                 let spent = Some((self.cost)(&reply.usage));
                 let answer = Answer::Value(Json::of(&self.within_bounds(reply))?);
                 let record = Record { index, label: label::MODEL, answer, spent };
@@ -146,15 +149,8 @@ impl Agent {
                 partial.set(transcript.partial());
                 Ok(())
             }
-            Ok(Heard::Interrupted { asked }) => {
-                let input = if asked { transcript.tokens() } else { 0 };
-                let spent = (self.cost)(&TokenUsage { input, ..TokenUsage::default() });
-                Ok(host.charge(spent).await?)
-            }
-            Err(error) => {
-                host.charge(Usage::NONE).await?;
-                self.recover(host, transcript, error).await
-            }
+            Ok(None) => Ok(()),
+            Err(error) => self.recover(host, transcript, error).await,
         }
     }
 
@@ -165,10 +161,16 @@ impl Agent {
         transcript: &mut Transcript,
         error: ModelError,
     ) -> Result<(), Ended> {
-        if error.kind == ErrorKind::TooLong {
-            return self.compact(host, transcript).await;
-        }
-        Err(Failure::Error(format!("the model: {error}").into()).into())
+        let failure = match (error.kind, self.cut(transcript)) {
+            (ErrorKind::TooLong, Some(cut)) => return self.compact(host, transcript, cut).await,
+            (ErrorKind::TooLong, None) => {
+                "the conversation does not fit into the model's window, and there is nothing left in \
+                 it to sum up"
+                    .to_owned()
+            }
+            _ => format!("the model: {error}"),
+        };
+        Err(Failure::Error(failure.into()).into())
     }
 
     /// The model has nothing more to do. True when the task is done with that.
@@ -206,6 +208,9 @@ impl Agent {
                 "Your reply was cut off at the most tokens that one may have. Go on, in shorter \
                  pieces."
                     .to_owned()
+            }
+            (StopReason::EndOfTurn, None) if text.trim().is_empty() => {
+                "Your reply was empty. Say what came of your task, or go on with it.".to_owned()
             }
             (StopReason::EndOfTurn, None) => return Ok(Ok(Json::of(text)?)),
             (StopReason::EndOfTurn, Some(schema)) => match read_result(schema, text) {
@@ -263,11 +268,24 @@ impl Agent {
     pub(crate) fn progress(&self, transcript: &Transcript, doing: impl Into<String>) -> Progress {
         Progress {
             step: transcript.tally.steps,
-            doing: doing.into(),
-            words: transcript.last_words().unwrap_or_default(),
+            doing: beginning(doing.into(), DOING_SHOWN),
+            words: ending(&transcript.last_words().unwrap_or_default()),
             tokens: transcript.tally.tokens,
         }
     }
+}
+
+fn beginning(mut text: String, bytes: usize) -> String {
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes));
+        text.push_str("..");
+    }
+    text
+}
+
+/// The last words of a text, as many as whoever looks is shown.
+pub(crate) fn ending(text: &str) -> String {
+    text[text.ceil_char_boundary(text.len().saturating_sub(WORDS_SHOWN))..].to_owned()
 }
 
 /// The JSON in a reply, which may stand in a code block, as far as it fits the schema.

@@ -4,24 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_llm::conversation::Arguments;
-use brigade_llm::{Content, ErrorKind, ModelError, Part, Reply, Request, TokenUsage, ToolCall};
+use brigade_llm::{
+    Content, ErrorKind, Message, ModelError, Part, Reply, Request, TokenUsage, ToolCall,
+};
 use brigade_model::json::PAYLOAD_MAX;
 use brigade_model::limits::Usage;
+use brigade_model::refusal::Refusal;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
-use crate::agent::Agent;
-use crate::host::{Cost, Host};
-use crate::transcript::Transcript;
+use crate::agent::{Agent, ending};
+use crate::host::{Cost, Host, Progress};
+use crate::transcript::{Transcript, bytes_of, tokens_of};
 
 /// A reply shorter than this is of no use.
 const OUTPUT_LEAST: u32 = 256;
 /// How often whoever looks is told of new words.
 const BETWEEN_WORDS: Duration = Duration::from_secs(1);
-/// How many of the last words are shown.
-const WORDS_SHOWN: usize = 400;
 
-pub(crate) enum Heard {
+enum Heard {
     Reply(Reply),
     /// A message came that is to be heard first.
     Interrupted {
@@ -33,39 +34,86 @@ pub(crate) enum Heard {
 impl Agent {
     /// What the next call costs at the most, and at the least.
     pub(crate) fn expected_cost(&self, transcript: &Transcript) -> Cost {
-        let input = transcript.tokens().saturating_add(self.system.len() as u64 / 3);
-        let with = |output| (self.cost)(&TokenUsage { input, output, ..TokenUsage::default() });
-        let output = self.max_output;
-        Cost { most: with(output.into()), least: with(output.min(OUTPUT_LEAST).into()) }
+        let with = |output| self.cost_with(transcript, output);
+        Cost { most: with(self.max_output), least: with(self.max_output.min(OUTPUT_LEAST)) }
     }
 
-    /// The reply is kept as short as what was granted.
-    pub(crate) fn request(&self, transcript: &Transcript, granted: Usage) -> Arc<Request> {
-        let input = self.expected_cost(transcript).most.tokens - u64::from(self.max_output);
-        let left = granted.tokens.saturating_sub(input);
-        let left = u32::try_from(left).unwrap_or(u32::MAX);
+    /// What a call costs whose reply has so many tokens.
+    fn cost_with(&self, transcript: &Transcript, output: u32) -> Usage {
+        let input = transcript.tokens().saturating_add(self.system.len() as u64 / 3);
+        (self.cost)(&TokenUsage { input, output: output.into(), ..TokenUsage::default() })
+    }
+
+    /// The longest reply that what was granted pays for.
+    fn longest_reply(&self, transcript: &Transcript, granted: Usage) -> u32 {
+        let paid = |output: &u32| {
+            let cost = self.cost_with(transcript, *output);
+            cost.tokens <= granted.tokens && cost.money <= granted.money
+        };
+        if paid(&self.max_output) {
+            return self.max_output;
+        }
+        // What is paid for lies below what is not: the border is found by halving.
+        let (mut enough, mut too_much) = (1, self.max_output);
+        while enough + 1 < too_much {
+            let middle = enough.midpoint(too_much);
+            if paid(&middle) {
+                enough = middle;
+            } else {
+                too_much = middle;
+            }
+        }
+        enough
+    }
+
+    /// These messages as a request. The reply is kept as short as what was granted.
+    pub(crate) fn request(
+        &self,
+        transcript: &Transcript,
+        messages: Vec<Message>,
+        granted: Usage,
+    ) -> Arc<Request> {
         Arc::new(Request {
             asker: self.name.clone(),
             model: self.model_name.clone(),
             system: self.system.clone(),
-            messages: transcript.messages(),
+            messages,
             tools: self.tools.specs(),
-            max_output: self.max_output.min(left.max(1)),
+            max_output: self.longest_reply(transcript, granted),
             temperature: self.temperature,
             effort: self.effort,
         })
     }
 
-    pub(crate) async fn ask(
+    /// What the model replies; `None` when a message came that is to be heard first. What was set
+    /// aside is settled then, and after an error; a reply is recorded with what it cost.
+    pub(crate) async fn listen(
         &self,
         host: &dyn Host,
-        transcript: &Transcript,
+        progress: Progress,
+        request: Arc<Request>,
+    ) -> Result<Result<Option<Reply>, ModelError>, Refusal> {
+        let bytes: u64 = request.messages.iter().map(bytes_of).sum();
+        let (heard, spent) = match self.ask(host, progress, request).await {
+            Ok(Heard::Reply(reply)) => return Ok(Ok(Some(reply))),
+            Ok(Heard::Interrupted { asked }) => {
+                let input = if asked { tokens_of(bytes) } else { 0 };
+                (Ok(None), (self.cost)(&TokenUsage { input, ..TokenUsage::default() }))
+            }
+            Err(error) => (Err(error), Usage::NONE),
+        };
+        host.charge(spent).await?;
+        Ok(heard)
+    }
+
+    async fn ask(
+        &self,
+        host: &dyn Host,
+        mut progress: Progress,
         request: Arc<Request>,
     ) -> Result<Heard, ModelError> {
         let mut parts = self.model.call(request);
         let mut interrupted = host.interrupted();
-        let mut progress = self.progress(transcript, "thinking");
-        progress.step += 1;
         host.progress(progress.clone());
         let (mut words, mut said) = (String::new(), Instant::now());
         // Said of a message that has been heard of in the meantime.
@@ -91,8 +139,7 @@ impl Agent {
             }
             if !words.is_empty() && said.elapsed() >= BETWEEN_WORDS {
                 said = Instant::now();
-                let from = words.ceil_char_boundary(words.len().saturating_sub(WORDS_SHOWN));
-                progress.words = words[from..].to_owned();
+                progress.words = ending(&words);
                 host.progress(progress.clone());
             }
         }

@@ -1,12 +1,9 @@
 //! Compaction: what a long conversation came to takes the place of its beginning.
 
-use std::sync::Arc;
-
-use brigade_llm::{Message, Part, Request};
+use brigade_llm::{Message, Reply};
 use brigade_model::call::Answer;
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
-use futures_util::StreamExt;
 
 use crate::agent::{Agent, Ended};
 use crate::host::{Host, Proceed, Record};
@@ -21,56 +18,56 @@ const ASK: &str = "[The conversation is about to become too long. Write down, fo
 const SUMMARY_MAX: usize = 64 * 1024;
 
 impl Agent {
-    /// Has the model sum up the older part. Nothing is overwritten: the summary is an entry as well.
+    /// From where on the conversation would be kept as it is, if it was made shorter now: about a
+    /// fifth of the window. `None` when there is nothing before that worth a summary.
+    pub(crate) fn cut(&self, transcript: &Transcript) -> Option<u32> {
+        transcript.cut_before(self.window / 5 * 3)
+    }
+
+    /// Whether the conversation fills so much of the window that it should be made shorter.
+    pub(crate) fn is_long(&self, transcript: &Transcript) -> bool {
+        transcript.tokens() > self.window / 5 * 4
+    }
+
+    /// Has the model sum up what is before the cut. Nothing is overwritten: the summary is an entry
+    /// as well.
     pub(crate) async fn compact(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
+        kept_from: u32,
     ) -> Result<(), Ended> {
-        let Some(kept_from) = transcript.cut_before(self.window / 5 * 3) else {
-            let full = "the conversation does not fit into the model's window, and there is nothing \
-                        left in it to sum up";
-            return Err(Failure::Error(full.into()).into());
-        };
         let index = transcript.next_index();
-        match host.proceed(index, self.expected_cost(transcript)).await? {
+        let granted = match host.proceed(index, self.expected_cost(transcript)).await? {
             Proceed::News(news) => return Ok(transcript.enter(index, label::NEWS, &news)?),
             Proceed::Exhausted(limit) => return Err(Failure::Budget { limit }.into()),
-            Proceed::Granted(_) => {}
-        }
-        host.progress(self.progress(transcript, "summing up"));
-        let mut messages = transcript.messages_before(kept_from);
+            Proceed::Granted(granted) => granted,
+        };
+        // What is sent must fit, whatever has been said: that is why it is summed up.
+        let mut messages = transcript.messages_before(kept_from, self.window / 5 * 9);
         messages.push(Message::user(ASK));
-        let request = Request {
-            asker: self.name.clone(),
-            model: self.model_name.clone(),
-            system: self.system.clone(),
-            messages,
-            tools: self.tools.specs(),
-            max_output: self.max_output,
-            temperature: self.temperature,
-            effort: self.effort,
-        };
-        let mut parts = self.model.call(Arc::new(request));
-        let reply = loop {
-            match parts.next().await {
-                Some(Ok(Part::Finished(reply))) => break reply,
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(cannot(&error.to_string())),
-                None => return Err(cannot("the reply ended before it was whole")),
-            }
-        };
-        let mut text = reply.message.text();
-        text.truncate(text.floor_char_boundary(SUMMARY_MAX));
-        if text.trim().is_empty() {
+        let request = self.request(transcript, messages, granted);
+        let reply =
+            match self.listen(host, self.progress(transcript, "summing up"), request).await? {
+                Ok(Some(reply)) => reply,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(cannot(&error.to_string())),
+            };
+        let Some(text) = summary_of(&reply) else {
             return Err(cannot("the model gave no summary"));
-        }
+        };
         let summary = Summary { text: text.into(), kept_from };
         let spent = Some((self.cost)(&reply.usage));
         let answer = Answer::Value(Json::of(&summary)?);
         let record = Record { index, label: label::SUMMARY, answer, spent };
         self.record(host, transcript, record).await
     }
+}
+
+fn summary_of(reply: &Reply) -> Option<String> {
+    let mut text = reply.message.text();
+    text.truncate(text.floor_char_boundary(SUMMARY_MAX));
+    (!text.trim().is_empty()).then_some(text)
 }
 
 fn cannot(why: &str) -> Ended {

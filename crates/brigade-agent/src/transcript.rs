@@ -4,6 +4,7 @@
 //! the next one, and behind it each of its calls has [`Place::SLOTS`] of its own; so the whole is
 //! built again from the entries alone, in whatever order they were written.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 use crate::news;
 use crate::tool::{Call, Place};
+use crate::turn::shortened;
 
 /// Who resumes an agent without a word wants it to go on.
 const GO_ON: &str = "Go on with your task.";
@@ -35,6 +37,8 @@ pub(crate) mod label {
     pub(crate) const SUMMARY: &str = "summary";
     /// What a call came to.
     pub(crate) const RESULT: &str = "result";
+    /// What a call waited for, whatever its condition is called.
+    pub(crate) const TOLD: &str = "told";
     /// A call that must not happen twice was begun.
     pub(crate) const BEGUN: &str = "begun";
 }
@@ -70,9 +74,9 @@ pub(crate) struct Transcript {
 pub(crate) struct Tally {
     /// Model calls in this run.
     pub(crate) steps: u32,
-    /// How often the last calls were made in a row, exactly as they are.
+    /// How often the last calls were made in a row, exactly as they are and with the same results.
     pub(crate) repeated: u32,
-    last_calls: Option<u64>,
+    last_turn: Option<u64>,
     /// Calls in a row that failed.
     pub(crate) errors: u32,
     pub(crate) last_error: Arc<str>,
@@ -134,11 +138,15 @@ impl Transcript {
     ) -> Result<Self, Refusal> {
         let mut transcript = Self::new(task);
         journal.sort_by_key(|entry| entry.index);
+        let answered: BTreeSet<CallIndex> = journal.iter().map(|entry| entry.index).collect();
         for entry in journal {
             transcript.enter(entry.index, &entry.label, &entry.answer)?;
         }
         for call in open {
-            transcript.parked(call.index, None);
+            // What came while the journal was read is in it already.
+            if !answered.contains(&call.index) {
+                transcript.parked(call.index, None);
+            }
         }
         Ok(transcript)
     }
@@ -165,6 +173,23 @@ impl Transcript {
         CallIndex(self.next)
     }
 
+    /// Takes in the answer to something that waits. One that came twice is not heard twice.
+    pub(crate) fn told(&mut self, index: CallIndex, answer: &Arc<Answer>) -> Result<(), Refusal> {
+        let of_call =
+            self.call_at(index).map(|call| matches!(call.state, CallState::Parked { .. }));
+        let news = matches!(**answer, Answer::Gathered(_));
+        match of_call {
+            Some(true) => self.enter(index, label::TOLD, answer),
+            None if news && self.waits_for_news => self.enter(index, label::NEWS, answer),
+            Some(false) | None => Ok(()),
+        }
+    }
+
+    fn call_at(&mut self, index: CallIndex) -> Option<&mut TurnCall> {
+        let mut calls = self.turn.iter_mut().flat_map(|turn| &mut turn.calls);
+        calls.find(|call| call.has(index))
+    }
+
     /// Takes in an entry that was written down.
     pub(crate) fn enter(
         &mut self,
@@ -172,6 +197,10 @@ impl Transcript {
         label: &str,
         answer: &Arc<Answer>,
     ) -> Result<(), Refusal> {
+        // What a call waits for may look like an entry of the conversation.
+        if self.call_at(index).is_some() {
+            return self.enter_call(index, label, answer);
+        }
         match (label, &**answer) {
             (label::MODEL, Answer::Value(value)) => self.said(index, value.decode()?),
             (label::NEWS, Answer::Gathered(gathered)) => {
@@ -185,7 +214,8 @@ impl Transcript {
             }
             (label::RUN, Answer::Value(value)) => self.begin_run(value.decode()?),
             (label::SUMMARY, Answer::Value(value)) => self.summarised(&value.decode()?),
-            _ => return self.enter_call(index, label, answer),
+            // What a call did on its way to its result.
+            _ => return Ok(()),
         }
         self.next = self.next.max(index.0 + 1);
         Ok(())
@@ -208,13 +238,17 @@ impl Transcript {
         self.stop = reply.stop;
         self.tally.steps += 1;
         self.tally.tokens = self.tally.tokens.saturating_add(reply.usage.total());
-        self.tally.count_calls(&calls);
+        if calls.is_empty() {
+            self.tally.no_calls();
+        } else {
+            self.tally.notes = 0;
+        }
+        self.messages.push((index.0, Message::Assistant(message)));
         self.size = Size { counted: reply.usage.total(), bytes_since: 0 };
         // Without a count of the provider's, what is sent again is measured.
         if self.size.counted == 0 {
             self.size.bytes_since = self.bytes();
         }
-        self.messages.push((index.0, Message::Assistant(message)));
         self.turn = (!calls.is_empty()).then_some(Turn { calls });
     }
 
@@ -230,16 +264,15 @@ impl Transcript {
         label: &str,
         answer: &Arc<Answer>,
     ) -> Result<(), Refusal> {
-        let Some(turn) = &mut self.turn else { return Ok(()) };
-        let Some(call) = turn.calls.iter_mut().find(|call| call.has(index)) else { return Ok(()) };
+        let Some(call) = self.call_at(index) else { return Ok(()) };
         if matches!(call.state, CallState::Answered(_)) {
             return Ok(());
         }
         if index == call.place.result() && label == label::RESULT {
             let Answer::Value(value) = &**answer else { return Ok(()) };
             let result = value.decode::<ToolResult>()?;
+            call.state = CallState::Answered(result.clone());
             self.tally.count_result(&result);
-            call.state = CallState::Answered(result);
             self.close_turn();
         } else if index == call.place.effect() {
             call.state = CallState::Due { effect: Some(answer.clone()), told: None };
@@ -285,6 +318,7 @@ impl Transcript {
             return;
         }
         let index = turn.calls.last().map_or(0, |call| call.place.0);
+        self.tally.count_turn(&turn.calls, &results);
         self.size.bytes_since += results.iter().map(|result| result.text.len() as u64).sum::<u64>();
         self.messages.push((index, Message::Results(results)));
         self.turn = None;
@@ -310,6 +344,8 @@ impl Transcript {
             self.task, summary.text
         );
         self.size = Size::default();
+        // A run that has begun still waits for its first words.
+        let resumed = self.resumed;
         self.say(0, &opening);
         for (index, message) in kept.into_iter().filter(|(index, _)| *index >= summary.kept_from) {
             match message {
@@ -317,6 +353,7 @@ impl Transcript {
                 other => self.messages.push((index, other)),
             }
         }
+        self.resumed = resumed;
         self.size.bytes_since = self.bytes();
     }
 
@@ -349,17 +386,37 @@ impl Transcript {
         }
     }
 
-    /// The conversation as a request has it. A message without anything in it is not sent.
+    /// The conversation as a request has it.
     pub(crate) fn messages(&self) -> Vec<Message> {
-        let empty = |message: &Message| matches!(message, Message::Assistant(said) if said.content.is_empty());
-        let messages = self.messages.iter().map(|(_, message)| message).filter(|m| !empty(m));
-        messages.cloned().chain(self.resumed.then(|| Message::user(GO_ON))).collect()
+        let go_on = self.resumed.then(|| Message::user(GO_ON));
+        self.sent().map(|(_, message)| message.clone()).chain(go_on).collect()
     }
 
-    /// The part of it that a summary is to take the place of.
-    pub(crate) fn messages_before(&self, index: u32) -> Vec<Message> {
-        let before = self.messages.iter().filter(|(at, _)| *at < index);
-        before.map(|(_, message)| message.clone()).collect()
+    /// The part of it that a summary is to take the place of, with so much left out of results that
+    /// it has about so many bytes.
+    pub(crate) fn messages_before(&self, index: u32, bytes: u64) -> Vec<Message> {
+        let before = self.sent().filter(|(at, _)| *at < index);
+        let mut messages: Vec<Message> = before.map(|(_, message)| message.clone()).collect();
+        let results = |message: &Message| match message {
+            Message::Results(results) => results.len() as u64,
+            Message::User(_) | Message::Assistant(_) => 0,
+        };
+        let size: u64 = messages.iter().map(bytes_of).sum();
+        let count: u64 = messages.iter().map(results).sum();
+        if size > bytes && count > 0 {
+            let others = messages.iter().filter(|message| results(message) == 0);
+            let left = bytes.saturating_sub(others.map(bytes_of).sum());
+            shorten_results(&mut messages, usize::try_from(left / count).unwrap_or(usize::MAX));
+        }
+        messages
+    }
+
+    /// A message without anything in it is not sent.
+    fn sent(&self) -> impl Iterator<Item = &(u32, Message)> {
+        self.messages.iter().filter(|(_, message)| match message {
+            Message::Assistant(said) => !said.content.is_empty(),
+            Message::User(_) | Message::Results(_) => true,
+        })
     }
 
     /// What the model said last.
@@ -376,7 +433,7 @@ impl Transcript {
 
     /// About how many tokens the conversation has.
     pub(crate) fn tokens(&self) -> u64 {
-        self.size.counted.saturating_add(self.size.bytes_since / 3)
+        self.size.counted.saturating_add(tokens_of(self.size.bytes_since))
     }
 
     fn bytes(&self) -> u64 {
@@ -405,7 +462,22 @@ impl Transcript {
     }
 }
 
-fn bytes_of(message: &Message) -> u64 {
+/// Leaves out the middle of results that are longer than that.
+fn shorten_results(messages: &mut [Message], bytes: usize) {
+    for message in messages {
+        let Message::Results(results) = message else { continue };
+        for result in results {
+            result.text = shortened(&result.text, bytes).into();
+        }
+    }
+}
+
+/// About how many tokens so many bytes are.
+pub(crate) fn tokens_of(bytes: u64) -> u64 {
+    bytes / 3
+}
+
+pub(crate) fn bytes_of(message: &Message) -> u64 {
     let bytes = match message {
         Message::User(user) => user.text.len(),
         Message::Assistant(said) => serde_json::to_string(&**said).map_or(0, |text| text.len()),
@@ -430,19 +502,22 @@ impl TurnCall {
 }
 
 impl Tally {
-    fn count_calls(&mut self, calls: &[TurnCall]) {
+    /// Who calls the same again and hears something else does not turn in a circle.
+    fn count_turn(&mut self, calls: &[TurnCall], results: &[ToolResult]) {
         let mut hasher = DefaultHasher::new();
-        for call in calls {
+        for (call, result) in calls.iter().zip(results) {
             call.call.name.hash(&mut hasher);
             serde_json::to_string(&call.call.arguments).unwrap_or_default().hash(&mut hasher);
+            result.text.hash(&mut hasher);
         }
-        let digest = (!calls.is_empty()).then(|| hasher.finish());
-        self.repeated =
-            if digest.is_some() && digest == self.last_calls { self.repeated + 1 } else { 0 };
-        self.last_calls = digest;
-        if digest.is_some() {
-            self.notes = 0;
-        }
+        let digest = Some(hasher.finish());
+        self.repeated = if digest == self.last_turn { self.repeated + 1 } else { 0 };
+        self.last_turn = digest;
+    }
+
+    fn no_calls(&mut self) {
+        self.repeated = 0;
+        self.last_turn = None;
     }
 
     fn count_result(&mut self, result: &ToolResult) {

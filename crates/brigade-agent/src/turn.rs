@@ -8,8 +8,7 @@ use brigade_llm::{ToolCall, ToolResult};
 use brigade_model::call::Answer;
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 
 use crate::agent::{Agent, Ended};
@@ -20,6 +19,9 @@ use crate::transcript::{Transcript, label};
 
 /// The most that a model is told of one call: the beginning and the end of more than that.
 pub(crate) const RESULT_MAX: usize = 64 * 1024;
+
+/// How many calls of one message run side by side.
+const AT_ONCE: usize = 64;
 
 /// What became of a call.
 enum Done {
@@ -41,8 +43,8 @@ impl Agent {
             |call: &ToolCall| self.tools.get(&call.name).is_some_and(|tool| tool.hints().alone);
         let (apart, together): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|(call, _)| alone(call));
-        let mut running: FuturesUnordered<_> =
-            together.into_iter().map(|(said, call)| self.carry_out_one(host, said, call)).collect();
+        let calls = together.into_iter().map(|(said, call)| self.carry_out_one(host, said, call));
+        let mut running = stream::iter(calls).buffer_unordered(AT_ONCE);
         while let Some(done) = running.next().await {
             self.take_in(transcript, done?)?;
         }
@@ -90,7 +92,8 @@ impl Agent {
             Err(error) => Err(error),
         };
         let failed = told.is_err();
-        let text = shortened(told.unwrap_or_else(|ToolError(text)| text)).into();
+        let text = told.unwrap_or_else(|ToolError(text)| text);
+        let text = shortened(&text, RESULT_MAX).into();
         let result = ToolResult { id: said.id, name: said.name, text, failed };
         let answer = Answer::Value(Json::of(&result)?);
         let index = call.place.result();
@@ -133,7 +136,8 @@ impl Agent {
         tool: &Arc<dyn Tool>,
         call: &Call,
     ) -> Result<Result<Outcome, ToolError>, Refusal> {
-        if tool.hints().effect == Effect::Once {
+        // What was told came of a call that had begun, and had got as far as waiting for it.
+        if tool.hints().effect == Effect::Once && call.told.is_none() {
             if call.effect.is_some() {
                 return Ok(Err(ToolError::new(
                     "the call was interrupted, and its effect is unknown: it may have happened, in \
@@ -153,12 +157,12 @@ impl Agent {
 }
 
 /// The beginning and the end of a text that is too long, with what is left out between them.
-fn shortened(text: String) -> String {
-    if text.len() <= RESULT_MAX {
-        return text;
+pub(crate) fn shortened(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
     }
-    let head = &text[..text.floor_char_boundary(RESULT_MAX / 2)];
-    let tail = &text[text.ceil_char_boundary(text.len() - RESULT_MAX / 2)..];
+    let head = &text[..text.floor_char_boundary(bytes / 2)];
+    let tail = &text[text.ceil_char_boundary(text.len() - bytes / 2)..];
     let cut = text.len() - head.len() - tail.len();
     format!("{head}\n[cut: {cut} of {} bytes are left out here]\n{tail}", text.len())
 }

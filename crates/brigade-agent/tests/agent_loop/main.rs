@@ -1,0 +1,8 @@
+//! The loop by itself, with a host, a model and tools that are made of paper.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod compaction;
+mod paper;
+mod spending;
+mod turns;
