@@ -130,6 +130,19 @@ impl Outcome {
         matches!(self, Self::Succeeded { .. })
     }
 
+    /// How large what the run had to say is.
+    pub(crate) fn bytes(&self) -> usize {
+        let said = match self {
+            Self::Succeeded { result } => Some(result),
+            Self::Failed(failed) => failed.partial.as_ref(),
+            Self::Cancelled(cancelled) => match &cancelled.late {
+                Some(Late::Result(result)) => Some(result),
+                Some(Late::Failure(_)) | None => None,
+            },
+        };
+        said.map_or(0, |said| said.as_str().len())
+    }
+
     /// One word for lists.
     pub fn word(&self) -> &'static str {
         match self {

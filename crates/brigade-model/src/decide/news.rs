@@ -7,6 +7,7 @@ use super::{Decision, Draft, EntryDraft, Reply, budget};
 use crate::call::{Answer, Condition, Ending, Gathered};
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
+use crate::json::PAYLOAD_MAX;
 use crate::limits::Usage;
 use crate::refusal::Refusal;
 use crate::task::{State, TaskRow};
@@ -50,14 +51,45 @@ pub(super) fn any(tree: &Tree, no: TaskNo, row: &TaskRow) -> bool {
     tree.unread(Owner::Task(no)) > 0 || untold(tree, no, row).next().is_some()
 }
 
-/// Takes all of it: messages are read and results collected in the commit that tells of them.
+/// Takes it: messages are read and results collected in the commit that tells of them. Of very much
+/// only a part is taken, and the rest is news still.
 pub(super) fn take(tree: &Tree, no: TaskNo, row: &TaskRow) -> (Vec<Draft>, Answer) {
     let me = Owner::Task(no);
-    let messages: Vec<_> = tree.inbox(me).cloned().collect();
-    let endings: Vec<Ending> = untold(tree, no, row).collect();
+    let mut room = Room { bytes: BYTES_AT_ONCE, pieces: PIECES_AT_ONCE };
+    let messages: Vec<_> = tree
+        .inbox(me)
+        .take_while(|message| room.takes(message.body.as_str().len()))
+        .cloned()
+        .collect();
+    let endings = untold(tree, no, row).take_while(|ending| room.takes(ending.outcome.bytes()));
+    let endings: Vec<Ending> = endings.collect();
     let read = messages.iter().map(|message| Event::MessageRead { to: me, message: message.no });
     let drafts = read.chain(collected(&endings)).map(Draft::from).collect();
     (drafts, Answer::Gathered(Gathered { messages, endings }))
+}
+
+/// How much news is taken at once: it becomes one entry of a journal.
+const BYTES_AT_ONCE: usize = PAYLOAD_MAX / 4;
+const PIECES_AT_ONCE: usize = 256;
+
+struct Room {
+    bytes: usize,
+    pieces: usize,
+}
+
+impl Room {
+    /// Whether there is room for one more. There always is for the first; after one that is refused
+    /// there is none for any.
+    fn takes(&mut self, bytes: usize) -> bool {
+        let first = self.pieces == PIECES_AT_ONCE;
+        if self.pieces == 0 || (bytes > self.bytes && !first) {
+            *self = Self { bytes: 0, pieces: 0 };
+            return false;
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.pieces -= 1;
+        true
+    }
 }
 
 /// How children of this run ended, as far as nobody was told.

@@ -44,6 +44,38 @@ fn all_that_came_is_told_at_once_and_once() {
 }
 
 #[test]
+fn very_much_is_told_in_parts_and_each_part_once() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    for _ in 0..300 {
+        env.send_to(no);
+    }
+    let large = Json::of(&"x".repeat(200_000)).unwrap();
+    let children = [0; 3].map(|_| env.below(no, job()));
+    for child in children {
+        env.report(child, Reported::Ended(EndedHow::Returned(large.clone()).into()));
+    }
+    let mut heard = (Vec::new(), Vec::new());
+    for index in 1.. {
+        let Reply::Gathered(answer) = env.report(no, proceed(index)) else { break };
+        let (messages, endings) = gathered(Some(&answer));
+        assert!(messages.len() + endings.len() <= 256 && endings.len() <= 1);
+        heard.0.extend(messages);
+        heard.1.extend(endings);
+        assert!(index < 10);
+    }
+    assert_eq!(heard, ((1..=300).collect(), children.to_vec()));
+    // What waits for news is told as much at once, and does not end before it has heard the rest.
+    for _ in 0..300 {
+        env.send_to(no);
+    }
+    assert!(!env.park(no, 20, Asked::News));
+    assert_eq!(gathered(env.answer(no, 20)).0.len(), 256);
+    let done = Reported::Ended(EndedHow::Returned(Json::null()).into());
+    refused(env.try_report(no, done), RefusalKind::Conflict, "heard of everything");
+}
+
+#[test]
 fn with_nothing_new_it_is_told_what_it_may_spend() {
     let mut env = Env::new();
     let limits = Limits { tokens: Some(15), ..Limits::default() };
