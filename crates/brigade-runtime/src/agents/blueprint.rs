@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_agent::definition::{Definition, Definitions, Found};
-use brigade_agent::permission::{Permissions, Rules};
+use brigade_agent::permission::{Permissions, Rule, RuleError, Rules};
 use brigade_agent::validate::{Schema, SchemaError, Schemas};
 use brigade_agent::{Agent, Policy, Tools};
 use brigade_llm::ToolSpec;
@@ -126,7 +126,8 @@ impl Agents {
         };
         let permissions = permissions
             .narrowed("whoever started it", rules)
-            .narrowed(format!("the definition {name}"), definition.permissions.clone());
+            .narrowed(format!("the definition {name}"), definition.permissions.clone())
+            .narrowed(format!("the definition {name}"), only(definition.tools.as_deref())?);
         let model = work.model.clone().or_else(|| definition.model.as_deref().map(Arc::from));
         let model = model.or(inherited).or_else(|| self.options.model.clone());
         let Some(model) = model else {
@@ -244,20 +245,23 @@ impl Agents {
         })
     }
 
-    /// What the definition wants and the permissions leave.
+    /// What the permissions leave.
     fn tools(&self, delegate: &Delegate) -> Tools {
         let mut tools = delegation::tools(delegate);
         for tool in &self.options.tools {
             tools.add(tool.clone());
         }
-        let Blueprint { definition, permissions, .. } = &*delegate.blueprint;
-        let wanted = |name: &str| match &definition.tools {
-            Some(wanted) => wanted.iter().any(|one| one == name),
-            None => true,
-        };
-        tools.retain(|name| wanted(name) && permissions.may_use(name));
+        tools.retain(|name| delegate.blueprint.permissions.may_use(name));
         tools
     }
+}
+
+/// The tools that a definition lists, as a rule: so they hold for all below it too.
+fn only(tools: Option<&[String]>) -> Result<Rules, Refusal> {
+    let Some(tools) = tools else { return Ok(Rules::all()) };
+    let rules: Result<Vec<Rule>, RuleError> = tools.iter().map(|tool| tool.parse()).collect();
+    let allow = rules.map_err(|error| Refusal::invalid(format!("tools: {error}")))?;
+    Ok(Rules { allow: Some(allow), deny: Vec::new() })
 }
 
 /// The definitions that a new agent may use in its turn: never more than its parent.

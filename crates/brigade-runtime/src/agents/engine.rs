@@ -21,12 +21,11 @@ use tokio_util::task::TaskTracker;
 
 use super::blueprint::Agents;
 use super::host::{AgentHost, Inbox};
+use super::link::insist;
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
 
 /// How long leaving waits for futures that do not yield.
 const HALT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long before something is tried again that the store would not do.
-const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct AgentEngine {
@@ -183,23 +182,27 @@ impl Driver {
             }
             Err(refusal) => return Some(failed(&refusal)),
         };
-        let journal = if start.journal == 0 { Vec::new() } else { self.journal().await };
+        let journal = if start.journal == 0 { Ok(Vec::new()) } else { self.journal().await };
+        let journal = match journal {
+            Ok(journal) => journal,
+            Err(refusal) => return Some(failed(&refusal)),
+        };
         let host = AgentHost::new(self.reporter.clone(), self.inbox.clone());
         let begun = Begun { run: start.run, journal, open: start.open };
         Some(agent.run(&host, begun, partial).await)
     }
 
-    async fn journal(&self) -> Vec<Entry> {
+    /// What is written down. A store that is away is waited for; one that is damaged is not.
+    async fn journal(&self) -> Result<Vec<Entry>, Refusal> {
         let task = self.reporter.task;
-        loop {
-            match self.store.journal(task.tree, task.no).await {
-                Ok(journal) => return journal,
-                Err(error) => {
-                    tracing::warn!(%error, "a journal cannot be read; trying again");
-                    tokio::time::sleep(TRY_AGAIN).await;
-                }
-            }
-        }
+        insist(&self.reporter, || async {
+            let journal = self.store.journal(task.tree, task.no).await;
+            journal.map_err(|error| {
+                tracing::warn!(%error, "a journal cannot be read");
+                crate::error::refusal(&error)
+            })
+        })
+        .await
     }
 }
 
@@ -211,6 +214,13 @@ fn report_of(exit: Exit, partial: &Partial) -> Option<Reported> {
         }
         // It was told to end, or another attempt has taken its place.
         Exit::Over(refusal) if refusal.kind == RefusalKind::Ended => Some(cut_short(partial)),
+        // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
+        // on from what is stored.
+        Exit::Over(refusal)
+            if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
+        {
+            None
+        }
         Exit::Over(refusal) => {
             let failure = Failure::Error(refusal.to_string().into());
             let partial = partial.take();

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use brigade_agent::{BoxFuture, Cost, Host, Proceed, Progress, Record, Rest};
 use brigade_model::call::{Answer, Asked};
@@ -14,10 +13,8 @@ use brigade_model::limits::Usage;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use tokio::sync::Notify;
 
+use super::link::insist;
 use crate::performer::Reporter;
-
-/// How long before something is said again that the store would not take.
-const SAY_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct AgentHost {
@@ -87,19 +84,9 @@ impl AgentHost {
         Self { reporter, inbox }
     }
 
-    /// Says something until it is heard: that the store was away for a moment is no news to an agent.
+    /// Says something until it is heard.
     async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
-        loop {
-            match self.reporter.report(what.clone()).await {
-                Err(refusal)
-                    if refusal.kind == RefusalKind::Unavailable
-                        && !self.reporter.inputs.is_closed() =>
-                {
-                    tokio::time::sleep(SAY_AGAIN).await;
-                }
-                heard => return heard,
-            }
-        }
+        insist(&self.reporter, || self.reporter.report(what.clone())).await
     }
 }
 

@@ -1,13 +1,15 @@
 //! An agent's hold on the runtime: through it the delegation tools act as the task that it is.
 
+use std::future::Future;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use brigade_model::address::TaskRef;
 use brigade_model::call::{Answer, Spawned};
 use brigade_model::command::{Caller, Command, Spawn};
 use brigade_model::decide::Reply;
 use brigade_model::ids::{Attempt, CallIndex, TaskNo};
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::spec::Spec;
 use brigade_model::task::TaskRow;
 use tokio::sync::SetOnce;
@@ -41,11 +43,21 @@ impl TaskLink {
     /// The session as this task sees it: not to be kept, for it keeps the runtime.
     pub(crate) async fn session(&self) -> Result<Session, Refusal> {
         let inner = self.runtime.wait().await.upgrade().ok_or_else(crate::error::gone)?;
-        Runtime { inner }.act_as(self.task(), self.attempt()).await
+        let runtime = Runtime { inner };
+        self.insist(|| runtime.act_as(self.task(), self.attempt())).await
     }
 
     pub(crate) async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
-        submit(&self.reporter.inputs, self.task().tree, command).await
+        let Reporter { inputs, task, .. } = &self.reporter;
+        self.insist(|| submit(inputs, task.tree, command.clone())).await
+    }
+
+    /// Asks until there is an answer.
+    pub(crate) async fn insist<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<T, Refusal>>,
+    {
+        insist(&self.reporter, ask).await
     }
 
     /// Spawns a child once: the record of it is in the slot, or is made with it.
@@ -68,7 +80,36 @@ impl TaskLink {
     /// The child that is meant.
     pub(crate) async fn child(&self, task: &str) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
         let task: TaskRef = task.parse()?;
-        self.session().await?.get(task).await
+        let session = self.session().await?;
+        self.insist(|| session.get(task.clone())).await
+    }
+
+    /// What an agent has said and done. `None` for a child that is no agent.
+    pub(crate) async fn transcript(&self, child: TaskNo) -> Result<Option<String>, Refusal> {
+        let session = self.session().await?;
+        self.insist(|| session.transcript(child.into())).await
+    }
+}
+
+/// How long before something is asked again that the store would not do.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Asks until there is an answer: that the store was away for a moment changes nothing, is no news to
+/// an agent, and must not be written down as what came of a call. Only without a runtime there will
+/// be no answer.
+pub(crate) async fn insist<T, F>(reporter: &Reporter, ask: impl Fn() -> F) -> Result<T, Refusal>
+where
+    F: Future<Output = Result<T, Refusal>>,
+{
+    loop {
+        match ask().await {
+            Err(refusal)
+                if refusal.kind == RefusalKind::Unavailable && !reporter.inputs.is_closed() =>
+            {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            answer => return answer,
+        }
     }
 }
 

@@ -46,7 +46,8 @@ impl Delegation for ListTasks {
 
     async fn run(self, delegate: &Delegate, _call: &Call) -> Result<Outcome, ToolError> {
         let session = delegate.link.session().await?;
-        let mut tasks = session.history(&TaskQuery::default()).await?;
+        let query = TaskQuery::default();
+        let mut tasks = delegate.link.insist(|| session.history(&query)).await?;
         tasks.retain(|(_, row)| self.state.is_none_or(|wanted| wanted.fits(row)));
         let left_out = tasks.len().saturating_sub(SHOWN);
         let now = delegate.agents.now();
@@ -79,7 +80,7 @@ pub(super) fn line(no: TaskNo, row: &TaskRow, now: Time) -> String {
         line.push_str(&format!(" {:?}", name.as_str()));
     }
     let state = match row.ended() {
-        Some(ended) => ended.outcome.to_string(),
+        Some(ended) => clipped(&ended.outcome.to_string()),
         None => row.state.word().to_owned(),
     };
     line.push_str(&format!(" {state}"));

@@ -1,6 +1,7 @@
 //! Reads what a command wrote, or what a sub-agent said and did.
 
 use brigade_agent::{Call, Effect, Hints, Outcome, ToolError};
+use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
 use brigade_process::output::{Read, Resume, Search, SearchError, Start, Which, text};
 use schemars::JsonSchema;
@@ -51,14 +52,15 @@ impl Delegation for ReadOutput {
         if self.max_bytes == Some(0) {
             return Err(ToolError::new("the argument `max_bytes` is 0; give 1 to 50000"));
         }
+        let (no, row) = delegate.link.child(&self.task).await?;
+        let said = delegate.link.transcript(no).await?;
         let session = delegate.link.session().await?;
-        let (no, row) = session.get(self.task.parse::<brigade_model::address::TaskRef>()?).await?;
         let headline = line(no, &row, delegate.agents.now());
         if let Some(pattern) = &self.pattern {
-            let matches = self.matches(&session, pattern).await?;
+            let matches = self.matches(&session, (no, said), pattern).await?;
             return Ok(Outcome::text(format!("{matches}\n[{headline}]")));
         }
-        let part = self.part(&session).await?;
+        let part = self.part(&session, (no, said)).await?;
         let on = match part.next < part.total {
             true => format!("; read on with from {}", part.next),
             false if row.is_living() => format!("; more may come: from {}", part.next),
@@ -74,15 +76,20 @@ impl Delegation for ReadOutput {
 }
 
 impl ReadOutput {
+    /// At least a letter, so that who reads on gets on.
     fn most(&self) -> u64 {
-        self.max_bytes.unwrap_or(BYTES_DEFAULT).min(BYTES_MAX)
+        self.max_bytes.unwrap_or(BYTES_DEFAULT).clamp(4, BYTES_MAX)
     }
 
-    async fn part(&self, session: &Session) -> Result<Part, Refusal> {
-        if let Some(said) = session.transcript(self.task.parse()?).await? {
+    async fn part(
+        &self,
+        session: &Session,
+        (no, said): (TaskNo, Option<String>),
+    ) -> Result<Part, Refusal> {
+        if let Some(said) = said {
             return Ok(self.part_of(&said));
         }
-        let output = session.output(self.task.parse::<brigade_model::address::TaskRef>()?).await?;
+        let output = session.output(no).await?;
         let from = self.from.map_or(Start::FromEnd(self.most()), Start::At);
         let read = Read { which: Which::Combined, from, max_bytes: self.most() as usize };
         let page = tokio::task::spawn_blocking(move || output.read(read)).await;
@@ -102,10 +109,15 @@ impl ReadOutput {
         Part { text, from: from as u64, next: next as u64, total: total as u64 }
     }
 
-    async fn matches(&self, session: &Session, pattern: &str) -> Result<String, Refusal> {
+    async fn matches(
+        &self,
+        session: &Session,
+        (no, said): (TaskNo, Option<String>),
+        pattern: &str,
+    ) -> Result<String, Refusal> {
         let from = self.from.unwrap_or(0);
         let most = self.most() as usize;
-        let lines: Vec<(u64, String)> = match session.transcript(self.task.parse()?).await? {
+        let lines: Vec<(u64, String)> = match said {
             Some(said) => {
                 let pattern =
                     regex::Regex::new(pattern).map_err(|error| wrong(&error.to_string()))?;
@@ -117,7 +129,7 @@ impl ReadOutput {
                 let found = starts.filter(|(_, line)| pattern.is_match(line));
                 found.map(|(at, line)| (at, clip(line))).collect()
             }
-            None => self.search(session, pattern.to_owned()).await?,
+            None => self.search(session, no, pattern.to_owned()).await?,
         };
         let mut bytes = 0;
         let mut shown: Vec<String> = Vec::new();
@@ -142,9 +154,10 @@ impl ReadOutput {
     async fn search(
         &self,
         session: &Session,
+        no: TaskNo,
         pattern: String,
     ) -> Result<Vec<(u64, String)>, Refusal> {
-        let output = session.output(self.task.parse::<brigade_model::address::TaskRef>()?).await?;
+        let output = session.output(no).await?;
         let from = Resume::at(self.from.unwrap_or(0));
         let searched = tokio::task::spawn_blocking(move || {
             output.search(Search {

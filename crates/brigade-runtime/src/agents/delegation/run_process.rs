@@ -64,7 +64,10 @@ impl Delegation for RunProcess {
     const HINTS: Hints = Hints { destructive: true, ..Hints::of(Effect::Recorded) };
 
     fn subject(&self) -> Subject {
-        Subject::Shell(self.command.clone())
+        // Variables can change what a command does as much as its words: `PATH=x git status` is
+        // not `git status`.
+        let variables = self.env.iter().map(|(name, value)| format!("{name}={} ", quoted(value)));
+        Subject::Shell(variables.chain([self.command.clone()]).collect())
     }
 
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
@@ -91,6 +94,15 @@ impl Delegation for RunProcess {
             }
         }
     }
+}
+
+/// A value as a shell would take it.
+fn quoted(value: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,@%+".contains(letter);
+    if value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\'', "'\\''"))
 }
 
 impl RunProcess {

@@ -79,10 +79,19 @@ impl SendMessage {
         open: &[CallIndex],
     ) -> Result<Option<CallIndex>, Refusal> {
         let Some(number) = self.reply_to else {
-            return Ok(if let [only] = open { Some(*only) } else { None });
+            return match open {
+                [] => Ok(None),
+                [only] => Ok(Some(*only)),
+                // It reads nothing else before all of them are answered.
+                several => Err(Refusal::conflict(format!(
+                    "{} waits for answers to {} questions; give `reply_to`, as each question says",
+                    self.to,
+                    several.len()
+                ))),
+            };
         };
         let session = delegate.link.session().await?;
-        let message = session.receipt(MessageNo(number)).await?;
+        let message = delegate.link.insist(|| session.receipt(MessageNo(number))).await?;
         Ok(match message.map(|row| (row.message.from.clone(), row.message.purpose)) {
             Some((Sender::Child(from), Purpose::Question(index))) if from == no => {
                 open.contains(&index).then_some(index)

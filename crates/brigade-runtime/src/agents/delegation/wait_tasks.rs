@@ -1,8 +1,8 @@
 //! Waits for tasks and takes their results.
 
-use brigade_agent::news::ending_text;
+use brigade_agent::news::endings_text;
 use brigade_agent::{Call, Effect, Hints, Outcome, ToolError};
-use brigade_model::call::{Answer, Asked, WaitMode};
+use brigade_model::call::{Answer, Asked, Ending, WaitMode};
 use brigade_model::ids::TaskNo;
 use brigade_model::patience::wait_timeout;
 use schemars::JsonSchema;
@@ -44,6 +44,10 @@ impl Delegation for WaitTasks {
     const HINTS: Hints = Hints::of(Effect::Recorded);
 
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
+        // The results are taken: nothing may stand between them and the model any more.
+        if let Some(Answer::Endings(endings)) = call.told.as_deref() {
+            return Ok(Outcome::text(endings_of(endings)));
+        }
         let patience = self.timeout_secs.map(wait_timeout).transpose()?;
         let names = self.tasks.unwrap_or_default();
         if names.len() > TASKS_MAX {
@@ -68,6 +72,13 @@ impl Delegation for WaitTasks {
     }
 }
 
+fn endings_of(endings: &[Ending]) -> String {
+    match endings {
+        [] => "There is nothing to wait for: no task of yours is left.".to_owned(),
+        endings => endings_text(endings),
+    }
+}
+
 /// What a wait came to, in words.
 pub(super) async fn told(
     delegate: &Delegate,
@@ -75,13 +86,7 @@ pub(super) async fn told(
     tasks: &[TaskNo],
 ) -> Result<Outcome, ToolError> {
     let why = match told {
-        Answer::Endings(endings) if endings.is_empty() => {
-            return Ok(Outcome::text("There is nothing to wait for: no task of yours is left."));
-        }
-        Answer::Endings(endings) => {
-            let texts: Vec<String> = endings.iter().map(ending_text).collect();
-            return Ok(Outcome::text(texts.join("\n\n")));
-        }
+        Answer::Endings(endings) => return Ok(Outcome::text(endings_of(endings))),
         Answer::Elapsed => "The time is up. Nothing was taken.",
         Answer::News => "A message came, which follows. Nothing was taken; what runs goes on.",
         Answer::Refused(refusal) => return Err(refusal.clone().into()),
