@@ -5,14 +5,15 @@ use std::time::Duration;
 use brigade_runtime::{ProcessOptions, Runtime, Session};
 use tempfile::TempDir;
 
-use crate::support::{script, words};
+use crate::support::{everything, script, words};
 
-async fn playing(text: &str) -> (TempDir, Session) {
+async fn playing(text: &str) -> (TempDir, Runtime, Session) {
     let folder = TempDir::new().unwrap();
     let options = ProcessOptions::new(folder.path());
     let builder = Runtime::builder().processes(options).agents(script(text));
     let runtime = builder.start().await.unwrap();
-    (folder, runtime.session("test").await.unwrap())
+    let session = runtime.session("test").await.unwrap();
+    (folder, runtime, session)
 }
 
 async fn run(session: &Session) -> String {
@@ -32,7 +33,7 @@ turn
   when failed (exit code 3)
   say It failed, as it should.
 ";
-    let (_folder, session) = playing(text).await;
+    let (_folder, _runtime, session) = playing(text).await;
     assert_eq!(run(&session).await, "It failed, as it should.");
 }
 
@@ -48,7 +49,7 @@ turn
   when late
   say It came.
 ";
-    let (_folder, session) = playing(text).await;
+    let (_folder, _runtime, session) = playing(text).await;
     assert_eq!(run(&session).await, "It came.");
 }
 
@@ -76,6 +77,44 @@ turn
   when being stopped
   say Wait for its end.
 ";
-    let (_folder, session) = playing(text).await;
+    let (_folder, _runtime, session) = playing(text).await;
     assert_eq!(run(&session).await, "It is gone.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_that_is_no_utf8_is_told_all_the_same() {
+    let text = "agent A
+turn
+  call run_process {\"command\": \"printf 'soup \\\\377\\\\376 ready'\"}
+turn
+  when soup
+  when ready
+  call read_output {\"task\": \"process:2\"}
+turn
+  when soup
+  when ready
+  say Odd soup.
+";
+    let (_folder, _runtime, session) = playing(text).await;
+    assert_eq!(run(&session).await, "Odd soup.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_the_parent_reaches_its_commands() {
+    let text = "agent A
+turn
+  call run_process {\"command\": \"sleep 1000\", \"background\": true}
+turn
+  say I wait for it.
+";
+    let (_folder, runtime, session) = playing(text).await;
+    let agent = session.spawn(brigade_runtime::NewTask::agent("go").name("A")).await.unwrap();
+    while agent.get().await.unwrap().state.word() != "waiting" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    agent.stop(None).await.unwrap();
+    assert_eq!(agent.wait().await.unwrap().outcome.to_string(), "cancelled");
+    let all = everything(&runtime, &session).await;
+    assert_eq!(all.len(), 2);
+    assert!(all.iter().all(|(_, row)| row.state.word() == "cancelled"), "{all:?}");
 }

@@ -7,7 +7,7 @@ use brigade_runtime::NewTask;
 use brigade_testkit::TestRuntime;
 use serde_json::json;
 
-use crate::support::{failure, script};
+use crate::support::{failure, reply, script, settled, words};
 
 #[tokio::test(start_paused = true)]
 async fn settings_must_fit_and_need_a_definition_that_has_them() {
@@ -76,4 +76,35 @@ async fn a_schema_that_is_none_is_refused_before_anything_starts() {
     let refused = runtime.session.spawn(task).await.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(runtime.session.list().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_is_edited_changes_no_work_under_way() {
+    let text = "agent asker
+turn
+  call ask_parent {\"question\": \"One?\"}
+turn
+  when The answer: yes
+  call ask_parent {\"question\": \"Two?\"}
+turn
+  when The answer: no
+  say Asked twice.
+";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("asker.md");
+    let define = |tools: &str| {
+        let text = format!("---\nname: asker\ndescription: Asks.\ntools: {tools}\n---\nAsk.\n");
+        std::fs::write(&file, text).unwrap();
+    };
+    define("[ask_parent]");
+    let options = script(text).definition_folders(|cwd| cwd.map(Into::into).into_iter().collect());
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("ask").definition("asker").cwd(folder.path());
+    let agent = runtime.session.spawn(task).await.unwrap();
+    settled(&runtime).await;
+    define("[]");
+    runtime.session.answer(agent.no(), reply("yes")).await.unwrap();
+    settled(&runtime).await;
+    runtime.session.answer(agent.no(), reply("no")).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "Asked twice.");
 }

@@ -1,6 +1,15 @@
 //! Agents that delegate.
 
-use crate::support::{playing, run, spawn, transcript, words};
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_agent::{Effect, Outcome};
+use brigade_llm::scripted::{Script, Scripted};
+use brigade_model::limits::Limits;
+use brigade_runtime::{AgentOptions, NewTask};
+use brigade_testkit::TestRuntime;
+
+use crate::support::{Made, Narrow, everything, playing, run, spawn, transcript, words};
 
 #[tokio::test(start_paused = true)]
 async fn a_sub_agents_result_comes_by_itself() {
@@ -90,4 +99,129 @@ turn
     let ending = boss.wait().await.unwrap();
     assert_eq!(ending.outcome.word(), "succeeded", "{}", transcript(&runtime, &boss).await);
     assert_eq!(words(&ending), "Both are back.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_is_the_same_sub_agent_and_another_request_a_conflict() {
+    let spawn_it = "call spawn_agent {\"name\": \"North\", \"task\": \"Look.\", \"key\": \"north\", \"wait\": true}";
+    let runtime = playing(&format!(
+        "agent Boss
+turn
+  {spawn_it}
+turn
+  when three mushrooms
+  say Again.
+  {spawn_it}
+turn
+  when three mushrooms
+  call spawn_agent {{\"task\": \"Dig.\", \"key\": \"north\"}}
+turn
+  when conflict: the key \"north\" stands for task 2 with another request
+  say One helper.
+
+agent North
+turn
+  say three mushrooms
+"
+    ))
+    .await;
+    let boss = spawn(&runtime, "Boss", "look").await;
+    assert_eq!(words(&boss.wait().await.unwrap()), "One helper.");
+    let all = everything(&runtime.runtime, &runtime.session).await;
+    assert_eq!(all.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_result_is_cut_with_a_mark_and_read_on() {
+    let long = format!("beginning {} the very end", "soup ".repeat(4_000));
+    let runtime = playing(&format!(
+        "agent Boss
+turn
+  call spawn_agent {{\"name\": \"North\", \"task\": \"Look.\", \"wait\": true}}
+turn
+  when beginning
+  when Read on with read_output, task \"agent:2\"
+  call read_output {{\"task\": \"agent:2\", \"max_bytes\": 50000, \"from\": 0}}
+turn
+  when the very end
+  say I have read it.
+
+agent North
+turn
+  say {long}
+"
+    ))
+    .await;
+    let boss = spawn(&runtime, "Boss", "look").await;
+    assert_eq!(words(&boss.wait().await.unwrap()), "I have read it.");
+    let said = transcript(&runtime, &boss).await;
+    let mark = format!("[The result is cut: 8192 of {} bytes are shown.", long.len());
+    assert!(said.contains(&mark), "{mark}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_are_addressed_after_the_conversation_was_summed_up() {
+    let text = "agent Boss
+turn
+  when about to become too long
+  say I have a helper, North.
+turn
+  when I have a helper, North.
+  call list_tasks {}
+turn
+  when agent:2 \"North\"
+  call send_message {\"to\": \"agent:2\", \"message\": \"Enough.\"}
+turn
+  when on its way
+  say I wait.
+turn
+  when Stopped digging
+  say It heard me.
+turn
+  when has started
+  call big {}
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Dig.\"}
+
+agent North
+turn
+  when Enough.
+  say Stopped digging.
+turn
+  delay 60s
+  call list_tasks {}
+";
+    let model = Arc::new(Scripted::new(Script::parse("test", text).unwrap()));
+    let big = Made::new("big", Effect::Pure, || async { Ok(Outcome::text("x".repeat(30_000))) });
+    let options = AgentOptions::new(Narrow { model, window: 10_000 }).model("narrow").tool(big);
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let boss = spawn(&runtime, "Boss", "dig").await;
+    let ending = boss.wait().await.unwrap();
+    let said = transcript(&runtime, &boss).await;
+    assert_eq!(ending.outcome.word(), "succeeded", "{}\n{said}", ending.outcome);
+    assert_eq!(words(&ending), "It heard me.");
+    assert!(said.contains("\n[summary]\n"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_the_parent_reaches_its_sub_agents() {
+    let runtime = playing(
+        "agent *
+turn
+  call spawn_agent {\"task\": \"deeper\"}
+turn
+  fault hang always
+  say Never.
+",
+    )
+    .await;
+    let limits = Limits { depth: Some(3), ..Limits::default() };
+    let task = NewTask::agent("dig").name("Boss").limits(limits);
+    let boss = runtime.session.spawn(task).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(boss.stop(Some("enough")).await.unwrap().tasks, 4);
+    assert_eq!(boss.wait().await.unwrap().outcome.word(), "cancelled");
+    let all = everything(&runtime.runtime, &runtime.session).await;
+    let words: Vec<&str> = all.iter().map(|(_, row)| row.state.word()).collect();
+    assert_eq!(words, ["cancelled"; 4]);
 }

@@ -89,3 +89,46 @@ turn
     );
     assert!(said.contains("Neither may I."), "{said}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_tools_of_a_definition_hold_for_its_children_too() {
+    let text = "agent lead
+turn
+  call spawn_agent {\"task\": \"run it\", \"name\": \"Runner\", \"wait\": true}
+turn
+  when I have no shell.
+  say It has none.
+
+agent Runner
+turn
+  call run_process {\"command\": \"true\"}
+turn
+  when no tool \"run_process\"
+  say I have no shell.
+";
+    let lead = Definition::new("lead").prompt("Lead.").tools(["spawn_agent", "list_tasks"]);
+    let options = script(text).definition(lead).unwrap();
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("go").definition("lead");
+    let agent = runtime.session.spawn(task).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "It has none.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn variables_count_for_the_permission_of_a_command() {
+    let text = "agent A
+turn
+  call run_process {\"command\": \"git status\", \"env\": {\"PATH\": \"/tmp/evil\"}}
+  call run_process {\"command\": \"rm x\", \"env\": {\"A\": \"b c\"}}
+turn
+  when `run_process(PATH=/tmp/evil git status)` is not permitted
+  when `run_process(A='b c' rm x)` is not permitted
+  say Not me.
+";
+    let options = script(text);
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let allowed = rules(&["run_process(git *)"], &["run_process(rm *)"]);
+    let task = NewTask::agent("go").name("A").permissions(allowed);
+    let agent = runtime.session.spawn(task).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "Not me.");
+}

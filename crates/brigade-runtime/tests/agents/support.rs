@@ -4,11 +4,19 @@ use std::future::Future;
 use std::sync::Arc;
 
 use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome as Done, Tool, ToolError};
-use brigade_llm::ToolSpec;
 use brigade_llm::scripted::{Script, Scripted};
+use brigade_llm::{Model, ToolSpec};
 use brigade_model::call::Ending;
+use brigade_model::command::Given;
+use brigade_model::ids::TaskNo;
+use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_runtime::{AgentOptions, NewTask, OneModel, TaskHandle};
+use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
+use brigade_runtime::{
+    AgentOptions, ChosenModel, ModelSource, NewTask, OneModel, Runtime, Session, TaskHandle,
+};
+use brigade_store::TaskQuery;
 use brigade_testkit::TestRuntime;
 
 pub(crate) fn script(text: &str) -> AgentOptions {
@@ -92,4 +100,34 @@ pub(crate) fn failure(ending: &Ending) -> (Failure, Option<String>) {
         }
         other => panic!("it ended as {other}"),
     }
+}
+
+/// What the operator answers a question with.
+pub(crate) fn reply(text: &str) -> Given {
+    Given::Reply(Json::of(text).unwrap())
+}
+
+/// Time enough for everything that does not wait for somebody.
+pub(crate) async fn settled(_runtime: &TestRuntime) {
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+}
+
+/// One model with a window of so many tokens.
+#[derive(Debug)]
+pub(crate) struct Narrow {
+    pub(crate) model: Arc<dyn Model>,
+    pub(crate) window: u64,
+}
+
+impl ModelSource for Narrow {
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
+        let chosen = OneModel(self.model.clone()).find(name)?;
+        Ok(ChosenModel { window: self.window, max_output: 500, ..chosen })
+    }
+}
+
+/// All tasks of a session, wherever they are in its tree.
+pub(crate) async fn everything(runtime: &Runtime, session: &Session) -> Vec<(TaskNo, TaskRow)> {
+    let operator = runtime.operate(session.id()).await.unwrap();
+    operator.history(&TaskQuery::default()).await.unwrap()
 }

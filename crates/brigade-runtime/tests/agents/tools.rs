@@ -84,3 +84,22 @@ async fn two_calls_with_the_same_id_are_two_calls() {
     run(&runtime, "A", "go").await;
     assert_eq!(count.load(Ordering::Relaxed), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_ten_megabytes_are_refused_and_not_kept() {
+    let huge = "x".repeat(10 * 1024 * 1024);
+    let text = format!(
+        "agent A\nturn\n say Look.\n call tick {{\"a\": \"{huge}\"}}\nturn\n when far too long\n say Sorry.\n"
+    );
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let options = script(&text).tool(Made::new("tick", Effect::Once, move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok(Outcome::text("ticked")) }
+    }));
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let agent = spawn(&runtime, "A", "go").await;
+    assert_eq!(words(&agent.wait().await.unwrap()), "Sorry.");
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+    assert!(transcript(&runtime, &agent).await.len() < 1_000);
+}

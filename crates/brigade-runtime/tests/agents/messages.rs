@@ -1,0 +1,207 @@
+//! What agents, parents and the operator say to each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_model::command::{Caller, Command, Recipient, Send};
+use brigade_model::json::Json;
+use brigade_model::message::Sender;
+use brigade_store::MemoryStore;
+use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
+
+use crate::support::{playing, run, script, spawn, transcript, words};
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupting_message_is_heard_inside_a_model_call() {
+    let runtime =
+        playing("agent A\nturn\n when stew\n say Stew.\nturn\n fault hang always\n say Never.\n").await;
+    let agent = spawn(&runtime, "A", "make soup").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let send = Send {
+        caller: Caller::Operator,
+        to: Recipient::Task(agent.no().into()),
+        body: Json::of("No: stew.").unwrap(),
+        interrupt: true,
+        reply_to: None,
+        last: false,
+        call: None,
+    };
+    runtime.submit(Command::Send(send)).await.0.unwrap();
+    let ending = agent.wait_within(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(words(&ending.expect("it heard")), "Stew.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_all_reaches_each_and_one_to_the_parent_is_marked() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\"}
+turn
+  when has started
+  call send_message {\"to\": \"all\", \"message\": \"Come home.\"}
+turn
+  when on its way to 2 tasks
+  say I wait.
+turn
+  repeat
+  when North comes
+  say North said so.
+turn
+  repeat
+  say I still wait.
+
+agent North
+turn
+  when Come home.
+  call send_message {\"to\": \"parent\", \"message\": \"North comes.\"}
+turn
+  when on its way to parent
+  say Home.
+turn
+  delay 10s
+  call list_tasks {}
+
+agent South
+turn
+  when Come home.
+  say Home.
+turn
+  delay 10s
+  call list_tasks {}
+",
+    )
+    .await;
+    let boss = spawn(&runtime, "Boss", "go").await;
+    boss.wait().await.unwrap();
+    let said = transcript(&runtime, &boss).await;
+    assert!(said.contains("<message from=\"task 2\">\nNorth comes.\n</message>"), "{said}");
+    assert_eq!(said.matches("outcome=\"succeeded\"").count(), 2, "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_top_level_the_parent_is_the_session() {
+    let text = "agent A\nturn\n call send_message {\"to\": \"parent\", \"message\": \"Half done.\"}\nturn\n say Done.\n";
+    let runtime = playing(text).await;
+    let agent = spawn(&runtime, "A", "go").await;
+    agent.wait().await.unwrap();
+    let inbox = runtime.session.inbox(10).await.unwrap();
+    assert_eq!(inbox.len(), 1);
+    assert_eq!((inbox[0].from.clone(), inbox[0].body.as_str()), (Sender::Child(agent.no()), "\"Half done.\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_questions_the_parent_says_which_it_answers() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+turn
+  when has started
+  say I wait.
+turn
+  when waits for answers to 2 questions
+  call send_message {\"to\": \"North\", \"message\": \"left\", \"reply_to\": 1}
+  call send_message {\"to\": \"North\", \"message\": \"soon\", \"reply_to\": 2}
+turn
+  when Which side
+  when reply_to 2
+  call send_message {\"to\": \"North\", \"message\": \"left\"}
+turn
+  when is answered
+  say Both are answered.
+turn
+  repeat
+  when left soon
+  say It was heard.
+turn
+  repeat
+  say I still wait.
+
+agent North
+turn
+  call ask_parent {\"question\": \"Which side?\"}
+  call ask_parent {\"question\": \"When?\"}
+turn
+  when The answer: left
+  when The answer: soon
+  say left soon
+",
+    )
+    .await;
+    assert_eq!(words(&run(&runtime, "Boss", "look").await), "It was heard.");
+}
+
+/// A story with every way in which a tool asks something of the store.
+const STORY: &str = "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\", \"wait\": true}
+  call list_tasks {}
+turn
+  repeat
+  when Which side
+  call send_message {\"to\": \"North\", \"message\": \"left\"}
+turn
+  when is answered
+  call wait_tasks {\"tasks\": [\"North\"], \"mode\": \"all\"}
+  call stop_task {\"task\": \"South\"}
+  call read_output {\"task\": \"South\"}
+turn
+  when Left it is.
+  say All is well.
+turn
+  repeat
+  say I wait.
+
+agent North
+turn
+  call ask_parent {\"question\": \"Which side?\"}
+turn
+  when The answer: left
+  say Left it is.
+
+agent South
+turn
+  delay 5s
+  say Nothing here.
+";
+
+#[test]
+fn a_store_that_fails_for_a_moment_is_no_news_to_an_agent() {
+    let tell = |cut: Option<Cut>| {
+        let paused = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        paused.block_on(async {
+            let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
+            let runtime =
+                TestRuntime::on(store.clone(), |builder| builder.agents(script(STORY))).await;
+            let boss = spawn(&runtime, "Boss", "look").await;
+            let wait = || boss.wait_within(Duration::from_secs(600));
+            let ending = match wait().await {
+                // The client's own commit may be the one that fails.
+                Err(_) => wait().await.unwrap(),
+                Ok(ending) => ending,
+            };
+            let said = transcript(&runtime, &boss).await;
+            let ending = ending.unwrap_or_else(|| panic!("after {cut:?} it hangs:\n{said}"));
+            assert_eq!(words(&ending), "All is well.", "after {cut:?}:\n{said}");
+            for trouble in ["unavailable", "unknown:", "internal"] {
+                assert!(!said.contains(trouble), "after {cut:?} it was told:\n{said}");
+            }
+            store.commits()
+        })
+    };
+    let commits = tell(None);
+    assert!(commits > 20, "{commits} commits");
+    // The first two open the session and spawn the agent, which is the client's part.
+    for commit in 2..commits {
+        for durable in [false, true] {
+            tell(Some(Cut { commit, durable, how: CutHow::Fail }));
+        }
+    }
+}

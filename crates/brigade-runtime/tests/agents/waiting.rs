@@ -1,0 +1,242 @@
+//! Waiting: what it takes, what it refuses, and that it holds nothing.
+
+use std::time::Duration;
+
+use brigade_model::command::Given;
+use brigade_model::ids::Millis;
+use brigade_model::json::Json;
+use brigade_model::refusal::RefusalKind;
+use brigade_runtime::{NewTask, Runtime};
+use brigade_store::{MemoryStore, Retention};
+use brigade_testkit::TestRuntime;
+use tokio::time::Instant;
+
+use crate::support::{playing, reply, run, script, settled, spawn, transcript, words};
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_whose_time_is_up_tells_the_states_and_takes_nothing() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+turn
+  when has started
+  call wait_tasks {\"timeout_secs\": 0}
+turn
+  when The time is up. Nothing was taken.
+  when agent:2 \"North\" running
+  call wait_tasks {}
+turn
+  when mushrooms
+  say Found.
+
+agent North
+turn
+  delay 100s
+  say mushrooms
+",
+    )
+    .await;
+    let before = Instant::now();
+    assert_eq!(words(&run(&runtime, "Boss", "look").await), "Found.");
+    assert_eq!(before.elapsed().as_secs(), 100, "0 counted as 1 s, and the result came after");
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_that_is_no_number_of_seconds_is_refused() {
+    let runtime = playing(
+        "agent A
+turn
+  call wait_tasks {\"timeout_secs\": -1}
+  call wait_tasks {\"timeout_secs\": 0.5}
+  call wait_tasks {\"timeout_secs\": 1e12}
+  call wait_tasks {\"timeout_secs\": \"soon\"}
+turn
+  when is negative
+  when is not whole
+  when is not a sensible number
+  when the argument `timeout_secs`
+  say Refused.
+",
+    )
+    .await;
+    assert_eq!(words(&run(&runtime, "A", "wait").await), "Refused.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_can_neither_be_waited_for_nor_stopped_nor_written_to() {
+    let runtime = playing(
+        "agent Other
+turn
+  delay 50s
+  say Untouched.
+
+agent A
+turn
+  call wait_tasks {\"tasks\": [\"agent:99\"]}
+  call wait_tasks {\"tasks\": [\"agent:1\"]}
+  call stop_task {\"task\": \"agent:1\"}
+  call send_message {\"to\": \"agent:1\", \"message\": \"hello\"}
+  call read_output {\"task\": \"agent:1\"}
+turn
+  say Tried.
+",
+    )
+    .await;
+    let other = spawn(&runtime, "Other", "work").await;
+    let agent = spawn(&runtime, "A", "try").await;
+    agent.wait().await.unwrap();
+    let said = transcript(&runtime, &agent).await;
+    assert!(said.contains("not found: there is no task 99"), "{said}");
+    assert_eq!(said.matches("forbidden: agent:1 is not yours").count(), 4, "{said}");
+    assert_eq!(words(&other.wait().await.unwrap()), "Untouched.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_it_thinks_is_told_at_once() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\"}
+turn
+  when has started
+  delay 60s
+  call list_tasks {}
+turn
+  when north
+  when south
+  say Both.
+
+agent *
+turn
+  when north
+  say north
+turn
+  delay 5s
+  say north and south
+",
+    )
+    .await;
+    let boss = spawn(&runtime, "Boss", "look").await;
+    assert_eq!(words(&boss.wait().await.unwrap()), "Both.");
+    let said = transcript(&runtime, &boss).await;
+    assert_eq!(said.matches("\n[news]\n").count(), 1, "{said}");
+    assert_eq!(said.matches("<result ").count(), 2, "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_that_were_taken_are_told_though_their_task_is_gone_by_then() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+turn
+  when has started
+  call wait_tasks {\"tasks\": [\"North\"]}
+  call ask_parent {\"question\": \"Anything else?\"}
+turn
+  when three mushrooms
+  say Found three.
+
+agent North
+turn
+  delay 5s
+  say three mushrooms
+",
+    )
+    .await;
+    let boss = spawn(&runtime, "Boss", "look").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let retention = Retention { ended: Millis(1), events: Millis(u64::MAX) };
+    assert_eq!(runtime.runtime.prune(&retention).await.unwrap().tasks, 1, "North is gone");
+    runtime.session.answer(boss.no(), reply("No.")).await.unwrap();
+    assert_eq!(words(&boss.wait().await.unwrap()), "Found three.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_answered_after_a_restart() {
+    let text = "agent A
+turn
+  call ask_parent {\"question\": \"Which side?\"}
+turn
+  when The answer: left
+  say Left it is.
+";
+    let store = std::sync::Arc::new(MemoryStore::new());
+    let first = TestRuntime::on(store.clone(), |builder| builder.agents(script(text))).await;
+    let no = spawn(&first, "A", "choose").await.no();
+    settled(&first).await;
+    let TestRuntime { runtime, session, .. } = first;
+    assert_eq!(session.get(no).await.unwrap().1.state.word(), "waiting");
+    drop(session);
+    runtime.shutdown().await.unwrap();
+    let second = TestRuntime::on(store, |builder| builder.agents(script(text))).await;
+    second.session.answer(no, reply("left")).await.unwrap();
+    let endings = second.session.wait_all([no.into()]).await.unwrap();
+    assert_eq!(words(&endings[0]), "Left it is.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_answered_once() {
+    let text = "agent A
+turn
+  call ask_parent {\"question\": \"Which side?\"}
+turn
+  when The answer: left
+  say Left it is.
+";
+    let runtime = playing(text).await;
+    let agent = spawn(&runtime, "A", "choose").await;
+    settled(&runtime).await;
+    runtime.session.answer(agent.no(), reply("left")).await.unwrap();
+    let again = runtime.session.answer(agent.no(), reply("right")).await.unwrap_err();
+    assert!(matches!(again.kind, RefusalKind::NotFound | RefusalKind::Ended), "{again}");
+    assert_eq!(words(&agent.wait().await.unwrap()), "Left it is.");
+}
+
+/// So many that anything which each of them held would be seen.
+const MANY: usize = 10_000;
+
+#[tokio::test]
+async fn ten_thousand_that_wait_hold_nothing_and_wake_by_themselves() {
+    let text = "agent *
+turn
+  call ask_parent {\"question\": \"Which side?\"}
+turn
+  when The answer: left
+  say Left it is.
+";
+    let runtime = Runtime::builder().agents(script(text)).start().await.unwrap();
+    let session = runtime.session("test").await.unwrap();
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    let tasks = (0..MANY).map(|_| NewTask::agent("choose"));
+    let agents: Vec<_> = session.spawn_all(tasks).await.unwrap();
+    let agents: Vec<_> = agents.into_iter().map(Result::unwrap).collect();
+    let waiting = || session.list().iter().filter(|(_, row)| row.state.word() == "waiting").count();
+    while waiting() < MANY {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    while alive() > before {
+        tokio::task::yield_now().await;
+    }
+    for at in [MANY - 1, 7, MANY / 2] {
+        session.answer(agents[at].no(), reply("left")).await.unwrap();
+        assert_eq!(words(&agents[at].wait().await.unwrap()), "Left it is.");
+    }
+    assert_eq!(waiting(), MANY - 3, "nobody else was woken");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_is_a_value_of_json() {
+    // What the operator answers need not be text.
+    let text = "agent A\nturn\n call ask_parent {\"question\": \"How many?\"}\nturn\n when The answer: 3\n say Three.\n";
+    let runtime = playing(text).await;
+    let agent = spawn(&runtime, "A", "count").await;
+    settled(&runtime).await;
+    let three = Given::Reply(Json::of(&3).unwrap());
+    runtime.session.answer(agent.no(), three).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "Three.");
+}
