@@ -1,13 +1,13 @@
 //! Which turn comes next, by the conversation alone.
 //!
 //! What was already said is found in the conversation: a reply with calls by the ids that the
-//! script gave them, one without by its words. So nothing depends on how often or when a call was
+//! script gave them, one without ids by its words and calls. So nothing depends on how often or when a call was
 //! made, and a conversation whose beginning was summarized away goes on where it was.
 
 use std::sync::Arc;
 
 use super::script::{Said, Section, Turn};
-use crate::conversation::{AssistantMessage, Message};
+use crate::conversation::{Arguments, AssistantMessage, Message};
 
 /// What of a section is in the conversation.
 pub(super) struct SaidSoFar {
@@ -69,25 +69,39 @@ fn turn_of_id(id: &str) -> Option<usize> {
 }
 
 fn turn_of(section: &Section, said: &[bool], reply: &AssistantMessage) -> Option<usize> {
-    if let Some(call) = reply.calls().next() {
-        return turn_of_id(&call.id).filter(|turn| *turn < section.turns.len());
+    let id = reply.calls().find_map(|call| turn_of_id(&call.id));
+    if let Some(turn) = id.filter(|turn| *turn < section.turns.len()) {
+        return Some(turn);
     }
     let same = |turn: &usize| says(&section.turns[*turn], reply);
     let mut fresh = (0..section.turns.len()).filter(|turn| !said[*turn]);
     fresh.find(same).or_else(|| (0..section.turns.len()).find(same))
 }
 
-/// Whether a turn without calls has these words. White space at the ends is often lost.
+/// Whether a turn has these words and calls. White space at the ends is often lost, and Gemini is
+/// not sent the ids of its calls back.
 fn says(turn: &Turn, reply: &AssistantMessage) -> bool {
     let mut texts = Vec::new();
+    let mut calls = reply.calls();
     for said in &turn.said {
         match said {
             Said::Text(text) => texts.push(&**text),
-            Said::Call { .. } => return false,
+            Said::Call { name, arguments } => match calls.next() {
+                Some(call) if call.name == *name && same(&call.arguments, arguments) => {}
+                _ => return false,
+            },
             Said::Thought(_) | Said::Delay(_) => (),
         }
     }
-    texts.join("\n").trim() == reply.text().trim()
+    calls.next().is_none() && texts.join("\n").trim() == reply.text().trim()
+}
+
+/// What is not JSON comes back as something else.
+fn same(one: &Arguments, other: &Arguments) -> bool {
+    match (one, other) {
+        (Arguments::Json(one), Arguments::Json(other)) => one == other,
+        _ => true,
+    }
 }
 
 fn since_last_reply(messages: &[Message]) -> &[Message] {

@@ -1,0 +1,328 @@
+//! Agents whose model is at the other end of a real connection: every format, and what goes wrong
+//! on the way.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use brigade_agent::definition::Definition;
+use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome as Done, Tool, ToolError};
+use brigade_llm::wire_server::{WireFormat, WireReply, WireRequest, WireServer, WireStatus};
+use brigade_llm::{
+    KeySource, Limits, Message, Model, Part, ProviderOptions, Reply, Request, RetryOptions, Script,
+    Scripted, ToolSpec,
+};
+use brigade_model::call::Ending;
+use brigade_model::outcome::Outcome;
+use brigade_runtime::{AgentOptions, NewTask, Providers};
+use brigade_testkit::TestRuntime;
+use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt};
+
+/// Who asks is not sent, so the turns of an agent are found by the name of its model.
+const DELEGATING: &str = "
+agent boss
+usage input=100 output=10
+turn
+  think Somebody else could look.
+  say I send somebody.
+  call spawn_agent {\"name\": \"North\", \"agent\": \"north\", \"task\": \"Look in the north.\"}
+turn
+  when three mushrooms
+  say Found: three mushrooms.
+turn
+  repeat
+  when has started
+  say On its way.
+
+agent north
+usage input=50 output=5
+turn
+  call look {\"path\": \"woods\"}
+turn
+  when you see trees
+  say North: three mushrooms.
+";
+
+const PAYING: &str = "
+agent boss
+turn
+  say I pay.
+  call pay {}
+turn
+  when paid
+  say Paid, and that was all there was to do here.
+";
+
+/// Plays a script over the wire; `answer` makes of each reply what the server does with it, and is
+/// told the how many-th request for this model it is.
+async fn server(
+    script: &str,
+    answer: impl Fn(usize, Reply) -> WireReply + Send + Sync + 'static,
+) -> WireServer {
+    let model = Scripted::new(Script::parse("http", script).unwrap());
+    let counts = Mutex::new(HashMap::<String, usize>::new());
+    let answered = move |request: WireRequest| {
+        let nth = {
+            let mut counts = counts.lock().unwrap();
+            let count = counts.entry(request.model.clone()).or_default();
+            *count += 1;
+            *count
+        };
+        answer(nth, reply(&model, request))
+    };
+    WireServer::start(answered).await.unwrap()
+}
+
+fn reply(model: &Scripted, request: WireRequest) -> Reply {
+    let parts = model.call(Arc::new(Request {
+        asker: request.model.as_str().into(),
+        model: request.model.into(),
+        system: request.system.into(),
+        messages: request.messages,
+        tools: request.tools.into(),
+        max_output: u32::MAX,
+        temperature: None,
+        effort: None,
+    }));
+    let parts = parts.collect::<Vec<_>>().now_or_never().expect("no turn of these scripts waits");
+    match parts.into_iter().last() {
+        Some(Ok(Part::Finished(reply))) => *reply,
+        other => panic!("the script has {other:?}"),
+    }
+}
+
+/// Tries again soon, so that the tests do not wait.
+fn soon() -> RetryOptions {
+    RetryOptions { first_pause: Duration::from_millis(5), seed: Some(1), ..RetryOptions::default() }
+}
+
+fn quick() -> Limits {
+    Limits {
+        headers: Duration::from_millis(500),
+        idle: Duration::from_millis(500),
+        ..Limits::default()
+    }
+}
+
+/// A runtime whose models are at `wire`.
+async fn kitchen(wire: ProviderOptions, tools: Vec<Counted>) -> TestRuntime {
+    let providers = Providers::new().provider("wire", wire).retry(soon());
+    let north = Definition::new("north").prompt("You look.").model("wire/north");
+    let mut options = AgentOptions::new(providers).model("wire/boss").definition(north).unwrap();
+    for tool in tools {
+        options = options.tool(tool);
+    }
+    TestRuntime::new(|builder| builder.agents(options)).await
+}
+
+async fn run(runtime: &TestRuntime, task: &str) -> (Ending, String) {
+    let boss = runtime.session.spawn(NewTask::agent(task).name("Boss")).await.unwrap();
+    let ending = boss.wait().await.unwrap();
+    (ending, runtime.session.transcript((&boss).into()).await.unwrap().unwrap())
+}
+
+#[track_caller]
+fn words(ending: &Ending) -> String {
+    match &*ending.outcome {
+        Outcome::Succeeded { result } => result.decode().unwrap(),
+        other => panic!("it ended as {other}"),
+    }
+}
+
+/// Says something, and counts how often it did.
+#[derive(Debug)]
+struct Counted {
+    spec: ToolSpec,
+    says: &'static str,
+    effect: Effect,
+    times: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    fn new(name: &str, effect: Effect, says: &'static str) -> (Self, Arc<AtomicUsize>) {
+        let times = Arc::<AtomicUsize>::default();
+        let parameters = Arc::new(serde_json::json!({ "type": "object" }));
+        let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
+        (Self { spec, says, effect, times: times.clone() }, times)
+    }
+}
+
+impl Tool for Counted {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn hints(&self) -> Hints {
+        Hints::of(self.effect)
+    }
+
+    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(Done::text(self.says)) })
+    }
+}
+
+/// Runs the same for every format at once, and says for which it failed.
+async fn each<F: Future<Output = ()>>(test: impl Fn(WireFormat) -> F) {
+    let tests = WireFormat::ALL.map(|format| {
+        let test = tokio::time::timeout(Duration::from_secs(60), test(format));
+        async move { (format, AssertUnwindSafe(test).catch_unwind().await) }
+    });
+    let ended = join_all(tests).await.into_iter();
+    let failed: Vec<_> =
+        ended.filter(|(_, ended)| !matches!(ended, Ok(Ok(())))).map(|(format, _)| format).collect();
+    assert!(failed.is_empty(), "failed or hung for {failed:?}");
+}
+
+#[tokio::test]
+async fn a_root_delegates_and_gets_the_result() {
+    each(|format| async move {
+        let server = server(DELEGATING, |_, reply| WireReply::Torn(reply)).await;
+        let (look, looked) = Counted::new("look", Effect::Pure, "you see trees");
+        let runtime = kitchen(server.options(format), vec![look]).await;
+        let (ending, said) = run(&runtime, "Find mushrooms.").await;
+        assert_eq!(words(&ending), "Found: three mushrooms.", "{said}");
+        assert_eq!(looked.load(Ordering::Relaxed), 1);
+        let requests = server.requests();
+        let of = |model: &str| requests.iter().filter(|one| one.model == model).count();
+        assert!((2..=3).contains(&of("boss")), "{} requests of the boss", of("boss"));
+        assert_eq!(of("north"), 2);
+        let tools = |request: &WireRequest| request.tools.iter().any(|t| &*t.name == "spawn_agent");
+        assert!(requests.iter().all(tools), "a conversation keeps its tools");
+        let (_, row) = runtime.session.get(ending.no).await.unwrap();
+        let tokens = 110 * of("boss") as u64 + 55 * of("north") as u64;
+        assert_eq!(row.usage().tokens, tokens, "what the providers counted is what was used");
+    })
+    .await;
+}
+
+type Trouble = fn(Reply) -> WireReply;
+
+/// What the server does the first time it is asked for the second turn.
+fn troubles() -> [(&'static str, Trouble); 6] {
+    [
+        ("500", |_| WireReply::Status(WireStatus::new(500, "{\"error\":{\"message\":\"oh\"}}"))),
+        ("garbage", |_| WireReply::Bytes(b"<html>Hello</html>\n\n".to_vec())),
+        ("cut", WireReply::CutIn),
+        ("ended early", WireReply::EndIn),
+        ("hung in the middle", WireReply::HangIn),
+        ("hung", |_| WireReply::Hang),
+    ]
+}
+
+#[tokio::test]
+async fn what_goes_wrong_once_is_got_over_and_nothing_is_done_twice() {
+    each(|format| async move {
+        let all = troubles().map(|(what, trouble)| async move {
+            let server = server(PAYING, move |nth, reply| match nth {
+                2 => trouble(reply),
+                _ => WireReply::Reply(reply),
+            })
+            .await;
+            let (pay, paid) = Counted::new("pay", Effect::Once, "paid");
+            let runtime = kitchen(server.options(format).limits(quick()), vec![pay]).await;
+            let (ending, said) = run(&runtime, "Pay.").await;
+            assert_eq!(words(&ending), "Paid, and that was all there was to do here.", "{what}");
+            assert_eq!(paid.load(Ordering::Relaxed), 1, "{what}");
+            assert_eq!(server.requests().len(), 3, "{what}");
+            assert_eq!(said.matches("that was all").count(), 1, "{what}: {said}");
+            let [_, cut, again] = &server.requests()[..] else { panic!("{what}") };
+            assert_eq!(cut.messages, again.messages, "{what}");
+            assert!(matches!(again.messages.last(), Some(Message::Results(_))), "{what}");
+        });
+        join_all(all).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_goes_wrong_every_time_is_told_truthfully() {
+    each(|format| async move {
+        let server = server(PAYING, |nth, reply| match nth {
+            1 => WireReply::Reply(reply),
+            _ => WireReply::CutIn(reply),
+        })
+        .await;
+        let (pay, paid) = Counted::new("pay", Effect::Once, "paid");
+        let runtime = kitchen(server.options(format), vec![pay]).await;
+        let (ending, _) = run(&runtime, "Pay.").await;
+        assert_eq!(ending.outcome.word(), "failed");
+        let told = ending.outcome.to_string();
+        assert!(told.contains("the model: ") && told.contains("(tried 8 times)"), "{told}");
+        let Outcome::Failed(failed) = &*ending.outcome else { panic!("{told}") };
+        let partial = failed.partial.as_ref().unwrap().decode::<String>().unwrap();
+        assert_eq!(partial, "I pay.", "the last words are kept");
+        assert_eq!((paid.load(Ordering::Relaxed), server.requests().len()), (1, 9));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn siblings_slow_down_together() {
+    const SIBLINGS: usize = 12;
+    const BUSY: Duration = Duration::from_millis(900);
+    const ASKED: Duration = Duration::from_secs(1);
+    const REPLY: Duration = Duration::from_millis(25);
+    each(|format| async move {
+        let arrivals = Arc::new(Mutex::new(Vec::<Instant>::new()));
+        let noted = arrivals.clone();
+        let server = server("agent *\nturn\n say Done.\n", move |_, reply| {
+            let mut arrivals = noted.lock().unwrap();
+            arrivals.push(Instant::now());
+            if arrivals[0].elapsed() > BUSY {
+                return WireReply::Slow(reply, REPLY);
+            }
+            let status = WireStatus::new(429, "{\"error\":{\"message\":\"Slow down.\"}}");
+            WireReply::Status(status.header("retry-after", "1"))
+        })
+        .await;
+        let runtime = kitchen(server.options(format), Vec::new()).await;
+        let tasks = (0..SIBLINGS).map(|_| NewTask::agent("Go."));
+        runtime.session.spawn_all(tasks).await.unwrap();
+        let endings = runtime.session.wait_all([]).await.unwrap();
+        let done = endings.iter().filter(|ending| ending.outcome.word() == "succeeded").count();
+        assert_eq!(done, SIBLINGS, "{format:?}");
+        let arrivals = arrivals.lock().unwrap();
+        let since: Vec<Duration> = arrivals.iter().map(|at| *at - arrivals[0]).collect();
+        let refused = since.iter().filter(|at| **at <= BUSY).count();
+        assert!(refused <= SIBLINGS, "{format:?}: {refused} were refused: {since:?}");
+        let after: Vec<_> = since.iter().filter(|at| **at > BUSY).collect();
+        assert_eq!(after.len(), SIBLINGS, "{format:?}: none was asked for in vain: {since:?}");
+        assert!(*after[0] >= ASKED, "{format:?}: too soon: {since:?}");
+        // The second waits for the reply of the first.
+        assert!(*after[1] - *after[0] >= REPLY, "{format:?}: a herd: {since:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_missing_is_named_and_nothing_is_sent() {
+    each(|format| async move {
+        let server = server(PAYING, |_, reply| WireReply::Reply(reply)).await;
+        let key = KeySource::Env("BRIGADE_TEST_HAS_NO_SUCH_KEY".to_owned());
+        let runtime = kitchen(server.options(format).key(key), Vec::new()).await;
+        let (ending, _) = run(&runtime, "Pay.").await;
+        let told = ending.outcome.to_string();
+        assert!(told.contains("BRIGADE_TEST_HAS_NO_SUCH_KEY"), "{told}");
+        assert!(server.requests().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_wrong_is_told_at_once() {
+    each(|format| async move {
+        let told = WireStatus::new(401, "{\"error\":{\"message\":\"no such key\"}}");
+        let server = server(PAYING, move |_, _| WireReply::Status(told.clone())).await;
+        let runtime = kitchen(server.options(format), Vec::new()).await;
+        let (ending, _) = run(&runtime, "Pay.").await;
+        assert_eq!(ending.outcome.word(), "failed");
+        assert_eq!(server.requests().len(), 1, "a wrong key stays wrong");
+    })
+    .await;
+}
