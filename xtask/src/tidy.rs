@@ -35,7 +35,15 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("brigade-testkit", &["brigade-model", "brigade-runtime", "brigade-store"]),
     (
         "brigade",
-        &["brigade-model", "brigade-process", "brigade-runtime", "brigade-sqlite", "brigade-store"],
+        &[
+            "brigade-agent",
+            "brigade-llm",
+            "brigade-model",
+            "brigade-process",
+            "brigade-runtime",
+            "brigade-sqlite",
+            "brigade-store",
+        ],
     ),
     ("xtask", &[]),
 ];

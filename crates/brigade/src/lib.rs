@@ -26,13 +26,25 @@
 //! - [`Session`]: spawn, list, wait, send, stop; [`TaskHandle`]: the same for one task.
 //! - [`ProcessOptions`]: commands of the operating system as tasks, with [`process`] below them.
 //! - [`JobContext`]: what a job can do: steps, sleep, receive, children.
+//! - [`AgentOptions`]: agents as tasks, whose models come from [`Providers`] or a [`Script`]; a
+//!   [`Definition`] says who one is, a [`Tool`] what it can do, [`Permissions`] what it may.
+//!   [`agent`] has the loop below them, [`llm`] the models.
 //! - [`Performer`]: work of your own kinds.
 //! - [`model`]: the words in full: tasks, events, outcomes, refusals.
 
+pub use brigade_agent as agent;
+pub use brigade_llm as llm;
 pub use brigade_model as model;
 pub use brigade_process as process;
 pub use brigade_store as store;
 
+pub use brigade_agent::definition::{Definition, DefinitionError, Definitions};
+pub use brigade_agent::permission::{Permissions, Rule, Rules};
+pub use brigade_agent::{Effect, Hints, Progress, Tool, ToolError};
+pub use brigade_llm::{
+    Catalog, Effort, Gate, GateOptions, Gated, KeySource, Model, ModelError, ModelFacts, Price,
+    Prices, ProviderKind, ProviderOptions, Retry, RetryOptions, Script, Scripted, ToolSpec,
+};
 pub use brigade_model::address::{Address, TaskRef};
 pub use brigade_model::call::{Ending, WaitMode};
 pub use brigade_model::event::{Event, EventRecord};
@@ -44,9 +56,10 @@ pub use brigade_model::refusal::{Refusal, RefusalKind};
 pub use brigade_model::task::{State, TaskRow};
 pub use brigade_model::work::{Conduct, EnvValue, Recovery};
 pub use brigade_runtime::{
-    Builder, Child, Clock, Delivery, FeedMessage, Foreground, JobContext, JobError, NewTask,
-    Performer, ProcessOptions, ProcessReport, Reconciled, Reporter, Runtime, Session, StopHow,
-    Subscription, SystemClock, TaskHandle, TaskId, WaitResult, Waited,
+    AgentOptions, Builder, Child, ChosenModel, Clock, Cost, Delivery, FeedMessage, Foreground,
+    JobContext, JobError, ModelSource, NewTask, OneModel, Performer, ProcessOptions, ProcessReport,
+    Providers, Reconciled, Reporter, Runtime, Session, StopHow, Subscription, SystemClock,
+    TaskHandle, TaskId, WaitResult, Waited,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};

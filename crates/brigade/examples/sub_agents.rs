@@ -1,0 +1,198 @@
+//! A chef who hands out three courses to three agents, has the oven heated meanwhile by a command,
+//! and sums up when all are back. What happens is told as it happens.
+//!
+//! `cargo run -p brigade --example sub_agents` plays a script: offline, no key.
+//! `BRIGADE_MODEL=anthropic/claude-haiku-4-5 cargo run -p brigade --example sub_agents` asks a real
+//! model, with the key in the provider's usual environment variable.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade::agent::news::result_text;
+use brigade::agent::{BoxFuture, Call, Outcome as Done};
+use brigade::{
+    AgentOptions, Definition, Effect, Event, FeedMessage, Hints, Limits, NewTask, OneModel,
+    Outcome, Permissions, Position, ProcessOptions, Progress, Providers, Rule, Rules, Runtime,
+    Script, Scripted, Session, TaskHandle, TaskNo, Tool, ToolError, ToolSpec,
+};
+
+const TASK: &str = "Plan a dinner of three courses from what is in the pantry. Hand each course to an \
+    agent `cook` of its own, named Soup, Main and Dessert, and meanwhile heat the oven: run the command \
+    `sh oven.sh` in the background, named Oven. Then tell me the menu in three lines.";
+
+const OVEN: &str = "for t in 60 90 120 150 180; do sleep 0.3; echo oven: $t degrees; done\n";
+
+#[tokio::main]
+async fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("oven.sh"), OVEN)?;
+    let runtime = Runtime::builder()
+        .processes(ProcessOptions::new(folder.path().join("processes")))
+        .agents(kitchen()?)
+        .start()
+        .await?;
+    // Nothing that a model does can cost more than this.
+    let limits = Limits { tokens: Some(500_000), total: Some(20), ..Limits::default() };
+    let session = runtime.session_with("kitchen", limits).await?;
+    let chef = NewTask::agent(TASK).name("Chef").definition("chef").cwd(folder.path());
+    let chef = session.spawn(chef.deadline(Duration::from_secs(600))).await?;
+    tell(&runtime.operate(session.id()).await?, &chef).await?;
+    let ending = chef.wait().await?;
+    println!("\nThe chef {}{}", ending.outcome, words(&ending.outcome));
+    let (_, row) = session.get(chef.no()).await?;
+    println!("{} tokens were used in all.", row.usage().tokens);
+    runtime.shutdown().await?;
+    Ok(if ending.outcome.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Who is there, what they can do, and what they may.
+fn kitchen() -> Result<AgentOptions, Box<dyn Error>> {
+    let options = match std::env::var("BRIGADE_MODEL") {
+        Ok(model) => AgentOptions::new(Providers::new()).model(&model),
+        Err(_) => {
+            let script = Script::parse("sub_agents.script", include_str!("sub_agents.script"))?;
+            AgentOptions::new(OneModel(Arc::new(Scripted::new(script)))).model("scripted")
+        }
+    };
+    let chef = Definition::new("chef")
+        .description("Plans a dinner and hands it out.")
+        .prompt("You are a chef. You delegate, and do not cook yourself.")
+        .delegates_to(["cook"]);
+    let cook = Definition::new("cook")
+        .description("Thinks up one course.")
+        .prompt(
+            "You are a cook. Look into the pantry first, then name one dish and how long it takes.",
+        )
+        .tools(["look_in_pantry"])
+        .steps(5);
+    let only_the_oven = Rules {
+        allow: Some(
+            ["look_in_pantry", "*_agent", "*_task*", "run_process(sh oven.sh)"]
+                .map(str::parse::<Rule>)
+                .into_iter()
+                .collect::<Result<_, _>>()?,
+        ),
+        ..Rules::default()
+    };
+    Ok(options
+        .definition(chef)?
+        .definition(cook)?
+        .tool(Pantry::new())
+        .permissions(Permissions::of("this example", only_the_oven)))
+}
+
+/// A tool of this program.
+#[derive(Debug)]
+struct Pantry(ToolSpec);
+
+impl Pantry {
+    fn new() -> Self {
+        Self(ToolSpec {
+            name: "look_in_pantry".into(),
+            description: "What there is to cook with.".into(),
+            parameters: Arc::new(serde_json::json!({
+                "type": "object", "properties": {}, "additionalProperties": false,
+            })),
+        })
+    }
+}
+
+impl Tool for Pantry {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn hints(&self) -> Hints {
+        Hints { read_only: true, ..Hints::of(Effect::Pure) }
+    }
+
+    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+        Box::pin(async {
+            Ok(Done::text("Leeks, potatoes, mushrooms, rice, apples, cream, flour."))
+        })
+    }
+}
+
+/// Tells what happens, until the chef's ending.
+async fn tell(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error>> {
+    let mut feed = operator.subscribe(Position(0));
+    let mut names: HashMap<TaskNo, String> = HashMap::new();
+    let mut output: HashMap<TaskNo, String> = HashMap::new();
+    let mut look = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        let message = tokio::select! {
+            message = feed.next() => message?,
+            _ = look.tick() => {
+                for (no, last) in &mut output {
+                    print_output(operator, *no, (&names[no], last)).await?;
+                }
+                continue;
+            }
+        };
+        let FeedMessage::Event(item) = message else { continue };
+        match &item.record.event {
+            Event::Spawned(spawned) => {
+                let (no, spec) = (spawned.no, &spawned.spec);
+                let kind = spec.work.kind();
+                let name = spec.name.as_ref().map_or_else(String::new, |name| name.to_string());
+                let name = format!("{:<10} {name:<8}", format!("{kind}:{no}"));
+                println!("{name} starts: {}", short(&spec.work.what()));
+                if kind == brigade::model::work::Kind::Process {
+                    output.insert(no, String::new());
+                }
+                names.insert(no, name);
+            }
+            Event::Progressed { no, note } => {
+                let Ok(progress) = note.decode::<Progress>() else { continue };
+                println!("{} step {}: {}", names[no], progress.step, progress.doing);
+            }
+            Event::Ended { no, outcome, .. } => {
+                if let Some(mut last) = output.remove(no) {
+                    print_output(operator, *no, (&names[no], &mut last)).await?;
+                }
+                println!("{} {outcome}{}", names[no], short(&words(outcome)));
+                if *no == chef.no() {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The last line of a command, if it is another than before.
+async fn print_output(
+    operator: &Session,
+    no: TaskNo,
+    (name, last): (&str, &mut String),
+) -> Result<(), Box<dyn Error>> {
+    let tail = operator.output(no).await?.tail_text(1024)?;
+    let line = tail.lines().last().unwrap_or_default();
+    if line != last {
+        println!("{name} says: {line}");
+        line.clone_into(last);
+    }
+    Ok(())
+}
+
+/// What came of a task, or what there is of it.
+fn words(outcome: &Outcome) -> String {
+    let result = match outcome {
+        Outcome::Succeeded { result } => Some(result),
+        Outcome::Failed(failed) => failed.partial.as_ref(),
+        Outcome::Cancelled(_) => None,
+    };
+    result.map_or_else(String::new, |result| format!(": {}", result_text(result).trim_end()))
+}
+
+/// On one line.
+fn short(text: &str) -> String {
+    let text = text.replace('\n', " ");
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
