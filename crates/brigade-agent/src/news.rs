@@ -126,7 +126,7 @@ fn clipped(text: &str, shown: usize, what: &str, read_on: &str) -> String {
 }
 
 /// A result as text: words as they are, the report of a command in short, anything else as JSON.
-fn result_text(result: &Json) -> String {
+pub fn result_text(result: &Json) -> String {
     #[derive(Deserialize)]
     struct CommandReport {
         exit_code: Option<i32>,
