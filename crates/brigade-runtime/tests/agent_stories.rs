@@ -11,7 +11,7 @@ use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome, Tool, ToolError};
 use brigade_llm::ToolSpec;
 use brigade_llm::scripted::{Script, Scripted};
 use brigade_runtime::{AgentOptions, Builder, NewTask, OneModel, Session};
-use harness::{Log, ONCE, Story};
+use harness::{Log, ONCE, Pace, Story};
 
 /// Leaves a trace in the world.
 #[derive(Debug)]
@@ -63,7 +63,8 @@ fn playing(builder: Builder, log: &Log, script: &str) -> Builder {
 
 fn story(build: fn(Builder, Log) -> Builder) -> Story {
     // A question or a message may come before or after something else was told.
-    Story { build, act: |session| Box::pin(run_boss(session)), same_way: false }
+    let act: harness::Act = |session| Box::pin(run_boss(session));
+    Story { build, act, same_way: false, pace: Pace::Paused }
 }
 
 #[test]
@@ -84,42 +85,40 @@ turn
     .cut_everywhere();
 }
 
-#[test]
-fn three_children_messages_a_question_and_a_budget() {
-    story(|builder, log| {
-        playing(
-            builder,
-            &log,
-            "agent Boss
+/// Three children, messages both ways, a question and the end of a budget; and what else is called.
+fn three_children(also: &str) -> String {
+    format!(
+        "agent Boss
 turn
-  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
-  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\"}
-  call spawn_agent {\"name\": \"West\", \"task\": \"Look.\", \"budget\": {\"tokens\": 5000}}
-  call pay {}
+  call spawn_agent {{\"name\": \"North\", \"task\": \"Look.\"}}
+  call spawn_agent {{\"name\": \"South\", \"task\": \"Look.\"}}
+  call spawn_agent {{\"name\": \"West\", \"task\": \"Look.\", \"budget\": {{\"tokens\": 5000}}}}
+  {also}
+  call pay {{}}
 turn
   repeat
   when Which side
-  call send_message {\"to\": \"North\", \"message\": \"The left one.\"}
+  call send_message {{\"to\": \"North\", \"message\": \"The left one.\"}}
 turn
   repeat
   when South is here
-  call send_message {\"to\": \"South\", \"message\": \"Look deeper.\"}
+  call send_message {{\"to\": \"South\", \"message\": \"Look deeper.\"}}
 turn
   repeat
   say I have what I need.
 
 agent North
 turn
-  call ask_parent {\"question\": \"Which side?\"}
+  call ask_parent {{\"question\": \"Which side?\"}}
 turn
   when The answer: The left one.
-  call look {}
+  call look {{}}
 turn
   say Left it is.
 
 agent South
 turn
-  call send_message {\"to\": \"parent\", \"message\": \"South is here.\"}
+  call send_message {{\"to\": \"parent\", \"message\": \"South is here.\"}}
 turn
   when Look deeper.
   say Deep water.
@@ -130,11 +129,25 @@ turn
 agent West
 usage input=1000 output=6000
 turn
-  call list_tasks {}
+  call list_tasks {{}}
 turn
   say Never said.
-",
-        )
-    })
-    .cut_everywhere();
+"
+    )
+}
+
+#[test]
+fn three_children_messages_a_question_and_a_budget() {
+    story(|builder, log| playing(builder, &log, &three_children("# nothing else")))
+        .cut_everywhere();
+}
+
+/// A real command, which a shim carries on while the runtime is gone.
+const COUNT: &str = "call run_process {\"name\": \"Count\", \"command\": \"sleep 0.2; exit 3\", \
+    \"background\": true}";
+
+#[test]
+fn the_same_with_a_command() {
+    let build = |builder: Builder, log: Log| playing(builder, &log, &three_children(COUNT));
+    Story { pace: Pace::Real, ..story(build) }.cut_here_and_there(8);
 }

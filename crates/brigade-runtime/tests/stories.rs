@@ -12,7 +12,7 @@ use brigade_model::outcome::Outcome;
 use brigade_model::work::Recovery;
 use brigade_runtime::{Builder, Child, JobContext, JobError, NewTask, Session};
 use futures_util::future::try_join_all;
-use harness::{Log, Story};
+use harness::{Log, Pace, Story};
 
 const POLICY: Recovery = Recovery::resume(5);
 
@@ -33,7 +33,8 @@ async fn run_root(session: Session) {
 }
 
 fn story(build: fn(Builder, Log) -> Builder) -> Story {
-    Story { build, act: |session| Box::pin(run_root(session)), same_way: true }
+    let act: harness::Act = |session| Box::pin(run_root(session));
+    Story { build, act, same_way: true, pace: Pace::Paused }
 }
 
 fn worker(builder: Builder, log: &Log) -> Builder {
@@ -331,5 +332,6 @@ fn a_kept_child_outlives_its_parent() {
         let kept: brigade_model::address::TaskRef = "Kept".parse().unwrap();
         session.wait_all([kept]).await.unwrap();
     }
-    Story { build, act: |session| Box::pin(act(session)), same_way: true }.cut_everywhere();
+    let act: harness::Act = |session| Box::pin(act(session));
+    Story { build, act, same_way: true, pace: Pace::Paused }.cut_everywhere();
 }

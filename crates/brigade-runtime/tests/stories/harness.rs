@@ -16,7 +16,7 @@ use brigade_model::ids::{Epoch, MessageNo, Owner, Position, TaskNo, Time};
 use brigade_model::outcome::Outcome;
 use brigade_model::task::TaskRow;
 use brigade_model::tree::Tree;
-use brigade_runtime::{Builder, Clock, Runtime, Session};
+use brigade_runtime::{Builder, Clock, ProcessOptions, Runtime, Session};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{EventQuery, Store, TaskQuery};
 use brigade_testkit::{CrashStore, Cut, CutHow, PausedClock, TestRuntime};
@@ -35,6 +35,16 @@ pub(crate) struct Story {
     /// (what was set aside when the process died counts as spent, so a budget may end sooner), nor
     /// where a stop may come before or after a child has parked.
     pub(crate) same_way: bool,
+    pub(crate) pace: Pace,
+}
+
+/// How time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As soon as nobody has anything to do.
+    Paused,
+    /// As it does: for stories with real commands in them.
+    Real,
 }
 
 /// What there is to compare in the end: without times, numbers and attempts.
@@ -78,6 +88,29 @@ impl Story {
         }
     }
 
+    /// Cuts at so many commits, spread over the story. On real time the number of commits differs a
+    /// little each time, so a cut near the end may not be reached.
+    pub(crate) fn cut_here_and_there(&self, cuts: u64) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("uncut.db");
+        let log = Log::default();
+        let Told::ToTheEnd { commits } = self.tell(&path, &log, TestRuntime::START, None) else {
+            panic!("without a cut the story comes to its end")
+        };
+        let (expect, steps) = (self.the_end(&path), sorted(&log));
+        for nth in 0..cuts {
+            let commit = 2 + nth * (commits - 4) / cuts;
+            let cut = Cut { commit, durable: nth % 2 == 0, how: CutHow::Crash };
+            let path = folder.path().join(format!("cut-{commit}.db"));
+            let log = Log::default();
+            if let Told::Cut { at } = self.tell(&path, &log, TestRuntime::START, Some(cut)) {
+                self.tell(&path, &log, at, None);
+            }
+            assert_eq!(self.the_end(&path), expect, "after {cut:?}");
+            check_steps(&steps, &sorted(&log), &cut);
+        }
+    }
+
     fn the_end(&self, path: &Path) -> TheEnd {
         let mut end = the_end(path);
         if !self.same_way {
@@ -89,16 +122,21 @@ impl Story {
     /// One process's life.
     fn tell(&self, path: &Path, log: &Log, start: Time, cut: Option<Cut>) -> Told {
         let tokio = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
+            .enable_all()
+            .start_paused(self.pace == Pace::Paused)
             .build()
             .unwrap();
         tokio.block_on(async {
             let sqlite = SqliteStore::open(path, Default::default()).unwrap();
             let store = CrashStore::new(Arc::new(sqlite), cut);
             let clock = PausedClock::starting_at(start);
-            let builder =
-                Runtime::builder().shared_store(store.clone()).clock(Arc::new(clock)).batch(1);
+            let builder = Runtime::builder().shared_store(store.clone()).batch(1);
+            let builder = match self.pace {
+                Pace::Paused => builder.clock(Arc::new(clock)),
+                Pace::Real => {
+                    builder.processes(ProcessOptions::new(path.with_extension("commands")))
+                }
+            };
             let told = async {
                 let runtime = (self.build)(builder, log.clone()).start().await.unwrap();
                 let session = runtime.session("story").await.unwrap();
