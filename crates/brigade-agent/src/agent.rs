@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brigade_llm::{Effort, ErrorKind, Model, ModelError, StopReason, TokenUsage};
 use brigade_model::call::{Answer, Asked, Entry, OpenCall};
-use brigade_model::ids::RunNo;
+use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Failure;
@@ -186,7 +186,10 @@ impl Agent {
                 if host.finish(result).await? {
                     return Ok(true);
                 }
-                self.wait_for_news(host, transcript).await?;
+                match owed(transcript.asked()) {
+                    Some(owed) => self.note(host, transcript, label::NOTE, &owed).await?,
+                    None => self.wait_for_news(host, transcript).await?,
+                }
             }
         }
         Ok(false)
@@ -273,6 +276,19 @@ impl Agent {
             tokens: transcript.tally.tokens,
         }
     }
+}
+
+/// Reminds of questions: who waits for tasks that wait for it would wait for ever.
+fn owed(asked: &[TaskNo]) -> Option<String> {
+    let tasks: Vec<String> = asked.iter().map(|no| format!("task {no}")).collect();
+    (!tasks.is_empty()).then(|| {
+        format!(
+            "You have ended your turn without an answer for {}, which asked you something and may \
+             wait for it. Answer with send_message, or stop the task; if it has its answer by now, \
+             just end your turn again.",
+            tasks.join(", ")
+        )
+    })
 }
 
 fn beginning(mut text: String, bytes: usize) -> String {

@@ -2,6 +2,7 @@
 //! taken for those of the user.
 
 use brigade_model::call::{Ending, Gathered};
+use brigade_model::ids::TaskNo;
 use brigade_model::json::Json;
 use brigade_model::message::{Message, Purpose, Sender};
 use brigade_model::outcome::{Late, Outcome};
@@ -32,6 +33,14 @@ pub fn endings_text(endings: &[Ending]) -> String {
     let shown = share(endings.len());
     let texts: Vec<String> = endings.iter().map(|ending| ending_text(ending, shown)).collect();
     texts.join("\n\n")
+}
+
+/// The tasks that ask something.
+pub(crate) fn askers(news: &Gathered) -> impl Iterator<Item = TaskNo> {
+    news.messages.iter().filter_map(|message| match (&message.from, message.purpose) {
+        (Sender::Child(no), Purpose::Question(_)) => Some(*no),
+        _ => None,
+    })
 }
 
 fn share(count: usize) -> usize {
@@ -161,7 +170,7 @@ fn plain(json: &Json) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use brigade_model::ids::{MessageNo, Owner, RunNo, TaskNo, Time};
+    use brigade_model::ids::{MessageNo, Owner, RunNo, Time};
     use brigade_model::outcome::Failure;
     use brigade_model::work::Kind;
 

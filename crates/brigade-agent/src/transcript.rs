@@ -13,7 +13,7 @@ use brigade_llm::{
     AssistantMessage, Message, Reply, StopReason, ToolCall, ToolResult, UserMessage,
 };
 use brigade_model::call::{Answer, Entry, OpenCall};
-use brigade_model::ids::{CallIndex, RunNo};
+use brigade_model::ids::{CallIndex, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,8 @@ pub(crate) struct Transcript {
     pub(crate) waits_for_news: bool,
     /// A run has begun, and nobody has said anything in it.
     resumed: bool,
+    /// Tasks whose questions it has heard, and has done nothing since.
+    asked: Vec<TaskNo>,
 }
 
 /// What the stop policies look at.
@@ -163,6 +165,7 @@ impl Transcript {
             stop: StopReason::EndOfTurn,
             waits_for_news: false,
             resumed: false,
+            asked: Vec::new(),
         };
         transcript.say(0, &task);
         transcript
@@ -206,10 +209,12 @@ impl Transcript {
             (label::NEWS, Answer::Gathered(gathered)) => {
                 self.tally.notes = 0;
                 self.waits_for_news = false;
+                self.asked.extend(news::askers(gathered));
                 self.say(index.0, &news::text(gathered));
             }
             (label::NOTE, Answer::Value(value)) => {
                 self.tally.notes += 1;
+                self.asked.clear();
                 self.say(index.0, &value.decode::<Arc<str>>()?);
             }
             (label::RUN, Answer::Value(value)) => self.begin_run(value.decode()?),
@@ -242,6 +247,7 @@ impl Transcript {
             self.tally.no_calls();
         } else {
             self.tally.notes = 0;
+            self.asked.clear();
         }
         self.messages.push((index.0, Message::Assistant(message)));
         self.size = Size { counted: reply.usage.total(), bytes_since: 0 };
@@ -255,6 +261,7 @@ impl Transcript {
     fn begin_run(&mut self, run: RunNo) {
         self.run = run;
         self.tally = Tally::default();
+        self.asked.clear();
         self.resumed = true;
     }
 
@@ -417,6 +424,11 @@ impl Transcript {
             Message::Assistant(said) => !said.content.is_empty(),
             Message::User(_) | Message::Results(_) => true,
         })
+    }
+
+    /// Whom it owes an answer, as far as the conversation tells.
+    pub(crate) fn asked(&self) -> &[TaskNo] {
+        &self.asked
     }
 
     /// What the model said last.

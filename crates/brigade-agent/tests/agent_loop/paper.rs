@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) progress: Vec<Progress>,
     pub(crate) parked: Vec<(CallIndex, Asked)>,
     pub(crate) result: Option<Json>,
+    /// How often it is not done when it says so.
+    pub(crate) not_done: u32,
 }
 
 impl PaperHost {
@@ -111,8 +113,11 @@ impl Host for PaperHost {
     }
 
     fn finish(&self, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
-        self.lock().result = Some(result);
-        Box::pin(std::future::ready(Ok(true)))
+        let mut inner = self.lock();
+        inner.result = Some(result);
+        let done = inner.not_done == 0;
+        inner.not_done = inner.not_done.saturating_sub(1);
+        Box::pin(std::future::ready(Ok(done)))
     }
 
     fn interrupted(&self) -> BoxFuture<'_, ()> {
@@ -278,13 +283,23 @@ pub(crate) fn text_of(request: &Request) -> String {
 
 /// A message of the operator's.
 pub(crate) fn message(text: &str) -> Gathered {
+    message_from(Sender::Operator, Purpose::Note, text)
+}
+
+/// A question of the second task.
+pub(crate) fn question(text: &str) -> Gathered {
+    let no = TaskNo::new(2).unwrap();
+    message_from(Sender::Child(no), Purpose::Question(CallIndex(3)), text)
+}
+
+fn message_from(from: Sender, purpose: Purpose, text: &str) -> Gathered {
     let note = Note {
         no: MessageNo(1),
         to: Owner::Task(TaskNo::FIRST),
-        from: Sender::Operator,
+        from,
         body: Json::of(text).unwrap(),
         sent: Time(0),
-        purpose: Purpose::Note,
+        purpose,
         interrupt: false,
         last: false,
         reply_to: None,

@@ -10,7 +10,7 @@ use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
 use serde_json::json;
 
-use crate::paper::{PaperTool, Play, Stage, call, message, reply, say, text_of};
+use crate::paper::{PaperTool, Play, Stage, call, message, question, reply, say, text_of};
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupting_message_cuts_the_model_short_and_is_heard_next() {
@@ -156,4 +156,24 @@ async fn progress_has_the_last_words_and_no_more() {
         let size = progress.words.len() + progress.doing.len();
         assert!(size < 1_000, "{size} bytes of progress");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_was_passed_over_is_reminded_of_once() {
+    let stage = Stage::new([say("I wait for it.")]);
+    stage.host.lock().news.push_back(question("Which side?"));
+    stage.host.lock().not_done = 2;
+    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(stage.host.labels(), ["news", "model", "note", "model"]);
+    assert!(text_of(&stage.model.requests()[1]).contains("without an answer for task 2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_was_dealt_with_is_not_reminded_of() {
+    let tool = PaperTool::new("send", Effect::Pure, [Outcome::text("answered")]);
+    let stage = Stage::new([reply(vec![call("send", json!({}))]), say("I wait.")]).tool(tool);
+    stage.host.lock().news.push_back(question("Which side?"));
+    stage.host.lock().not_done = 1;
+    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(stage.host.labels(), ["news", "model", "result", "model"]);
 }

@@ -246,3 +246,18 @@ fn panicked(panic: &(dyn std::any::Any + Send), partial: &Partial) -> Reported {
     let partial = partial.take();
     Reported::Ended(EndedHow::Failed { failure, partial }.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_goes_away_is_no_ending() {
+        let told = |refusal| report_of(Exit::Over(refusal), &Partial::default());
+        assert_eq!(told(crate::error::gone()), None);
+        assert_eq!(told(crate::error::in_doubt()), None);
+        let ended = told(Refusal::ended("it is stopping"));
+        assert_eq!(ended, Some(Reported::Ended(EndedHow::Aborted.into())));
+        assert!(matches!(told(Refusal::internal("a defect")), Some(Reported::Ended(_))));
+    }
+}

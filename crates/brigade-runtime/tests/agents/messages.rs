@@ -14,7 +14,8 @@ use crate::support::{playing, run, script, spawn, transcript, words};
 #[tokio::test(start_paused = true)]
 async fn an_interrupting_message_is_heard_inside_a_model_call() {
     let runtime =
-        playing("agent A\nturn\n when stew\n say Stew.\nturn\n fault hang always\n say Never.\n").await;
+        playing("agent A\nturn\n when stew\n say Stew.\nturn\n fault hang always\n say Never.\n")
+            .await;
     let agent = spawn(&runtime, "A", "make soup").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let send = Send {
@@ -88,7 +89,10 @@ async fn at_top_level_the_parent_is_the_session() {
     agent.wait().await.unwrap();
     let inbox = runtime.session.inbox(10).await.unwrap();
     assert_eq!(inbox.len(), 1);
-    assert_eq!((inbox[0].from.clone(), inbox[0].body.as_str()), (Sender::Child(agent.no()), "\"Half done.\""));
+    assert_eq!(
+        (inbox[0].from.clone(), inbox[0].body.as_str()),
+        (Sender::Child(agent.no()), "\"Half done.\"")
+    );
 }
 
 #[tokio::test(start_paused = true)]
