@@ -56,7 +56,8 @@ fn message_text(message: &Message, shown: usize) -> String {
             format!("Your parent (task {no}), who gave you this work, says:\n{}", orders(&body))
         }
         Sender::Child(no) => {
-            let body = clipped(&body, shown, "The message", "");
+            let read_on = format!("read_output, task \"{no}\"");
+            let body = clipped(&body, shown, "The message", &read_on);
             match message.purpose {
                 Purpose::Note => quoted("message", &format!("from=\"task {no}\""), &body),
                 Purpose::Question(_) => {

@@ -111,7 +111,7 @@ impl Place {
 pub enum Outcome {
     /// What the model is told.
     Text(String),
-    /// The call waits. It is entered again with the answer, and with what it did so far.
+    /// The call waits, once. It is entered again with the answer, and with what it did so far.
     Park { asked: Asked, effect: Option<Arc<Answer>> },
 }
 

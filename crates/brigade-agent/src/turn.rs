@@ -83,6 +83,10 @@ impl Agent {
         };
         let told = match outcome {
             Ok(Outcome::Text(text)) => Ok(text),
+            // Its slot has the first answer, which a second would contradict.
+            Ok(Outcome::Park { .. }) if call.told.is_some() => {
+                Err(ToolError::new("the tool wants to wait a second time, which no call can"))
+            }
             Ok(Outcome::Park { asked, effect }) => {
                 match host.park(call.place.parked(), asked).await {
                     Ok(()) => return Ok((call, Done::Parked { effect })),

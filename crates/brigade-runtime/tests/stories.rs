@@ -335,3 +335,21 @@ fn a_kept_child_outlives_its_parent() {
     let act: harness::Act = |session| Box::pin(act(session));
     Story { build, act, same_way: true, pace: Pace::Paused }.cut_everywhere();
 }
+
+#[test]
+fn a_job_that_waits_for_a_command() {
+    let story = story(|builder, log| {
+        builder.job("root", POLICY, move |ctx: JobContext, (): ()| {
+            let log = log.clone();
+            async move {
+                note(&ctx, &log, "before").await?;
+                let count = NewTask::shell("sleep 0.2; exit 3").name("Count");
+                let count = ctx.spawn(count).await?;
+                ctx.wait_all(&[count]).await?;
+                note(&ctx, &log, "after").await?;
+                Ok::<_, JobError>(())
+            }
+        })
+    });
+    Story { pace: Pace::Real, ..story }.cut_here_and_there(4);
+}

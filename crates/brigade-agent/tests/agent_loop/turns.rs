@@ -89,10 +89,10 @@ async fn a_tool_may_wait_for_news_of_its_own() {
 async fn news_that_came_while_the_journal_was_read_is_told_once() {
     let stage = Stage::new([say("Heard.")]);
     let news = Answer::Gathered(message("the soup boils"));
+    let said = Stage::new([say("I wait.")]);
+    said.run().await;
     {
         let mut inner = stage.host.lock();
-        let said = Stage::new([say("I wait.")]);
-        said.run().await;
         inner.journal = said.host.lock().journal.clone();
         inner.write(CallIndex(1), "news", news.clone().into());
         inner.answers.push_back((CallIndex(1), news));
@@ -176,4 +176,15 @@ async fn a_question_that_was_dealt_with_is_not_reminded_of() {
     stage.host.lock().not_done = 1;
     assert_eq!(stage.run().await, Exit::Suspended);
     assert_eq!(stage.host.labels(), ["news", "model", "result", "model"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_once() {
+    let parks = Outcome::Park { asked: Asked::Message { patience: None }, effect: None };
+    let tool = PaperTool::new("listen", Effect::Recorded, [parks]);
+    let stage = Stage::new([reply(vec![call("listen", json!({}))]), say("Done.")]).tool(tool);
+    stage.host.lock().answers.push_back((CallIndex(3), Answer::Elapsed));
+    assert_eq!(stage.run().await, Exit::Finished);
+    assert_eq!(stage.host.lock().parked.len(), 1);
+    assert!(text_of(&stage.model.requests()[1]).contains("a second time"));
 }

@@ -8,6 +8,7 @@ mod delegating;
 mod limits;
 mod messages;
 mod permissions;
+mod stopping;
 mod support;
 mod tools;
 mod waiting;

@@ -9,7 +9,7 @@ use brigade_model::message::Sender;
 use brigade_store::MemoryStore;
 use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
 
-use crate::support::{playing, run, script, spawn, transcript, words};
+use crate::support::{STORY, paused, playing, run, script, spawn, transcript, words};
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupting_message_is_heard_inside_a_model_call() {
@@ -137,50 +137,10 @@ turn
     assert_eq!(words(&run(&runtime, "Boss", "look").await), "It was heard.");
 }
 
-/// A story with every way in which a tool asks something of the store.
-const STORY: &str = "agent Boss
-turn
-  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
-  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\", \"wait\": true}
-  call list_tasks {}
-turn
-  repeat
-  when Which side
-  call send_message {\"to\": \"North\", \"message\": \"left\"}
-turn
-  when is answered
-  call wait_tasks {\"tasks\": [\"North\"], \"mode\": \"all\"}
-  call stop_task {\"task\": \"South\"}
-  call read_output {\"task\": \"South\"}
-turn
-  when Left it is.
-  say All is well.
-turn
-  repeat
-  say I wait.
-
-agent North
-turn
-  call ask_parent {\"question\": \"Which side?\"}
-turn
-  when The answer: left
-  say Left it is.
-
-agent South
-turn
-  delay 5s
-  say Nothing here.
-";
-
 #[test]
 fn a_store_that_fails_for_a_moment_is_no_news_to_an_agent() {
     let tell = |cut: Option<Cut>| {
-        let paused = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        paused.block_on(async {
+        paused().block_on(async {
             let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
             let runtime =
                 TestRuntime::on(store.clone(), |builder| builder.agents(script(STORY))).await;

@@ -131,3 +131,44 @@ pub(crate) async fn everything(runtime: &Runtime, session: &Session) -> Vec<(Tas
     let operator = runtime.operate(session.id()).await.unwrap();
     operator.history(&TaskQuery::default()).await.unwrap()
 }
+
+/// A story with every way in which a tool asks something of the store.
+pub(crate) const STORY: &str = "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\", \"wait\": true}
+  call list_tasks {}
+turn
+  repeat
+  when Which side
+  call send_message {\"to\": \"North\", \"message\": \"left\"}
+turn
+  when is answered
+  call wait_tasks {\"tasks\": [\"North\"], \"mode\": \"all\"}
+  call stop_task {\"task\": \"South\"}
+  call read_output {\"task\": \"South\"}
+turn
+  when Left it is.
+  say All is well.
+turn
+  repeat
+  say I wait.
+
+agent North
+turn
+  call ask_parent {\"question\": \"Which side?\"}
+turn
+  when The answer: left
+  say Left it is.
+
+agent South
+turn
+  delay 5s
+  say Nothing here.
+";
+
+/// A process's life of which there can be several in one test.
+pub(crate) fn paused() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap()
+}
