@@ -18,7 +18,6 @@ mod progress;
 mod read_output;
 mod refusals;
 mod run_process;
-mod schema;
 mod send_message;
 mod stop_task;
 mod tasks;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use brigade_agent::arguments;
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::Refusal;
 use rmcp::model::{JsonObject, ToolAnnotations};
@@ -13,9 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::McpOptions;
 use super::line::Line;
 use super::progress::Progress;
-use super::{McpOptions, schema};
 use crate::desk::Target;
 use crate::info::TaskInfo;
 use crate::requests::{List, Show, Wait, Waited};
@@ -40,7 +41,7 @@ pub(super) trait Tool: DeserializeOwned + JsonSchema + Send {
 
     /// As it is listed.
     fn listed() -> rmcp::model::Tool {
-        rmcp::model::Tool::new(Self::NAME, Self::DESCRIPTION, schema::of::<Self>())
+        rmcp::model::Tool::new(Self::NAME, Self::DESCRIPTION, arguments::schema_of::<Self>())
             .with_title(Self::TITLE)
             .with_annotations(Self::annotations())
     }
@@ -49,7 +50,10 @@ pub(super) trait Tool: DeserializeOwned + JsonSchema + Send {
         arguments: JsonObject,
         call: &Call,
     ) -> impl Future<Output = Result<Answer, Refusal>> + Send {
-        async { schema::read::<Self>(arguments)?.run(call).await }
+        async {
+            let read = arguments::read::<Self>(arguments).map_err(Refusal::invalid)?;
+            read.run(call).await
+        }
     }
 }
 
