@@ -63,6 +63,10 @@ impl ModelSource for Models {
         };
         OneModel(model).find(name)
     }
+
+    fn ready(&self, name: &str) -> Result<(), Refusal> {
+        if name.starts_with(SCRIPT) { Ok(()) } else { self.providers.ready(name) }
+    }
 }
 
 /// Says what an agent with this model would miss.

@@ -27,6 +27,11 @@ pub enum KeySource {
 pub(crate) struct Key(String);
 
 impl KeySource {
+    /// Whether there is a key, or what to do about it.
+    pub fn check(&self) -> Result<(), ModelError> {
+        self.read().map(|_| ())
+    }
+
     pub(crate) fn read(&self) -> Result<Key, ModelError> {
         let text = match self {
             Self::Env(name) => std::env::var(name)

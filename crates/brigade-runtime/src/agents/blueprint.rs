@@ -132,12 +132,14 @@ impl Agents {
         let model = model.or(inherited).or_else(|| self.options.model.clone());
         let Some(model) = model else {
             return Err(Refusal::invalid(format!(
-                "the agent {name:?} names no model, and there is no default"
+                "the agent {name:?} names no model, and there is no default: give one as \
+                 provider/model, or set `model` in the configuration"
             )));
         };
         let counts_money = limits.money.or(definition.limits.money).is_some()
             || matches!(parent, Parent::Agent(parent) if parent.counts_money);
         let chosen = self.options.models.find(&model)?;
+        self.options.models.ready(&model)?;
         if counts_money && chosen.cost.is_unknown() {
             return Err(Refusal::invalid(format!(
                 "there is a budget of money, and what {model} costs is not known; give its price"

@@ -16,6 +16,11 @@ use brigade_model::refusal::Refusal;
 pub trait ModelSource: Debug + Send + Sync + 'static {
     /// The model that is meant. Refused as unavailable, an agent waits until a runtime has it.
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal>;
+
+    /// Says what is missing before an agent starts with it: a key, above all.
+    fn ready(&self, _name: &str) -> Result<(), Refusal> {
+        Ok(())
+    }
 }
 
 /// A model, and what is known of it.

@@ -150,6 +150,18 @@ impl ModelSource for Providers {
             },
         })
     }
+
+    fn ready(&self, name: &str) -> Result<(), Refusal> {
+        let ModelName { provider, .. } = name.parse().map_err(refused)?;
+        let options = self.catalog.options(&provider).map_err(refused)?;
+        options.key.check().map_err(|error| {
+            Refusal::invalid(format!(
+                "there is no key for {provider}: {}; a daemon that was started without it has to be \
+                 started again",
+                error.message
+            ))
+        })
+    }
 }
 
 fn refused(error: ModelError) -> Refusal {
@@ -227,6 +239,17 @@ mod tests {
         assert_eq!(at, ["gemini".into(), "openai".into()] as [Arc<str>; 2]);
         let first = providers.find("openai/a").unwrap().model;
         assert!(Arc::ptr_eq(&first, &providers.find("openai/b").unwrap().model));
+    }
+
+    #[test]
+    fn a_key_that_is_missing_is_named_before_anything_starts() {
+        let nowhere = ProviderOptions::new(ProviderKind::Anthropic)
+            .key(KeySource::Env("BRIGADE_TEST_NO_SUCH_KEY".into()));
+        let providers = Providers::new().provider("mine", nowhere);
+        let refusal = providers.ready("mine/some-model").unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::Invalid);
+        assert!(refusal.message.contains("BRIGADE_TEST_NO_SUCH_KEY"), "{}", refusal.message);
+        providers.ready("ollama/qwen3").unwrap();
     }
 
     #[test]
