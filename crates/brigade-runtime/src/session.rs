@@ -265,8 +265,8 @@ impl Session {
         waited.ok_or_else(|| Refusal::internal("a wait without patience timed out"))
     }
 
-    /// Waits until the time is up. `None` then means that nothing was taken.
-    async fn wait_until(
+    /// Waits until the time is up, whatever says so. `None` then means that nothing was taken.
+    pub async fn wait_until(
         &self,
         tasks: Vec<TaskRef>,
         mode: WaitMode,

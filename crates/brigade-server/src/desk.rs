@@ -168,6 +168,14 @@ impl Desk {
         }
     }
 
+    /// Whether this client started a task, or whoever acts for all.
+    pub(crate) fn started(&self, row: &TaskRow) -> bool {
+        match &self.who {
+            Who::Client(name) => row.client.as_ref().is_some_and(|client| *client.0 == **name),
+            Who::Operator | Who::Task { .. } => true,
+        }
+    }
+
     /// Whether its waits take results.
     pub(crate) fn consumes(&self) -> bool {
         matches!(self.who, Who::Client(_))

@@ -49,6 +49,7 @@ requests! {
     events::Events,
     exec::Exec,
     follow::Follow,
+    heed::Heed,
     leave::Leave,
     list::List,
     prune::Prune,
@@ -83,6 +84,6 @@ impl Request {
 
     /// Whether it may take for ever to answer.
     pub(crate) fn lasts(&self) -> bool {
-        matches!(self, Self::Events(_) | Self::Follow(_) | Self::Wait(_))
+        matches!(self, Self::Events(_) | Self::Follow(_) | Self::Heed(_) | Self::Wait(_))
     }
 }

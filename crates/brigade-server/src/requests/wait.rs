@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use brigade_model::address::{TaskRef, Who};
-use brigade_model::call::{Ending, WaitMode};
+use brigade_model::call::{Condition, Ending, WaitMode};
+use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
-use brigade_runtime::{Session, WaitResult};
+use brigade_model::task::TaskRow;
+use brigade_runtime::{FeedMessage, Session, WaitResult};
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Items, Never};
@@ -27,11 +29,18 @@ pub struct Wait {
     pub timeout_ms: Option<u64>,
 }
 
+/// What a wait is over with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    Ended,
+    EndedOrAsked,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Waited {
     /// In the order in which they were named.
     pub ended: Vec<TaskInfo>,
-    /// Those that still go on. Not empty with an any-wait, or when the time was up.
+    /// Those that still go on. Not empty with an any-wait, when the time was up, or when one asks.
     pub going_on: Vec<TaskInfo>,
     pub timed_out: bool,
 }
@@ -41,8 +50,14 @@ impl Ask for Wait {
     type Item = Never;
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Waited, Refusal> {
+        self.carry_out(desk, Until::Ended).await
+    }
+}
+
+impl Wait {
+    pub(super) async fn carry_out(self, desk: &Desk, until: Until) -> Result<Waited, Refusal> {
         let (session, mut sought) = self.sought(desk).await?;
-        let (endings, timed_out) = self.wait(&session, &sought).await?;
+        let (endings, timed_out) = self.wait((desk, &session), &sought, until).await?;
         if sought.is_empty() {
             let mut told: Vec<TaskNo> = endings.iter().map(|ending| ending.no).collect();
             told.dedup();
@@ -118,8 +133,9 @@ impl Sought {
 impl Wait {
     async fn wait(
         &self,
-        session: &Session,
+        (desk, session): (&Desk, &Session),
         sought: &[Sought],
+        until: Until,
     ) -> Result<(Vec<Ending>, bool), Refusal> {
         let untold = sought.iter().filter(|one| one.told.is_none());
         let untold = untold.map(|one| TaskRef { who: Who::No(one.no), run: one.run });
@@ -131,6 +147,10 @@ impl Wait {
             _ if is_told && self.mode == WaitMode::Any => Some(Duration::ZERO),
             patience => patience,
         };
+        if until == Until::EndedOrAsked {
+            let (endings, is_up) = self.wait_or_hear(desk, session, (untold, patience)).await?;
+            return Ok((endings, is_up && (!is_told || self.mode == WaitMode::All)));
+        }
         Ok(match patience {
             None if self.mode == WaitMode::Any => (session.wait_any(untold).await?, false),
             None => (session.wait_all(untold).await?, false),
@@ -139,6 +159,25 @@ impl Wait {
                 WaitResult::TimedOut(_) => (Vec::new(), !is_told || self.mode == WaitMode::All),
             },
         })
+    }
+
+    /// Whichever is first: the endings, a question, or the end of patience.
+    async fn wait_or_hear(
+        &self,
+        desk: &Desk,
+        session: &Session,
+        (untold, patience): (Vec<TaskRef>, Option<Duration>),
+    ) -> Result<(Vec<Ending>, bool), Refusal> {
+        let mut timed_out = false;
+        let end = async {
+            let asked = asked(desk, session, &untold);
+            match patience {
+                Some(patience) => timed_out = tokio::time::timeout(patience, asked).await.is_err(),
+                None => asked.await,
+            }
+        };
+        let endings = session.wait_until(untold.clone(), self.mode, end).await?;
+        Ok(endings.map_or((Vec::new(), timed_out), |endings| (endings, false)))
     }
 
     /// All in one session: a wait is one question to one tree.
@@ -159,4 +198,30 @@ impl Wait {
             None => Ok((desk.open(&self.session).await?, sought)),
         }
     }
+}
+
+/// Until one of these tasks asks something; any that this client started, when none are named.
+async fn asked(desk: &Desk, session: &Session, tasks: &[TaskRef]) {
+    let mut feed = session.subscribe(desk.runtime().position());
+    let meant = |no: TaskNo, row: &TaskRow| match tasks {
+        [] => desk.started(row),
+        named => named.iter().any(|task| task.who == Who::No(no)),
+    };
+    loop {
+        if session.list().iter().any(|(no, row)| row.is_living() && asks(row) && meant(*no, row)) {
+            return;
+        }
+        loop {
+            match feed.next().await {
+                Ok(FeedMessage::Event(item)) if !matches!(item.record.event, Event::Parked { .. }) => {}
+                Ok(_) => break,
+                // The runtime is ending, and says so to the wait itself.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+fn asks(row: &TaskRow) -> bool {
+    row.calls.iter().any(|call| matches!(call.on, Condition::Answer { .. }))
 }
