@@ -1,11 +1,15 @@
 //! The MCP bridge without the command line: `mcp_bridge STATE_FOLDER SESSION [CLIENT]` serves on standard
 //! input and output, and starts itself as the daemon (`mcp_bridge STATE_FOLDER --daemon`) when there is none.
+//! Agents play the script in the file `script` beside the state folder, if there is one.
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_runtime::{ProcessOptions, Runtime};
+use brigade_llm::{Script, Scripted};
+use brigade_runtime::agents::{OneModel, Providers};
+use brigade_runtime::{AgentOptions, ProcessOptions, Runtime};
 use brigade_server::Places;
 use brigade_server::daemon::{Claimed, Daemon, DaemonError, DaemonOptions};
 use brigade_server::mcp::{McpOptions, serve_stdio};
@@ -48,7 +52,15 @@ async fn be_the_daemon(places: Places) -> Result<(), Box<dyn Error>> {
     let claimed = Claimed::take(&places)?;
     let store = SqliteStore::open(places.store(), Default::default())?;
     let processes = ProcessOptions::new(places.folder().join("processes"));
-    let builder = Runtime::builder().store(store).processes(processes);
+    let script = places.folder().with_file_name("script");
+    let agents = match script.exists() {
+        true => {
+            let model = Arc::new(Scripted::new(Script::load(&script)?));
+            AgentOptions::new(OneModel(model)).model("scripted")
+        }
+        false => AgentOptions::new(Providers::new()),
+    };
+    let builder = Runtime::builder().store(store).processes(processes).agents(agents);
     let options = DaemonOptions { places, idle: Some(IDLE) };
     Daemon::open(claimed, options, builder).await?.run().await?;
     Ok(())

@@ -182,6 +182,10 @@ impl TaskInfo {
         self.outcome = Some(outcome.clone());
     }
 
+    pub fn is_agent(&self) -> bool {
+        self.address.starts_with("agent:")
+    }
+
     /// What people call it.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.address)

@@ -10,6 +10,7 @@
 //! a tool is), the tools, `tasks` (runs as tasks of the protocol), `line` (asking a daemon
 //! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
 
+mod agents;
 mod bridge;
 mod input;
 mod line;
@@ -19,6 +20,7 @@ mod read_output;
 mod refusals;
 mod run_process;
 mod send_message;
+mod spawn_agent;
 mod stop_task;
 mod tasks;
 mod text;
@@ -29,6 +31,7 @@ mod wait_tasks;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use brigade_agent::permission::Rule;
 use brigade_model::work::EnvValue;
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;
@@ -46,8 +49,10 @@ pub struct McpOptions {
     pub session: String,
     /// As whom results are taken; what the program on the other side calls itself, when there is none.
     pub client: Option<String>,
-    /// Where commands run that do not say where.
+    /// Where agents work, and commands that do not say where.
     pub directory: PathBuf,
+    /// What agents may do beside what they usually may: run commands, above all.
+    pub allow: Vec<Rule>,
     /// What every command gets beside what the daemon gives it.
     pub env: Vec<(String, EnvValue)>,
     /// The words before the address in the shell line that waits for a task.
@@ -62,7 +67,8 @@ impl McpOptions {
         let session = session.into();
         let wake = ["brigade", "--workspace", &session, "wait"].map(str::to_owned).to_vec();
         let (client, directory) = (None, directory.into());
-        Self { session, client, directory, env: Vec::new(), wake, kept: None }
+        let (allow, env) = (Vec::new(), Vec::new());
+        Self { session, client, directory, allow, env, wake, kept: None }
     }
 }
 

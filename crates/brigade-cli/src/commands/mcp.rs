@@ -1,5 +1,6 @@
 //! Brigade as tools for a coding agent.
 
+use brigade_agent::permission::Rule;
 use brigade_model::work::EnvValue;
 use brigade_server::mcp::{McpOptions, serve_stdio};
 
@@ -10,25 +11,31 @@ use crate::exit::{Exit, Failure};
 /// Give a coding agent durable background work: an MCP server on stdin and stdout
 ///
 /// Add it to your agent once, as the command `brigade mcp`. What the agent starts belongs to this
-/// directory's workspace: it outlives the conversation, and the next one finds it.
+/// directory's workspace: it outlives the conversation, and the next one finds it. Its sub-agents may
+/// delegate, wait, read and ask; commands they may run only where --allow says so.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Mcp {
     /// As whom results are taken [default: what the agent calls itself]
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
+    /// Let sub-agents use a tool, as run_process, or some calls of one, as 'run_process(cargo *)'
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    allow: Vec<Rule>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   claude mcp add brigade -- brigade mcp
   codex mcp add brigade -- brigade mcp
-  gemini mcp add brigade brigade mcp";
+  gemini mcp add brigade brigade mcp
+  claude mcp add brigade -- brigade mcp --allow 'run_process(cargo *)'";
 
 impl Mcp {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let mut options = McpOptions::new(context.session()?, std::env::current_dir()?);
         options.client = self.client;
+        options.allow = self.allow;
         options.wake = context.command_line("wait");
         let text = |(name, value): (String, String)| (name, EnvValue::Text(value.into()));
         options.env = callers().into_iter().map(text).collect();
@@ -36,4 +43,8 @@ impl Mcp {
         served.map_err(|error| Failure::broken(error.to_string()))?;
         Ok(Exit::SUCCEEDED)
     }
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    text.parse().map_err(|error| format!("{error}"))
 }

@@ -24,6 +24,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use self::spawn_agent::Budget;
 use super::blueprint::{Agents, Blueprint};
 use super::link::TaskLink;
 

@@ -25,6 +25,7 @@ use super::progress::Progress;
 use super::read_output::ReadOutput;
 use super::run_process::RunProcess;
 use super::send_message::SendMessage;
+use super::spawn_agent::SpawnAgent;
 use super::stop_task::StopTask;
 use super::tool::{Answer, Call, Tool};
 use super::transport::HearOf;
@@ -33,10 +34,11 @@ use super::{McpOptions, refusals, tasks};
 use crate::start::Starter;
 use crate::wire::As;
 
-const INSTRUCTIONS: &str = "Brigade runs commands that outlive this session: what run_process starts \
-    goes on when you, this server or the machine's daemon are killed, and its true result is there \
-    afterwards. Work belongs to the workspace: list_tasks also shows what earlier conversations \
-    started. Wait with wait_tasks instead of polling.";
+const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents that outlive this session: what \
+    run_process and spawn_agent start goes on when you, this server or the machine's daemon are killed, \
+    and its true result is there afterwards. Work belongs to the workspace: list_tasks also shows what earlier conversations \
+    started. Wait with wait_tasks instead of polling. A sub-agent that asks something waits until \
+    send_message answers it.";
 /// What is answered here, if it is asked as it should be.
 const UNDERSTOOD: [&str; 5] =
     ["initialize", "tools/call", "tasks/get", "tasks/update", "tasks/cancel"];
@@ -78,7 +80,7 @@ macro_rules! tools {
     };
 }
 
-tools!(RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, ReadOutput);
+tools!(SpawnAgent, RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, ReadOutput);
 
 impl Bridge {
     pub(super) fn new(starter: Starter, options: McpOptions, gone: CancellationToken) -> Self {
@@ -92,13 +94,18 @@ impl Bridge {
     fn call(&self, context: &RequestContext<RoleServer>) -> Call {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let token = context.meta.get_progress_token();
+        let client = context.client_capabilities();
         Call {
             options: self.options.clone(),
             line: Line::new(self.starter.clone(), As::Client(self.client_name(context))),
             cancelled: context.ct.clone(),
             gone: self.gone.clone(),
             progress: token.map(|token| Progress::new(context.peer.clone(), token)),
-            knows_tasks: context.client_capabilities().is_some_and(|c| c.supports_tasks()),
+            knows_tasks: client.as_ref().is_some_and(|client| client.supports_tasks()),
+            // One that says nothing of how it can be asked takes forms.
+            can_be_asked: client
+                .and_then(|client| client.elicitation)
+                .is_some_and(|ways| ways.form.is_some() || ways.url.is_none()),
             key: format!("mcp-{:016x}-{number}", self.mark),
         }
     }
@@ -245,14 +252,14 @@ impl ServerHandler for Bridge {
         task.map(GetTaskResult::new).map_err(|refusal| refusals::as_error(&refusal))
     }
 
-    /// No task here asks its client for anything, so whatever is answered answers nothing.
     async fn update_task(
         &self,
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let found = self.call(&context).show(&request.task_id).await;
-        found.map(|_| ()).map_err(|refusal| refusals::as_error(&refusal))
+        let call = self.call(&context);
+        let updated = tasks::update(&call, &request.task_id, request.input_responses).await;
+        updated.map_err(|refusal| refusals::as_error(&refusal))
     }
 
     async fn cancel_task(

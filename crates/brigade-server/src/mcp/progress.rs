@@ -48,14 +48,15 @@ impl Progress {
     }
 }
 
-/// The last line of output where one task is waited for.
+/// The last line of output, or what an agent is at, where one task is waited for.
 async fn message(call: &Call, tasks: &[String]) -> String {
     match tasks {
         [] => "waiting for news".to_owned(),
-        [task] => match text::last_line(call, task).await {
-            Some(line) => line,
-            None => format!("waiting for {task}"),
-        },
+        [task] => match call.show(task).await {
+            Ok(info) => text::glance(call, &info).await,
+            Err(_) => None,
+        }
+        .unwrap_or_else(|| format!("waiting for {task}")),
         several => format!("waiting for {}", several.join(", ")),
     }
 }

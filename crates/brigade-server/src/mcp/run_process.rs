@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::text::{self, Tail};
 use super::tool::{Answer, Call, Tool};
-use super::{input, tasks};
+use super::{agents, input, tasks};
 use crate::info::TaskInfo;
 use crate::requests::{Command, Exec, Started};
 
@@ -106,7 +106,7 @@ impl RunProcess {
 }
 
 /// Looked at here, where it can still be corrected.
-fn directory(workspace: &Path, cwd: Option<&str>) -> Result<String, Refusal> {
+pub(super) fn directory(workspace: &Path, cwd: Option<&str>) -> Result<String, Refusal> {
     let path = cwd.map_or_else(|| workspace.to_owned(), |cwd| workspace.join(cwd));
     let shown = text::clip(&path.to_string_lossy(), 200);
     if !path.is_dir() {
@@ -120,6 +120,9 @@ fn directory(workspace: &Path, cwd: Option<&str>) -> Result<String, Refusal> {
 
 /// How it ended, with the end of its output. The run's own failure is a result like any other.
 pub(super) async fn ended_answer(call: &Call, info: &TaskInfo) -> Result<Answer, Refusal> {
+    if info.is_agent() {
+        return Ok(agents::ended(call, info));
+    }
     let address = call.address(info);
     let tail = Tail::read(call, &address).await?;
     let shown = tail.shown(&address);
@@ -134,15 +137,24 @@ pub(super) async fn ended_answer(call: &Call, info: &TaskInfo) -> Result<Answer,
     Ok(Answer::Said { text, structured })
 }
 
-enum Why {
+/// Why an answer comes before the end.
+pub(super) enum Why {
     Asked,
     Slow(Duration),
 }
 
-async fn in_background(call: &Call, started: &Started, why: Why) -> Result<Answer, Refusal> {
+/// How it is, and how to get at the rest.
+pub(super) async fn in_background(
+    call: &Call,
+    started: &Started,
+    why: Why,
+) -> Result<Answer, Refusal> {
     let address = call.address(&started.task);
     let info = call.show(&address).await?;
-    let tail = Tail::read(call, &address).await.ok();
+    let tail = match info.is_agent() {
+        true => None,
+        false => Tail::read(call, &address).await.ok(),
+    };
     let wake = text::wake_line(call, &info);
     let mut text = text::headline(call, &info);
     match why {
@@ -152,6 +164,9 @@ async fn in_background(call: &Call, started: &Started, why: Why) -> Result<Answe
         )),
         _ if started.existed => text.push_str("\nIt had been started before under this key."),
         _ => {}
+    }
+    if let Some(asks) = agents::asks(call, &info) {
+        text.push_str(&format!("\n{asks}"));
     }
     if let Some(shown) = tail.as_ref().map(|tail| tail.shown(&address)).filter(|s| !s.is_empty()) {
         text.push_str(&format!("\nOutput so far:\n{shown}"));

@@ -29,8 +29,8 @@ pub(super) struct StopTask {
 impl Tool for StopTask {
     const NAME: &'static str = "stop_task";
     const TITLE: &'static str = "Stop a task";
-    const DESCRIPTION: &'static str = "Stop a task and every process below it: kindly first (SIGTERM), \
-        firmly after a grace, then checked that nothing is left. A task that has ended stays as it \
+    const DESCRIPTION: &'static str = "Stop a task with all that it started, agents and processes: \
+        kindly first (SIGTERM), firmly after a grace, then checked that nothing is left. A task that has ended stays as it \
         is. Not for losing interest: a wait can just time out, and the work goes on.";
 
     fn annotations() -> ToolAnnotations {

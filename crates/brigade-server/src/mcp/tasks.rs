@@ -7,25 +7,32 @@
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
+use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use rmcp::model::{
-    CallToolResult, ContentBlock, DetailedTask, ErrorCode, JsonObject, NotificationMetaObject,
-    RequestId, ServerNotification, Task, TaskPayload, TaskStatus, TaskStatusNotification,
+    CallToolResult, ContentBlock, DetailedTask, ElicitRequest, ElicitRequestParams, ElicitResult,
+    ElicitationAction, ElicitationSchema, ErrorCode, InputRequest, InputRequests, InputResponses,
+    JsonObject, NotificationMetaObject, PrimitiveSchemaDefinition, RequestId, ServerNotification,
+    StringSchema, Task, TaskPayload, TaskStatus, TaskStatusNotification,
     TaskStatusNotificationParams,
 };
 use rmcp::service::{Peer, RoleServer};
 use serde_json::{Value, json};
 
 use super::run_process::ended_answer;
-use super::text;
 use super::tool::{Answer, Call};
-use crate::info::TaskInfo;
+use super::{agents, text};
+use crate::info::{Question, TaskInfo};
 use crate::requests::Stop;
 
 /// A run that ends as fast as this is answered without a task.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_secs(1);
+/// The field of a form that asks a question.
+const ANSWER: &str = "answer";
+const NO_ANSWER: &str = "The question was declined: there is no answer. Decide as you see fit, or end \
+    with what you have.";
 
 /// What is known of a task as soon as it exists.
 pub(super) fn seed(call: &Call, info: &TaskInfo) -> Task {
@@ -58,6 +65,65 @@ pub(super) async fn cancel(call: &Call, id: &str) -> Result<(), Refusal> {
     call.line.ask(question).await.map(|_| ())
 }
 
+/// Takes what the client answers. What is not asked, or no longer, is passed over.
+pub(super) async fn update(
+    call: &Call,
+    id: &str,
+    responses: InputResponses,
+) -> Result<(), Refusal> {
+    let info = call.show(id).await?;
+    for question in &info.questions {
+        let Some(response) = responses.get(&key(question)) else { continue };
+        let answer = Json::of(&answer(response)?)?;
+        match call.answer(id, question.call, &answer).await {
+            Err(refusal) if refusal.kind == RefusalKind::NotFound => {}
+            answered => answered?,
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of questions grow over all runs of a task.
+fn key(question: &Question) -> String {
+    format!("question-{}", question.call)
+}
+
+/// Each open question as a form with one field.
+fn input_requests(call: &Call, info: &TaskInfo) -> InputRequests {
+    let who = info.name.clone().unwrap_or_else(|| call.address(info));
+    let requests = info.questions.iter().map(|question| {
+        let field = PrimitiveSchemaDefinition::String(StringSchema::new().title("Answer"));
+        let schema = ElicitationSchema::new([(ANSWER.to_owned(), field)].into());
+        let form = ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: format!("{who} asks: {}", question.text),
+            requested_schema: schema.with_required(vec![ANSWER.to_owned()]),
+        };
+        (key(question), InputRequest::Elicitation(ElicitRequest::new(form)))
+    });
+    requests.collect()
+}
+
+/// What the agent hears.
+fn answer(response: &Value) -> Result<String, Refusal> {
+    let result: ElicitResult = serde_json::from_value(response.clone()).map_err(|error| {
+        Refusal::invalid(format!(
+            "that does not answer a form: {error}; action is missing or wrong"
+        ))
+    })?;
+    match (result.action, result.content) {
+        (ElicitationAction::Accept, Some(content)) => Ok(match content.get(ANSWER) {
+            Some(Value::String(text)) => text.clone(),
+            _ => content.to_string(),
+        }),
+        (ElicitationAction::Accept, None) => {
+            Err(Refusal::invalid("that accepts the form and has no content"))
+        }
+        // It goes on without: an agent that is left to wait would do so for ever.
+        _ => Ok(NO_ANSWER.to_owned()),
+    }
+}
+
 /// Tells the client of each change of status until the task has ended. Within a subscription it
 /// begins with how things are.
 pub(super) async fn watch(
@@ -69,9 +135,13 @@ pub(super) async fn watch(
     let mut told = if within.is_some() { String::new() } else { QUEUED_OR_RUNNING.to_owned() };
     loop {
         let Ok(info) = call.show(&id).await else { return };
-        let now = if info.living && within.is_none() { QUEUED_OR_RUNNING } else { &info.state };
+        let now = match info.questions.as_slice() {
+            [] if info.living && within.is_none() => QUEUED_OR_RUNNING.to_owned(),
+            [] => info.state.clone(),
+            open => open.iter().map(key).collect::<Vec<_>>().join(" "),
+        };
         if now != told {
-            told = now.to_owned();
+            told = now;
             let Ok(task) = detailed(&call, &info).await else { return };
             let told = peer.send_notification(notification(task, within.clone())).await;
             if told.is_err() || !info.living {
@@ -102,6 +172,9 @@ fn notification(task: DetailedTask, within: Option<RequestId>) -> ServerNotifica
 async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal> {
     let mut task = seed(call, info);
     let payload = match &info.outcome {
+        None if !info.questions.is_empty() => {
+            TaskPayload::InputRequired { input_requests: input_requests(call, info) }
+        }
         None => TaskPayload::Working,
         Some(Outcome::Cancelled(_)) => TaskPayload::Cancelled,
         Some(Outcome::Failed(failed)) if !is_a_result(&failed.failure) => {
@@ -116,7 +189,10 @@ async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal>
         }
     };
     task.status_message = Some(match payload {
-        TaskPayload::Working => match text::last_line(call, &task.task_id).await {
+        TaskPayload::InputRequired { .. } => {
+            agents::asks(call, info).unwrap_or_else(|| info.state.clone())
+        }
+        TaskPayload::Working => match text::glance(call, info).await {
             Some(line) => format!("{}: {line}", info.state),
             None => info.state.clone(),
         },

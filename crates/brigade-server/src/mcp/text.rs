@@ -1,12 +1,14 @@
 //! How tasks and their output look to a model: short, and never all of it.
 
 use std::fmt::Write;
+use std::iter;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brigade_model::refusal::Refusal;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::agents;
 use super::tool::Call;
 use crate::info::TaskInfo;
 use crate::requests::{Beginning, OutputPage, Read, Which};
@@ -37,15 +39,23 @@ pub(super) fn headline(call: &Call, info: &TaskInfo) -> String {
     }
     let how = if info.living { "for" } else { "after" };
     let _ = write!(line, " {how} {}", span(elapsed(info)));
+    if let Some(standing) = agents::standing(info) {
+        let _ = write!(line, ", {standing}");
+    }
     if info.collected_before {
         line.push_str(" (its result had been returned before)");
     }
     line
 }
 
-/// The headline with what it does.
+/// The headline with what it does; of an agent also what it says and asks.
 pub(super) fn listed(call: &Call, info: &TaskInfo) -> String {
-    format!("{}: {}", headline(call, info), clip(&info.what, COMMAND_SHOWN))
+    let line = format!("{}: {}", headline(call, info), clip(&info.what, COMMAND_SHOWN));
+    if !info.is_agent() {
+        return line;
+    }
+    let lines: Vec<String> = iter::once(line).chain(agents::remarks(call, info)).collect();
+    lines.join("\n")
 }
 
 /// What a program reads of a task.
@@ -55,9 +65,13 @@ pub(super) fn structured(call: &Call, info: &TaskInfo) -> Value {
         "session": info.session,
         "state": info.state,
         "living": info.living,
-        "command": clip(&info.what, 1_000),
         "elapsed_ms": elapsed(info),
     });
+    let what = if info.is_agent() { "task" } else { "command" };
+    value[what] = json!(clip(&info.what, 1_000));
+    if info.is_agent() {
+        agents::add_to(&mut value, info);
+    }
     let optional = [
         ("name", json!(info.name)),
         ("detail", json!(info.detail)),
@@ -121,7 +135,15 @@ fn last_lines(text: &str, most: usize) -> &str {
     }
 }
 
-pub(super) async fn last_line(call: &Call, address: &str) -> Option<String> {
+/// What there is to see of it now, in a line.
+pub(super) async fn glance(call: &Call, info: &TaskInfo) -> Option<String> {
+    match info.is_agent() {
+        true => agents::glance(info),
+        false => last_line(call, &call.address(info)).await,
+    }
+}
+
+async fn last_line(call: &Call, address: &str) -> Option<String> {
     let page = end(call, address, LAST_LINE_BYTES).await.ok()?;
     let text = page.text();
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use brigade_agent::arguments;
 use brigade_model::call::WaitMode;
-use brigade_model::refusal::Refusal;
+use brigade_model::json::Json;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use rmcp::model::{JsonObject, ToolAnnotations};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -19,7 +20,7 @@ use super::line::Line;
 use super::progress::Progress;
 use crate::desk::Target;
 use crate::info::TaskInfo;
-use crate::requests::{List, Show, Wait, Waited};
+use crate::requests::{self, Heed, List, Show, Wait, Waited};
 use crate::wire::As;
 
 /// What is still answered after the client has closed its end: it may only have asked and gone.
@@ -80,6 +81,8 @@ pub(super) struct Call {
     pub(super) progress: Option<Progress>,
     /// The client knows tasks of the protocol.
     pub(super) knows_tasks: bool,
+    /// The client can be asked for input.
+    pub(super) can_be_asked: bool,
     /// Makes the same call the same to the daemon, however often it is asked.
     pub(super) key: String,
 }
@@ -102,7 +105,7 @@ impl Call {
         }
     }
 
-    /// Waits, and takes the results. Whoever loses patience or interest takes nothing.
+    /// Waits, and takes the results; a question ends it too and takes none. Whoever loses patience or interest takes nothing.
     pub(super) async fn wait(
         &self,
         tasks: &[String],
@@ -118,7 +121,7 @@ impl Call {
             // An answer that was lost on its way may have taken results: those are had by name.
             let again = asked.swap(true, Ordering::Relaxed);
             let tasks = if again && tasks.is_empty() { own.clone() } else { tasks.to_vec() };
-            Wait { session: self.options.session.clone(), tasks, mode, timeout_ms }
+            Heed(Wait { session: self.options.session.clone(), tasks, mode, timeout_ms })
         };
         let told = async {
             match &self.progress {
@@ -142,9 +145,38 @@ impl Call {
     /// What this client started and took no result of.
     async fn own(&self) -> Result<Vec<String>, Refusal> {
         let mut tasks = self.list(false).await?;
-        let As::Client(name) = &self.line.who else { return Ok(Vec::new()) };
-        tasks.retain(|info| info.client.as_ref() == Some(name));
+        tasks.retain(|info| self.is_own(info));
         Ok(tasks.iter().map(|info| info.address.clone()).collect())
+    }
+
+    pub(super) fn is_own(&self, info: &TaskInfo) -> bool {
+        matches!(&self.line.who, As::Client(name) if info.client.as_ref() == Some(name))
+    }
+
+    /// Answers a question. Each is answered once: where word of it was lost, the next try finds it
+    /// answered, and that is as well.
+    pub(super) async fn answer(
+        &self,
+        task: &str,
+        question: u32,
+        answer: &Json,
+    ) -> Result<(), Refusal> {
+        let asked = AtomicBool::new(false);
+        let again = AtomicBool::new(false);
+        let give = || {
+            again.store(asked.swap(true, Ordering::Relaxed), Ordering::Relaxed);
+            let (target, answer) = (self.target(task), answer.clone());
+            requests::Answer { target, answer, question: Some(question) }
+        };
+        match self.line.ask(give).await {
+            Err(refusal)
+                if again.load(Ordering::Relaxed)
+                    && matches!(refusal.kind, RefusalKind::NotFound | RefusalKind::Ended) =>
+            {
+                Ok(())
+            }
+            answered => answered,
+        }
     }
 
     /// The newest tasks of the workspace; those that are over and done with too, if they are wanted.

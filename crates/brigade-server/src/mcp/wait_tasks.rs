@@ -44,9 +44,10 @@ impl Tool for WaitTasks {
     const NAME: &'static str = "wait_tasks";
     const TITLE: &'static str = "Wait for tasks";
     const DESCRIPTION: &'static str = "Wait until tasks end and get their results: state, exit code, \
-        last output. Each result is handed out once; naming a task again returns it again, marked so. \
-        A timeout is no failure: it returns the current states, and you can wait again. Not for \
-        looking at a task that runs: read_output does that.";
+        last output, what a sub-agent has to say. A sub-agent's question ends the wait too. Each result \
+        is handed out once; naming a task again returns it again, marked so. A timeout is no failure: \
+        it returns the current states, and you can wait again. Not for looking at a task that runs: \
+        read_output does that.";
 
     fn annotations() -> ToolAnnotations {
         // A result that is taken leaves the list, and that is all it changes.
@@ -71,8 +72,12 @@ impl Tool for WaitTasks {
             Mode::All => WaitMode::All,
         };
         let mut waited = call.wait(&tasks, mode, patience).await?;
-        if waited.timed_out && tasks.is_empty() {
-            waited.going_on = living(call).await?;
+        if tasks.is_empty() && waited.ended.is_empty() {
+            let living = living(call).await?;
+            let asks = |info: &TaskInfo| call.is_own(info) && !info.questions.is_empty();
+            if waited.timed_out || living.iter().any(asks) {
+                waited.going_on = living;
+            }
         }
         tell(call, &waited).await
     }
@@ -100,6 +105,8 @@ async fn tell(call: &Call, waited: &Waited) -> Result<Answer, Refusal> {
     }
     if waited.timed_out {
         texts.push("the time is up; nothing was taken".to_owned());
+    } else if waited.going_on.iter().any(|info| !info.questions.is_empty()) {
+        texts.push("there is a question to answer, see below".to_owned());
     } else if waited.ended.is_empty() {
         texts.push("there is nothing to wait for: no task of this client is alive".to_owned());
     }

@@ -1,10 +1,11 @@
 //! Starts an agent.
 
-use brigade_agent::permission::Rules;
+use brigade_agent::permission::{Rule, Rules};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
 use brigade_runtime::NewTask;
+use brigade_runtime::agents::delegation;
 use serde::{Deserialize, Serialize};
 
 use super::Started;
@@ -59,6 +60,13 @@ impl Run {
             permissions: Rules::all(),
             keep: false,
         }
+    }
+
+    /// What an agent may do whom nobody allowed more: delegate, wait, read and ask, but run no command.
+    pub fn usual_permissions(more: impl IntoIterator<Item = Rule>) -> Rules {
+        let tools = delegation::NAMES.into_iter().filter(|name| *name != "run_process");
+        let tools = tools.filter_map(|name| name.parse().ok());
+        Rules { allow: Some(tools.chain(more).collect()), deny: Vec::new() }
     }
 
     fn new_task(&self) -> NewTask {

@@ -1,7 +1,8 @@
-//! Lines of a command's output that match.
+//! Lines of a command's output, or of an agent's conversation, that match.
 
 use brigade_model::refusal::Refusal;
 use brigade_process::output::{self, Resume, SearchError, Stream};
+use regex::RegexBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::read::Which;
@@ -48,6 +49,9 @@ impl Ask for Search {
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Matches, Refusal> {
         let found = desk.find(&self.target).await?;
+        if let Some(said) = found.session.transcript(found.task_ref()).await? {
+            return self.search_conversation(&said);
+        }
         let output = found.session.output(found.task_ref()).await?;
         let max_matches = self.max_matches.min(MATCHES_MAX);
         let searched = tokio::task::spawn_blocking(move || {
@@ -78,6 +82,29 @@ impl Ask for Search {
         let is_cut = fitting < lines.len();
         lines.truncate(fitting);
         Ok(Matches { more: more || is_cut, lines, cut: found.cut })
+    }
+}
+
+impl Search {
+    /// What an agent has said and done has lines too.
+    fn search_conversation(&self, said: &str) -> Result<Matches, Refusal> {
+        let pattern = RegexBuilder::new(&self.pattern).case_insensitive(self.ignore_case).build();
+        let pattern = pattern
+            .map_err(|problem| Refusal::invalid(format!("the pattern is wrong: {problem}")))?;
+        let max_matches = self.max_matches.min(MATCHES_MAX);
+        let mut lines = Vec::new();
+        let mut at = 0;
+        for line in said.split_inclusive('\n') {
+            let text = line.trim_end_matches('\n');
+            if lines.len() < max_matches && pattern.is_match(text) {
+                let text = text[..text.floor_char_boundary(LINE_BYTES)].to_owned();
+                lines.push(MatchedLine { at, stderr: false, text });
+            }
+            at += line.len() as u64;
+        }
+        let found = lines.len();
+        lines.truncate(fitting(&lines)?);
+        Ok(Matches { more: found >= max_matches || lines.len() < found, lines, cut: 0 })
     }
 }
 

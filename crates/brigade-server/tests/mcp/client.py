@@ -41,7 +41,7 @@ async def basics(mode):
         version = c.protocol_version
         tools = (await c.list_tools()).tools
         strict = all(tool.input_schema["additionalProperties"] is False for tool in tools)
-        saw(f"{mode}: {version}, {len(tools)} tools, all strict", len(tools) == 6 and strict)
+        saw(f"{mode}: {version}, {len(tools)} tools, all strict", len(tools) == 7 and strict)
         result = await c.call_tool("run_process", {"command": "echo hi; exit 3"})
         fact = result.structured_content["exit_code"] == 3 and not result.is_error
         saw(f"{mode}: a call, its exit code and output", fact and "hi" in text(result), result)

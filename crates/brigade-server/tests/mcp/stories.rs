@@ -15,8 +15,15 @@ async fn tools_are_strict_and_say_when_not_to_use_them() {
     let client = kitchen.client("cook").await;
     let tools = client.service.list_all_tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
-    let expect =
-        ["run_process", "list_tasks", "wait_tasks", "send_message", "stop_task", "read_output"];
+    let expect = [
+        "spawn_agent",
+        "run_process",
+        "list_tasks",
+        "wait_tasks",
+        "send_message",
+        "stop_task",
+        "read_output",
+    ];
     assert_eq!(names, expect);
     for tool in &tools {
         let schema = &tool.input_schema;

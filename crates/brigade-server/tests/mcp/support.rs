@@ -41,6 +41,13 @@ impl Kitchen {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
+    /// One whose agents play this script.
+    pub(crate) fn playing(script: &str) -> Self {
+        let kitchen = Self::new();
+        std::fs::write(kitchen.path().join("script"), script).unwrap();
+        kitchen
+    }
+
     /// Where commands run.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
@@ -60,6 +67,20 @@ impl Kitchen {
     }
 
     pub(crate) async fn client_with(&self, name: &str, capabilities: ClientCapabilities) -> Client {
+        let options = McpOptions::new(SESSION, self.path());
+        self.client_of(options, ClientConfig::new(capabilities, Implementation::new(name, "1")))
+            .await
+    }
+
+    /// A client whose sub-agents may do this beside the usual.
+    pub(crate) async fn client_allowing(&self, name: &str, rule: &str) -> Client {
+        let mut options = McpOptions::new(SESSION, self.path());
+        options.allow.push(rule.parse().unwrap());
+        let config = ClientConfig::new(Default::default(), Implementation::new(name, "1"));
+        self.client_of(options, config).await
+    }
+
+    async fn client_of(&self, options: McpOptions, config: ClientConfig) -> Client {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let starter = Starter {
             places: Places::new(self.state()),
@@ -67,12 +88,10 @@ impl Kitchen {
             args: vec![self.state().into(), "--daemon".into()],
             may_start: true,
         };
-        let options = McpOptions::new(SESSION, self.path());
         let (input, output) = tokio::io::split(theirs);
         #[expect(clippy::disallowed_methods, reason = "it ends with the client's end of the pipe")]
         tokio::spawn(serve(starter, options, input, output));
         let heard = Heard::default();
-        let config = ClientConfig::new(capabilities, Implementation::new(name, "1"));
         let listener = Listener { config, heard: heard.clone() };
         Client { service: listener.serve(ours).await.unwrap(), heard }
     }
@@ -195,5 +214,18 @@ pub(crate) fn asked(tool: &'static str, arguments: Value) -> CallToolRequestPara
 impl Client {
     pub(crate) async fn call(&self, tool: &'static str, arguments: Value) -> Said {
         Said::of(&self.service.call_tool(asked(tool, arguments)).await.unwrap())
+    }
+
+    /// Asks until this is in the answer.
+    pub(crate) async fn until(&self, tool: &'static str, arguments: Value, part: &str) -> Said {
+        let began = Instant::now();
+        loop {
+            let said = self.call(tool, arguments.clone()).await;
+            if said.text.contains(part) {
+                return said;
+            }
+            assert!(began.elapsed() < PATIENCE, "no {part:?} in: {}", said.text);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 }

@@ -23,7 +23,7 @@ async fn begin(client: &Client, command: &str) -> Task {
     }
 }
 
-async fn until_over(client: &Client, id: &str) -> TaskPayload {
+pub(crate) async fn until_over(client: &Client, id: &str) -> TaskPayload {
     loop {
         let got = client.service.get_task(GetTaskParams::new(id)).await.unwrap();
         if got.task.status().is_terminal() {
@@ -34,7 +34,7 @@ async fn until_over(client: &Client, id: &str) -> TaskPayload {
 }
 
 #[track_caller]
-fn completed(payload: TaskPayload) -> Said {
+pub(crate) fn completed(payload: TaskPayload) -> Said {
     let TaskPayload::Completed { result } = payload else { panic!("{payload:?}") };
     let result: CallToolResult = serde_json::from_value(Value::Object(result)).unwrap();
     Said::of(&result)

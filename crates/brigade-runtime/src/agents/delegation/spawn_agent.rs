@@ -45,9 +45,10 @@ pub(crate) struct SpawnAgent {
     result_schema: Option<Map<String, Value>>,
 }
 
+/// The most that a sub-agent and all below it may use.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Budget {
+pub struct Budget {
     #[serde(default)]
     tokens: Option<u64>,
     #[serde(default)]
@@ -121,7 +122,7 @@ impl SpawnAgent {
 }
 
 impl Budget {
-    fn limits(self) -> Result<Limits, Refusal> {
+    pub fn limits(self) -> Result<Limits, Refusal> {
         let money = match self.dollars {
             Some(dollars) if !(0.0..=1e9).contains(&dollars) => {
                 let text = format!("the argument `budget`: {dollars} is no amount of dollars");

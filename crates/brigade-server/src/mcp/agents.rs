@@ -1,0 +1,122 @@
+//! How agents look to a model: what they are at, what they ask, what came of them.
+
+use brigade_agent::Progress;
+use brigade_agent::news::{clipped, result_text};
+use brigade_model::json::Json;
+use serde_json::{Value, json};
+
+use super::text;
+use super::tool::{Answer, Call};
+use crate::info::TaskInfo;
+
+const WORDS_SHOWN: usize = 200;
+/// A longer result is there in parts, by read_output.
+const RESULT_BYTES: usize = 64 * 1024;
+
+fn progress(info: &TaskInfo) -> Option<Progress> {
+    info.progress.as_ref()?.decode().ok()
+}
+
+/// `step 3, thinking, 1200 tokens, $0.02`; nothing of what is not known.
+pub(super) fn standing(info: &TaskInfo) -> Option<String> {
+    let mut parts = Vec::new();
+    if let Some(at) = progress(info).filter(|_| info.living) {
+        if at.step > 0 {
+            parts.push(format!("step {}", at.step));
+        }
+        parts.push(at.doing);
+    }
+    if info.usage.tokens > 0 {
+        parts.push(format!("{} tokens", info.usage.tokens));
+    }
+    if info.usage.money.0 > 0 {
+        parts.push(format!("${:.2}", dollars(info)));
+    }
+    parts.retain(|part| !part.is_empty());
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn dollars(info: &TaskInfo) -> f64 {
+    info.usage.money.0 as f64 / 1e6
+}
+
+/// Where it is, in a line: for a client that only looks on.
+pub(super) fn glance(info: &TaskInfo) -> Option<String> {
+    if let Some(question) = info.questions.first() {
+        return Some(format!("asks: {}", text::clip(&question.text, WORDS_SHOWN)));
+    }
+    let words = words(info).map(|words| format!(": {words}")).unwrap_or_default();
+    standing(info).map(|standing| format!("{standing}{words}"))
+}
+
+/// What it said last.
+fn words(info: &TaskInfo) -> Option<String> {
+    let words = progress(info)?.words;
+    (!words.trim().is_empty()).then(|| text::clip(words.trim(), WORDS_SHOWN))
+}
+
+/// What it says and asks, for a list.
+pub(super) fn remarks(call: &Call, info: &TaskInfo) -> Vec<String> {
+    if !info.living {
+        return Vec::new();
+    }
+    let says = words(info).map(|words| format!("  says: {words}"));
+    says.into_iter().chain(asks(call, info)).collect()
+}
+
+/// Its open questions, and how they are answered.
+pub(super) fn asks(call: &Call, info: &TaskInfo) -> Option<String> {
+    let address = call.address(info);
+    let how = match info.questions.as_slice() {
+        [] => return None,
+        [_] => format!("Answer with send_message, to {address:?}; until then it waits."),
+        _ => format!("Answer each with send_message, to {address:?}, with its question number."),
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for question in &info.questions {
+        let asked = clipped(&question.text, "The question", &read_on(&address));
+        lines.push(format!("It asks (question {}): {asked}", question.call));
+    }
+    lines.push(how);
+    Some(lines.join("\n"))
+}
+
+fn read_on(address: &str) -> String {
+    format!("read_output, task {address:?}")
+}
+
+/// How it ended, with its result. Its own failure is a result like any other.
+pub(super) fn ended(call: &Call, info: &TaskInfo) -> Answer {
+    let mut text = text::headline(call, info);
+    if let Some(result) = &info.result {
+        let read_on = read_on(&call.address(info));
+        text.push_str(&format!("\n{}", clipped(&result_text(result), "The result", &read_on)));
+    }
+    let mut structured = text::structured(call, info);
+    if let Some(result) = &info.result {
+        structured["result"] = value(result);
+    }
+    Answer::Said { text, structured }
+}
+
+fn value(result: &Json) -> Value {
+    let whole = (result.as_str().len() <= RESULT_BYTES).then(|| result.decode().ok()).flatten();
+    whole.unwrap_or_else(|| json!(clipped(&result_text(result), "The result", "read_output")))
+}
+
+/// What a program reads of it beside what it reads of every task.
+pub(super) fn add_to(structured: &mut Value, info: &TaskInfo) {
+    if let Some(at) = progress(info) {
+        structured["step"] = json!(at.step);
+        if info.living {
+            structured["doing"] = json!(at.doing);
+        }
+        structured["last_words"] = json!(words(info));
+    }
+    structured["usage"] = json!({ "tokens": info.usage.tokens, "dollars": dollars(info) });
+    if !info.questions.is_empty() {
+        let questions = info.questions.iter();
+        let questions = questions.map(|one| json!({ "question": one.call, "text": one.text }));
+        structured["questions"] = questions.collect();
+    }
+}
