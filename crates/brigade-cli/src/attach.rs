@@ -10,6 +10,7 @@ use brigade_server::client::{Answers, Step};
 use brigade_server::requests::{Beginning, Follow, OutputPage, Stop, Wait, Which};
 use brigade_server::{Client, ClientError, Target, TaskInfo};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use crate::context::Context;
@@ -40,6 +41,16 @@ pub(crate) struct Attachment<'a> {
     until: Option<Instant>,
     interrupts: Signal,
     asked: Asked,
+    /// Who says what is to be said beside the output, when it is not for us to say.
+    aside: Option<UnboundedSender<Notice>>,
+}
+
+/// What is to be said beside the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    DaemonLost,
+    Stopping,
+    Forcing,
 }
 
 /// What is done with the output.
@@ -72,7 +83,12 @@ impl<'a> Attachment<'a> {
         let interrupts = signal(SignalKind::interrupt())?;
         let until = patience.map(|patience| Instant::now() + patience);
         let (printing, asked) = (Printing::new(), Asked::Nothing);
-        Ok(Self { context, target, output, printing, until, interrupts, asked })
+        Ok(Self { context, target, output, printing, until, interrupts, asked, aside: None })
+    }
+
+    /// Leaves it to another to say what is to be said.
+    pub(crate) fn telling(self, aside: UnboundedSender<Notice>) -> Self {
+        Self { aside: Some(aside), ..self }
     }
 
     /// Stays until the end, also when the daemon is replaced or killed meanwhile.
@@ -80,7 +96,7 @@ impl<'a> Attachment<'a> {
         loop {
             match self.watch(&client).await {
                 Err(failure) if failure.is_lost_daemon() => {
-                    note("the daemon went away; the command goes on, looking for the next daemon");
+                    self.tell(Notice::DaemonLost);
                     client = self.context.daemon().await?;
                 }
                 watched => return watched,
@@ -163,18 +179,25 @@ impl<'a> Attachment<'a> {
 
     /// First kindly, then firmly, then not any more.
     fn interrupt(&mut self) {
-        let name = &self.target.task;
         self.asked = match self.asked {
             Asked::Nothing => {
-                note(&format!("stopping {name}; Ctrl-C again to force it"));
+                self.tell(Notice::Stopping);
                 Asked::ToStop
             }
             Asked::ToStop => {
-                note(&format!("forcing {name}; Ctrl-C again to leave without its end"));
+                self.tell(Notice::Forcing);
                 Asked::ToDie
             }
             Asked::ToDie | Asked::ToLeave => Asked::ToLeave,
         };
+    }
+
+    fn tell(&self, notice: Notice) {
+        if let Some(aside) = &self.aside {
+            let _ = aside.send(notice);
+            return;
+        }
+        note(&notice.text("the command goes on, looking for the next daemon", &self.target.task));
     }
 
     /// The stop that was asked for, if one was.
@@ -186,6 +209,17 @@ impl<'a> Attachment<'a> {
         };
         let reason = Some("interrupted".to_owned());
         Ok(Some(client.stream(Stop { target: self.target.clone(), reason, grace_ms })?))
+    }
+}
+
+impl Notice {
+    /// In words: what becomes of the work without a daemon, and who is to end.
+    pub(crate) fn text(self, without: &str, whom: &str) -> String {
+        match self {
+            Self::DaemonLost => format!("the daemon went away; {without}"),
+            Self::Stopping => format!("stopping {whom}; Ctrl-C again to force it"),
+            Self::Forcing => format!("forcing {whom}; Ctrl-C again to leave without its end"),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_llm::{Prices, ProviderOptions};
+use brigade_llm::{KeySource, Prices, ProviderOptions};
 use brigade_server::addresses::most_like;
 use serde::{Deserialize, Serialize};
 
@@ -27,13 +27,31 @@ pub(crate) struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
     /// Providers of the user's own, and other settings for those that are known, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
     /// What models cost and how much fits into them, where that is not known.
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) prices: Prices,
 }
 
 const KEYS: [&str; 7] =
     ["idle_exit", "model", "output_cap", "pass_env", "prices", "providers", "shell"];
+
+/// Of a provider and of a price, in the order in which they are read best.
+const FIELDS: [&str; 7] = ["kind", "base_url", "key", "extra", "price", "context", "max_output"];
+
+fn is_default(prices: &Prices) -> bool {
+    *prices == Prices::default()
+}
+
+/// A key as TOML has it.
+fn key(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.is_empty() && name.chars().all(bare) {
+        return name.to_owned();
+    }
+    toml::Value::String(name.to_owned()).to_string()
+}
 
 impl Default for Config {
     fn default() -> Self {
@@ -86,7 +104,37 @@ impl Config {
         }
         let config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         config.idle().map_err(|problem| wrong(format!("idle_exit: {problem}")))?;
+        for (name, options) in &config.providers {
+            if let KeySource::File(file) = &options.key
+                && file.is_relative()
+            {
+                // The daemon is at home elsewhere.
+                let file = file.display();
+                return Err(wrong(format!("providers.{name}.key: {file} is no absolute path")));
+            }
+        }
         Ok(config)
+    }
+
+    /// As it could stand in its file, what belongs together on one line.
+    pub(crate) fn written(&self) -> Result<String, toml::ser::Error> {
+        let (providers, prices) = (BTreeMap::new(), Prices::default());
+        let mut text = toml::to_string(&Self { providers, prices, ..self.clone() })?;
+        let table = toml::Table::try_from(self)?;
+        for part in ["providers", "prices"] {
+            let entries = table.get(part).and_then(toml::Value::as_table);
+            for (name, entry) in entries.into_iter().flatten() {
+                text.push_str(&format!("\n[{part}.{}]\n", key(name)));
+                let mut fields: Vec<_> = entry.as_table().into_iter().flatten().collect();
+                fields.sort_by_key(|(field, _)| FIELDS.iter().position(|known| known == field));
+                for (field, value) in fields {
+                    if value.as_table().is_none_or(|table| !table.is_empty()) {
+                        text.push_str(&format!("{} = {value}\n", key(field)));
+                    }
+                }
+            }
+        }
+        Ok(text)
     }
 
     pub(crate) fn idle(&self) -> Result<Option<Duration>, String> {
@@ -101,10 +149,38 @@ impl Config {
 mod tests {
     use super::*;
 
+    const ALL: &str = r#"idle_exit = "10m"
+output_cap = 8388608
+pass_env = []
+shell = "/bin/sh"
+model = "local/qwen3"
+
+[providers.local]
+kind = "openai-chat"
+base_url = "http://localhost:8000/v1"
+key = "none"
+
+[providers.openai]
+kind = "openai"
+key = { file = "/home/me/.secrets/openai" }
+
+[prices."local/qwen3*"]
+price = { input = 0.1, output = 0.4 }
+context = 131072
+"#;
+
     #[test]
     fn every_key_is_known() {
-        let model = Some("ollama/qwen3".to_owned());
-        let table = toml::Table::try_from(Config { model, ..Config::default() }).unwrap();
+        let config: Config = toml::from_str(ALL).unwrap();
+        let table = toml::Table::try_from(config).unwrap();
         assert_eq!(table.keys().map(String::as_str).collect::<Vec<_>>(), KEYS);
+    }
+
+    #[test]
+    fn it_is_written_as_it_was_read() {
+        let config: Config = toml::from_str(ALL).unwrap();
+        assert_eq!(config.written().unwrap(), ALL);
+        let plain = Config::default().written().unwrap();
+        assert_eq!(toml::from_str::<Config>(&plain).unwrap(), Config::default());
     }
 }

@@ -1,16 +1,20 @@
 //! A tree of agents and commands as it works: redrawn on a terminal, told line by line elsewhere.
+//!
+//! [`draw`] is how it looks.
 
-use std::collections::{BTreeMap, HashMap};
+mod draw;
+
+use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use brigade_agent::Progress;
 use brigade_model::json::Json;
-use brigade_model::limits::Usage;
-use brigade_server::requests::{Answer, Beginning, List, Read, Which};
+use brigade_server::requests::{Answer, Beginning, Below, Read, Which};
 use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::attach::Notice;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::show;
@@ -18,34 +22,60 @@ use crate::show;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 /// Looked at for the last line of a command.
 const TAIL: u64 = 400;
-/// The most lines of the tree.
-const LINES_MAX: usize = 40;
+/// How many tasks are named that are stopped.
+const NAMED: usize = 6;
+/// What is supposed of a terminal that does not say how large it is.
+const USUAL: (usize, usize) = (80, 24);
 
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
     context: &'a Context,
     root: Target,
-    /// Lines that are on the terminal and will be drawn over.
-    drawn: usize,
-    terminal: bool,
-    /// What was told of each task, where nothing is redrawn.
-    told: HashMap<String, String>,
+    face: Face,
     tasks: Vec<TaskInfo>,
     typed: Option<Lines<BufReader<Stdin>>>,
-    /// The question that was shown last.
+    /// The question that is on the terminal.
     shown: Option<u32>,
+    /// Leaves when nobody here can answer what nobody else answers.
+    leaves: bool,
+    notices: UnboundedReceiver<Notice>,
+}
+
+/// Where it is shown.
+#[derive(Debug)]
+enum Face {
+    /// How wide each line is that will be drawn over.
+    Terminal {
+        drawn: Vec<usize>,
+    },
+    /// What was told of each task.
+    Lines {
+        told: HashMap<String, String>,
+    },
+    Nowhere,
 }
 
 impl<'a> Live<'a> {
-    pub(crate) fn new(context: &'a Context, root: Target) -> Self {
-        let terminal = std::io::stderr().is_terminal() && !context.json;
-        let asks = terminal && std::io::stdin().is_terminal();
+    /// What is to be said beside it is sent to the other one.
+    pub(crate) fn new(context: &'a Context, root: Target) -> (Self, UnboundedSender<Notice>) {
+        let face = match std::io::stderr().is_terminal() {
+            _ if context.json => Face::Nowhere,
+            true => Face::Terminal { drawn: Vec::new() },
+            false => Face::Lines { told: HashMap::new() },
+        };
+        let asks = matches!(face, Face::Terminal { .. }) && std::io::stdin().is_terminal();
         let typed = asks.then(|| BufReader::new(tokio::io::stdin()).lines());
-        let (told, tasks) = (HashMap::new(), Vec::new());
-        Self { context, root, drawn: 0, terminal, told, tasks, typed, shown: None }
+        let (aside, notices) = unbounded_channel();
+        let (tasks, shown, leaves) = (Vec::new(), None, false);
+        (Self { context, root, face, tasks, typed, shown, leaves, notices }, aside)
     }
 
-    /// Shows it until it is dropped.
+    /// Does not stay where only an answer is missing that nobody here can give.
+    pub(crate) fn leaving_questions(self) -> Self {
+        Self { leaves: true, ..self }
+    }
+
+    /// Shows it until it is dropped, or left because of a question.
     pub(crate) async fn show(&mut self, mut client: Client) -> Result<(), Failure> {
         loop {
             if let Err(failure) = self.look(&mut client).await
@@ -53,65 +83,112 @@ impl<'a> Live<'a> {
             {
                 return Err(failure);
             }
+            if self.leaves && self.is_stuck() {
+                return Ok(());
+            }
             tokio::select! {
                 () = tokio::time::sleep(BETWEEN_LOOKS) => {}
+                Some(notice) = self.notices.recv() => self.tell(notice)?,
                 line = next_line(&mut self.typed), if self.shown.is_some() => {
-                    if let Some(line) = line {
-                        self.answer(&mut client, line).await?;
-                    }
+                    self.answer(&mut client, line).await?;
                 }
             }
         }
     }
 
     /// How it was in the end.
-    pub(crate) async fn finish(&mut self) {
-        self.shown = None;
+    pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
+        while let Ok(notice) = self.notices.try_recv() {
+            self.tell(notice)?;
+        }
+        if self.shown.take().is_some() {
+            write("\n")?;
+        }
+        // Nothing more will be typed.
+        self.typed = None;
         if let Ok(mut client) = self.context.daemon().await {
             let _ = self.look(&mut client).await;
         }
+        Ok(())
     }
 
-    /// Whether somebody at the top waits for an answer.
-    pub(crate) fn asks(&self) -> bool {
-        let root = self.tasks.iter().find(|task| task.address == self.root.task);
-        root.is_some_and(|root| !root.questions.is_empty())
+    /// What the one at the top asks.
+    pub(crate) fn asks(&self) -> Option<&str> {
+        let root = self.tasks.first()?;
+        root.questions.first().map(|question| question.text.as_str())
+    }
+
+    /// Nothing happens any more unless somebody answers, and nobody here can.
+    fn is_stuck(&self) -> bool {
+        let others = self.tasks.iter().skip(1).any(|task| task.living);
+        self.typed.is_none() && !others && self.asks().is_some()
     }
 
     async fn look(&mut self, client: &mut Client) -> Result<(), Failure> {
-        let list = List { session: Some(self.root.session.clone()), ended: true, most: Some(500) };
-        self.tasks = below(&self.root.task, self.context.ask_over(client, list).await?);
-        if self.context.json {
-            return Ok(());
+        let below = Below { target: self.root.clone() };
+        self.tasks = self.context.ask_over(client, below).await?;
+        match &self.face {
+            Face::Nowhere => Ok(()),
+            Face::Lines { .. } => {
+                self.tell_changes();
+                Ok(())
+            }
+            Face::Terminal { .. } => {
+                // What is typed must not be drawn over.
+                if self.shown.is_none() {
+                    self.draw(client).await?;
+                }
+                self.ask()
+            }
         }
-        let mut lines = Vec::new();
-        for (depth, task) in depths(&self.tasks) {
-            let note = self.note(client, task).await;
-            lines.push((depth, task.clone(), note));
-        }
-        if self.terminal {
-            self.draw(&lines)?;
-        } else {
-            self.tell(&lines);
-        }
-        self.ask()
     }
 
-    /// What a task is at: an agent's step and last words, a command's last line.
+    async fn draw(&mut self, client: &mut Client) -> Result<(), Failure> {
+        let (columns, rows) = size();
+        let (shown, more) = draw::fitting(draw::in_order(&self.tasks), rows.saturating_sub(1));
+        let mut lines = Vec::with_capacity(shown.len());
+        for (depth, task) in shown {
+            let note = self.note(client, task).await;
+            lines.push(draw::Line { depth, task: task.clone(), note });
+        }
+        // The last column stays free: some terminals wrap there.
+        let frame = draw::frame(&lines, more.as_deref(), columns.saturating_sub(1).max(1));
+        self.put("", frame)
+    }
+
+    /// Draws over what was drawn: a text that stays, and below it what will be drawn over.
+    fn put(&mut self, stays: &str, frame: Vec<String>) -> Result<(), Failure> {
+        let Face::Terminal { drawn } = &mut self.face else { return Ok(()) };
+        let columns = size().0;
+        // A terminal that became narrower has wrapped what was drawn.
+        let rows: usize = drawn.iter().map(|width| width.div_ceil(columns).max(1)).sum();
+        let mut text = String::new();
+        if rows > 0 {
+            text.push_str(&format!("\x1b[{rows}A\r"));
+        }
+        for line in stays.lines().chain(frame.iter().map(String::as_str)) {
+            // Cleared behind what is written, so that nothing is ever blank in between.
+            text.push_str(&format!("{line}\x1b[K\n"));
+        }
+        text.push_str("\x1b[J");
+        let width = |line: &String| anstream::adapter::strip_str(line).to_string().chars().count();
+        *drawn = frame.iter().map(width).collect();
+        write(&text)
+    }
+
+    /// What a task is at: its question, an agent's step and last words, a command and its last line.
     async fn note(&self, client: &mut Client, task: &TaskInfo) -> String {
-        if let Some(detail) = task.detail.as_ref().filter(|_| !task.living) {
-            return if task.state == "succeeded" { String::new() } else { detail.clone() };
+        if !task.living {
+            return failed_how(task).unwrap_or_default();
         }
-        if let Some(question) = task.questions.first() {
-            return format!("asks: {}", question.text);
+        match show::doing(task) {
+            Some(doing) => doing,
+            None if is_command(task) => match self.last_line(client, task).await {
+                Some(line) => format!("{}: {line}", show::cut(&show::one_line(&task.what), 30)),
+                None => task.what.clone(),
+            },
+            None => task.detail.clone().unwrap_or_default(),
         }
-        let progress = task.progress.as_ref().and_then(|note| note.decode::<Progress>().ok());
-        if let Some(progress) = progress.filter(|progress| progress.step > 0) {
-            let words = progress.words.lines().last().unwrap_or_default();
-            let words = if words.is_empty() { String::new() } else { format!(" — {words}") };
-            return format!("step {}, {}{words}", progress.step, progress.doing);
-        }
-        self.last_line(client, task).await.unwrap_or_default()
     }
 
     async fn last_line(&self, client: &mut Client, task: &TaskInfo) -> Option<String> {
@@ -122,133 +199,142 @@ impl<'a> Live<'a> {
         page.text().trim_end().lines().last().map(str::to_owned)
     }
 
-    fn draw(&mut self, lines: &[(usize, TaskInfo, String)]) -> Result<(), Failure> {
-        // What is typed must not be drawn over.
-        if self.shown.is_some() {
-            return Ok(());
-        }
-        let mut frame = String::new();
-        if self.drawn > 0 {
-            frame.push_str(&format!("\x1b[{}A\r\x1b[J", self.drawn));
-        }
-        self.drawn = lines.len().min(LINES_MAX);
-        for (depth, task, note) in &lines[lines.len() - self.drawn..] {
-            let before = format!("{}{}", "  ".repeat(*depth), heading(task));
-            let rest = show::one_line(&format!("{}{note}", spent(&task.usage)));
-            let rest = show::to_the_edge_of_stderr(&format!("{before}  "), &rest);
-            frame.push_str(&format!("{before}  {rest}\n"));
-        }
-        let mut err = anstream::stderr().lock();
-        let written = write!(err, "{frame}").and_then(|()| err.flush());
-        written.map_err(show::unwritable)
-    }
-
-    fn tell(&mut self, lines: &[(usize, TaskInfo, String)]) {
-        for (_, task, note) in lines {
+    /// A line for each task of which there is something new, and nothing that changes all the time.
+    fn tell_changes(&mut self) {
+        let Face::Lines { told } = &mut self.face else { return };
+        for (at, (_, task)) in draw::in_order(&self.tasks).into_iter().enumerate() {
+            if at == 0 && !task.living && task.state != "succeeded" {
+                // That is told with the result.
+                continue;
+            }
             let state = show::state(task);
-            let said = if note.is_empty() { state } else { format!("{state}: {note}") };
-            let before = self.told.insert(task.address.clone(), said.clone());
+            let note = match (task.living, show::doing(task)) {
+                (false, _) => failed_how(task),
+                (true, Some(doing)) => Some(doing),
+                (true, None) => is_command(task).then(|| task.what.clone()),
+            };
+            let said = match note {
+                Some(note) => show::one_line(&format!("{state}: {note}")),
+                None => state,
+            };
+            let before = told.insert(task.address.clone(), said.clone());
             if before.as_ref() != Some(&said) {
-                show::note(&format!("{} {}", called(task), show::one_line(&said)));
+                show::note(&format!("{} {said}", show::called(task)));
             }
         }
     }
 
     /// Shows a question of the one at the top, once, and makes room for the answer.
     fn ask(&mut self) -> Result<(), Failure> {
-        let root = self.tasks.iter().find(|task| task.address == self.root.task);
-        let question = root.and_then(|root| root.questions.first());
-        match (question, self.shown) {
+        let Some(root) = self.tasks.first() else { return Ok(()) };
+        match (root.questions.first(), self.shown) {
             (Some(question), shown) if shown != Some(question.call) && self.typed.is_some() => {
-                let mut err = anstream::stderr().lock();
-                let address = &self.root.task;
-                let written = write!(err, "\n{address} asks: {}\n> ", question.text);
-                written.and_then(|()| err.flush()).map_err(show::unwritable)?;
+                let text = show::plain(&question.text);
+                let text = format!("{} asks: {text}\n> ", show::called(root));
                 self.shown = Some(question.call);
-                self.drawn = 0;
+                self.leave_drawn();
+                write(&text)
             }
-            (None, Some(_)) => self.shown = None,
-            _ => {}
+            // It was answered from elsewhere.
+            (None, Some(_)) => {
+                self.shown = None;
+                write("\n")
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    async fn answer(&mut self, client: &mut Client, line: String) -> Result<(), Failure> {
+    /// What is there stays there.
+    fn leave_drawn(&mut self) {
+        if let Face::Terminal { drawn } = &mut self.face {
+            drawn.clear();
+        }
+    }
+
+    async fn answer(&mut self, client: &mut Client, line: Option<String>) -> Result<(), Failure> {
+        let Some(line) = line else {
+            self.shown = None;
+            let address = &self.root.task;
+            return write(&format!("\nbrigade: `brigade answer {address} TEXT` answers it\n"));
+        };
         if line.trim().is_empty() {
-            return Ok(());
+            return write("> ");
         }
         let answer = Json::of(&line).map_err(Failure::from)?;
         let question = self.shown.take();
         let asked = Answer { target: self.root.clone(), answer, question };
-        self.context.ask_over(client, asked).await
+        if let Err(failure) = self.context.ask_over(client, asked).await {
+            // The agent goes on all the same; a question that is still open is asked again.
+            failure.report();
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, notice: Notice) -> Result<(), Failure> {
+        let without = "the next one goes on with the last step";
+        let text = notice.text(without, &self.living());
+        match self.face {
+            Face::Terminal { .. } => {
+                let line_end = if self.shown.is_some() { "\n" } else { "" };
+                self.put(&format!("{line_end}brigade: {text}"), Vec::new())
+            }
+            Face::Lines { .. } | Face::Nowhere => {
+                show::note(&text);
+                Ok(())
+            }
+        }
+    }
+
+    /// All that a stop reaches, by name.
+    fn living(&self) -> String {
+        let living: Vec<String> =
+            self.tasks.iter().filter(|task| task.living).map(show::called).collect();
+        match living.as_slice() {
+            [] => self.root.task.clone(),
+            [only] => only.clone(),
+            [many @ .., last] if living.len() <= NAMED => format!("{} and {last}", many.join(", ")),
+            many => {
+                format!("{} and {} more", many[..NAMED].join(", "), many.len() - NAMED)
+            }
+        }
     }
 }
 
 async fn next_line(typed: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
-    match typed {
-        Some(lines) => match lines.next_line().await {
-            Ok(Some(line)) => Some(line),
-            // Nothing more will be typed.
-            _ => {
-                *typed = None;
-                None
-            }
-        },
-        None => std::future::pending().await,
+    let Some(lines) = typed else { return std::future::pending().await };
+    let line = lines.next_line().await.ok().flatten();
+    if line.is_none() {
+        // Nothing more will be typed.
+        *typed = None;
     }
+    line
 }
 
-/// The tasks at and below one.
-fn below(root: &str, tasks: Vec<TaskInfo>) -> Vec<TaskInfo> {
-    let mut within: Vec<String> = vec![number(root).to_owned()];
-    let mut found = Vec::new();
-    for task in tasks {
-        let own = number(&task.address).to_owned();
-        let inside = task.parent.as_ref().is_some_and(|parent| within.contains(parent));
-        if task.address == root || inside {
-            within.push(own);
-            found.push(task);
-        }
-    }
-    found
+fn is_command(task: &TaskInfo) -> bool {
+    task.address.starts_with("process:")
 }
 
-fn number(address: &str) -> &str {
-    address.rsplit(':').next().unwrap_or(address)
+/// Why it did not succeed, beyond what its state says.
+fn failed_how(task: &TaskInfo) -> Option<String> {
+    let detail = task.detail.as_deref().filter(|_| task.state != "succeeded")?;
+    if task.exit_code.is_some() || task.signal.is_some() {
+        return None;
+    }
+    let why = detail.strip_prefix(task.state.as_str()).unwrap_or(detail);
+    let why = why.trim_start_matches([':', ' ']);
+    let inner = why.strip_prefix('(').and_then(|why| why.strip_suffix(')'));
+    Some(inner.unwrap_or(why).to_owned()).filter(|why| !why.is_empty())
 }
 
-/// In the order of the tree, each with how deep it is.
-fn depths(tasks: &[TaskInfo]) -> Vec<(usize, &TaskInfo)> {
-    let mut children: BTreeMap<&str, Vec<&TaskInfo>> = BTreeMap::new();
-    for task in &tasks[tasks.len().min(1)..] {
-        children.entry(task.parent.as_deref().unwrap_or_default()).or_default().push(task);
-    }
-    let mut ordered = Vec::new();
-    let mut left: Vec<(usize, &TaskInfo)> =
-        tasks.first().map(|root| (0, root)).into_iter().collect();
-    while let Some((depth, task)) = left.pop() {
-        ordered.push((depth, task));
-        let below = children.remove(number(&task.address)).unwrap_or_default();
-        left.extend(below.into_iter().rev().map(|child| (depth + 1, child)));
-    }
-    ordered
+/// Columns and rows of the terminal.
+fn size() -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+    let size = size.map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+    size.filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or(USUAL)
 }
 
-fn called(task: &TaskInfo) -> String {
-    match &task.name {
-        Some(name) => format!("{} ({name})", task.address),
-        None => task.address.clone(),
-    }
-}
-
-fn heading(task: &TaskInfo) -> String {
-    format!("{} {}", called(task), show::painted(task))
-}
-
-fn spent(usage: &Usage) -> String {
-    match (usage.tokens, usage.money.0) {
-        (0, 0) => String::new(),
-        (tokens, 0) => format!("[{}] ", show::tokens(tokens)),
-        (tokens, money) => format!("[{}, ${:.4}] ", show::tokens(tokens), money as f64 / 1e6),
-    }
+/// All at once, so that nothing half-drawn is seen.
+fn write(text: &str) -> Result<(), Failure> {
+    let mut err = anstream::stderr().lock();
+    err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(show::unwritable)
 }

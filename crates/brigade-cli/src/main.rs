@@ -2,9 +2,9 @@
 //!
 //! Every subcommand is a file in `commands`, holding its arguments (whose doc comments are its help)
 //! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
-//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it lines), [`live`] (a tree
-//! of agents as it works), [`models`] (whom agents ask),
-//! [`output`] (what it wrote), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
+//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it
+//! lines), [`output`] (what it wrote), [`live`] (a tree of agents as it works), [`transcript`] (what one
+//! of them said), [`models`] (whom they ask), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
 
 mod attach;
 mod commands;
@@ -18,6 +18,7 @@ mod output;
 mod show;
 mod span;
 mod top;
+mod transcript;
 mod workspace;
 
 use clap::Parser;

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
+use brigade_agent::Progress;
+use brigade_model::limits::Usage;
 use brigade_runtime::{Clock, SystemClock};
 use brigade_server::TaskInfo;
 use serde::Serialize;
@@ -91,6 +93,42 @@ pub(crate) fn style(state: &str) -> Style {
 pub(crate) fn painted(task: &TaskInfo) -> String {
     let style = style(&task.state);
     format!("{style}{}{style:#}", state(task))
+}
+
+/// A task by its address, and its name if it has one.
+pub(crate) fn called(task: &TaskInfo) -> String {
+    match &task.name {
+        Some(name) => format!("{} ({name})", task.address),
+        None => task.address.clone(),
+    }
+}
+
+/// What a task that lives is at, as far as it says: its question, an agent's step and last words.
+pub(crate) fn doing(task: &TaskInfo) -> Option<String> {
+    if let Some(question) = task.questions.first() {
+        return Some(format!("asks: {}", question.text));
+    }
+    let progress: Progress = task.progress.as_ref()?.decode().ok()?;
+    if progress.step == 0 {
+        return None;
+    }
+    let words = progress.words.lines().last().unwrap_or_default();
+    let words = if words.is_empty() { String::new() } else { format!(" — {words}") };
+    Some(format!("step {}, {}{words}", progress.step, progress.doing))
+}
+
+/// Its open question, or else what it was told to do.
+pub(crate) fn asked_or_told(task: &TaskInfo) -> String {
+    match task.questions.first() {
+        Some(question) => format!("asks: {}", question.text),
+        None => task.what.clone(),
+    }
+}
+
+/// Text of several lines without other control characters, which a terminal would obey.
+pub(crate) fn plain(text: &str) -> String {
+    let kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars().map(|c| if kept(c) { c } else { ' ' }).collect()
 }
 
 /// One line without control characters, whatever a command's text has in it.
@@ -205,22 +243,21 @@ pub(crate) fn to_the_edge(before: &str, text: &str) -> String {
     }
 }
 
-/// The same for what goes beside the output.
-pub(crate) fn to_the_edge_of_stderr(before: &str, text: &str) -> String {
-    let taken = anstream::adapter::strip_str(before).to_string().chars().count();
-    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
-    match size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0) {
-        Some(width) => cut(text, width.saturating_sub(taken + 1)),
-        None => text.to_owned(),
-    }
-}
-
 /// So many tokens, in short.
 pub(crate) fn tokens(count: u64) -> String {
     match count {
         0..=9_999 => format!("{count} tokens"),
         10_000..=9_999_999 => format!("{}k tokens", count / 1_000),
         _ => format!("{}M tokens", count / 1_000_000),
+    }
+}
+
+/// What was used, in short, if anything was.
+pub(crate) fn spent(usage: &Usage) -> Option<String> {
+    match (usage.tokens, usage.money.0) {
+        (0, 0) => None,
+        (used, 0) => Some(tokens(used)),
+        (used, money) => Some(format!("{}, ${:.4}", tokens(used), money as f64 / 1e6)),
     }
 }
 

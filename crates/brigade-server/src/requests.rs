@@ -45,6 +45,7 @@ macro_rules! requests {
 requests! {
     agents::Agents,
     answer::Answer,
+    below::Below,
     close::Close,
     events::Events,
     exec::Exec,

@@ -30,7 +30,9 @@ impl ShowConfig {
             Some(path) => format!("# {} (not there: these are the defaults)", path.display()),
             None => "# no home directory, no file: these are the defaults".to_owned(),
         };
-        let text = toml::to_string(&context.config)
+        let text = context
+            .config
+            .written()
             .map_err(|error| Failure::broken(format!("the configuration: {error}")))?;
         show::line(&format!("{file}\n{}", text.trim_end()))?;
         Ok(Exit::SUCCEEDED)

@@ -1,4 +1,6 @@
-//! Shows what Brigade promises, with real commands and a real kill.
+//! Shows what Brigade promises, with real commands, scripted agents and a real kill.
+
+mod agents;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +18,10 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show;
 
-/// Watch Brigade keep its promises: real commands, a real kill -9, no network, no key
+/// Watch Brigade keep its promises: real commands, agents, a real kill -9, no network, no key
 ///
-/// Everything happens in a folder of its own, which is removed at the end. It takes about ten seconds.
+/// The agents play a script instead of asking a model; all else is as always. Everything happens in a
+/// folder of its own, which is removed at the end. It takes about six seconds.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// Keep the folder, to look around in it
@@ -71,7 +74,7 @@ fn report(context: &Context, all: &[Seen]) -> Result<(), Failure> {
         let (style, mark) = if one.kept { (good, "kept") } else { (bad, "BROKEN") };
         show::line(&format!("  {style}{mark:<6}{style:#}  {:<14}  {}", one.promise, one.what))?;
     }
-    show::line("\nNext: `brigade exec -- COMMAND` in a directory of yours, or `brigade --help`.")
+    show::line("\nNext: `brigade exec -- COMMAND`, `brigade run PROMPT`, or `brigade --help`.")
 }
 
 /// A daemon of the demonstration's own.
@@ -92,8 +95,9 @@ impl Stage {
 
     async fn play(&self) -> Result<Vec<Seen>, Failure> {
         let first = self.daemon().await?;
-        self.say(&format!("A daemon comes up (pid {}), and gets five commands:", first.daemon_pid()))?;
+        self.say(&format!("A daemon comes up (pid {}), and gets work to do:", first.daemon_pid()))?;
         let tasks = self.start_all(&first).await?;
+        let agents = self.hire(&first).await?;
         let once = self.ask_twice(&first, &tasks[0]).await?;
 
         self.say(&format!("\n$ kill -9 {}", first.daemon_pid()))?;
@@ -103,13 +107,16 @@ impl Stage {
 
         let next = self.daemon().await?;
         self.say(&format!("\nThe next command starts a daemon (pid {}), which finds:", next.daemon_pid()))?;
-        let recovery = self.found_again(&next).await?;
+        let found = self.found_again().await?;
+        let recovery = recovery(&found);
         let ending = self.endings(&next, &tasks).await?;
         let result = self.taken_once(&next, &tasks[0]).await?;
         let output = self.whole_output(&next, &tasks[2]).await?;
         let stop = self.stop(&next, &tasks[3]).await?;
         let messages = self.message(&next, &tasks[4]).await?;
-        Ok(vec![once, recovery, ending, result, output, messages, stop])
+        let [agents, delegation, steering] = self.dinner(&next, &agents, &found).await?;
+        let (first, then) = ([once, recovery, agents, delegation], [steering, ending, result]);
+        Ok(first.into_iter().chain(then).chain([output, messages, stop]).collect())
     }
 
     async fn start_all(&self, client: &Client) -> Result<Vec<TaskInfo>, Failure> {
@@ -146,27 +153,26 @@ impl Stage {
         let again = self.command("Quick", QUICK);
         let Started { task, existed } = client.ask(again).await?;
         let kept = existed && task.address == quick.address;
-        let what = format!("asked for Quick twice with one key: {} both times", task.address);
+        let what = format!("asked for Quick twice by one key: {} each time", task.address);
         Ok(seen("spawn once", kept, what))
     }
 
     /// Long enough for two of them to end.
     async fn nobody_there(&self) -> Result<(), Failure> {
         let alive = self.processes().len();
-        self.say(&format!("  the daemon is gone; {alive} processes of the commands go on by themselves"))?;
+        self.say(&format!("  the daemon is gone; {alive} processes of commands go on by themselves"))?;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         self.say("  meanwhile Quick and Failing come to their ends, with nobody watching")
     }
 
-    async fn found_again(&self, client: &Client) -> Result<Seen, Failure> {
+    async fn found_again(&self) -> Result<Vec<TaskInfo>, Failure> {
         let list = List { session: Some(SESSION.to_owned()), ended: true, ..List::default() };
-        let tasks = client.ask(list).await?;
+        let mut tasks = self.operator().await?.ask(list).await?;
+        tasks.retain(|task| task.name.is_some());
         for task in &tasks {
             self.say(&format!("  {:<11} {:<9} {}", task.address, task.label(), show::painted(task)))?;
         }
-        let living = tasks.iter().filter(|task| task.living).count();
-        let what = format!("{living} adopted while they ran, {} with an ending", tasks.len() - living);
-        Ok(seen("recovery", living == 3 && tasks.len() == 5, what))
+        Ok(tasks)
     }
 
     async fn endings(&self, client: &Client, tasks: &[TaskInfo]) -> Result<Seen, Failure> {
@@ -175,17 +181,17 @@ impl Stage {
         let ran = fs::read_to_string(self.folder.join("ran")).unwrap_or_default();
         let kept = quick.exit_code == Some(0) && failing.exit_code == Some(7) && ran == "quick\n";
         let what = format!(
-            "exit codes {} and {} found after the kill; Quick ran {}",
+            "exit codes {} and {} after the kill; Quick ran {}",
             code(&quick),
             code(&failing),
-            if ran.lines().count() == 1 { "once" } else { "more than once, or not at all" }
+            if ran.lines().count() == 1 { "once" } else { "not once" }
         );
         Ok(seen("one ending", kept, what))
     }
 
     async fn taken_once(&self, client: &Client, quick: &TaskInfo) -> Result<Seen, Failure> {
         let again = self.wait(client, quick).await?;
-        let what = "a second wait says that the result was taken before".to_owned();
+        let what = "a second wait says that it was taken before".to_owned();
         Ok(seen("result once", again.collected_before, what))
     }
 
@@ -196,7 +202,7 @@ impl Stage {
         let text = client.ask(read).await?.text();
         let lines: Vec<&str> = text.lines().collect();
         let kept = lines == ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
-        Ok(seen("output", kept, format!("Counter printed on through the kill: {}", lines.join(" "))))
+        Ok(seen("output", kept, format!("Counter printed on through it: {}", lines.join(" "))))
     }
 
     async fn stop(&self, client: &Client, stubborn: &TaskInfo) -> Result<Seen, Failure> {
@@ -211,7 +217,7 @@ impl Stage {
             _ => false,
         };
         let what = format!(
-            "Stubborn ignored TERM, was killed after {:.1} s with all {} processes of its tree",
+            "TERM ignored, killed after {:.1} s with all {} processes",
             began.elapsed().as_secs_f64(),
             before.saturating_sub(after)
         );
@@ -231,7 +237,7 @@ impl Stage {
         };
         let text = client.ask(read).await?.text();
         let kept = text == "you said hello\n" && ended.exit_code == Some(0);
-        Ok(seen("messages", kept, format!("sent a line to Echo, it answered {:?}", text.trim_end())))
+        Ok(seen("messages", kept, format!("sent Echo a line, it answered {:?}", text.trim_end())))
     }
 
     async fn wait(&self, client: &Client, task: &TaskInfo) -> Result<TaskInfo, Failure> {
@@ -272,7 +278,7 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let left = self.processes().len();
-        seen("no orphans", left == 0, format!("the process table has {left} processes of all this"))
+        seen("no orphans", left == 0, format!("{left} processes of all this are left"))
     }
 
     /// Everything that bears the folder in its environment, shims included.
@@ -292,6 +298,15 @@ impl Stage {
     fn say(&self, text: &str) -> Result<(), Failure> {
         if self.quiet { Ok(()) } else { show::line(text) }
     }
+}
+
+/// What became of the commands.
+fn recovery(found: &[TaskInfo]) -> Seen {
+    let commands = found.iter().filter(|task| task.address.starts_with("process:"));
+    let (living, ended): (Vec<_>, Vec<_>) = commands.partition(|task| task.living);
+    let (living, ended) = (living.len(), ended.len());
+    let what = format!("{living} commands adopted while they ran, {ended} with an ending");
+    seen("recovery", living == 3 && ended == 2, what)
 }
 
 fn target(task: &TaskInfo) -> Target {

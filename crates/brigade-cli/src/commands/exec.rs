@@ -174,7 +174,7 @@ fn not_text(what: &str, word: &std::ffi::OsStr) -> Failure {
         .hint("commands are stored as text; put the bytes into a file or a script")
 }
 
-fn print_started(context: &Context, started: &Started, address: &str) -> Result<(), Failure> {
+pub(super) fn print_started(context: &Context, started: &Started, address: &str) -> Result<(), Failure> {
     if context.json {
         return show::json(started);
     }
@@ -211,7 +211,7 @@ fn ended(context: &Context, started: &Started, attended: Attended) -> Result<Exi
     Ok(exit)
 }
 
-fn goes_on(address: &str) -> String {
+pub(super) fn goes_on(address: &str) -> String {
     format!("{address} goes on in the background; `brigade wait {address}` waits for it")
 }
 

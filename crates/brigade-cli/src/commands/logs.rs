@@ -1,5 +1,6 @@
 //! Shows what a command wrote.
 
+use std::io::Write;
 use std::str::FromStr;
 
 use brigade_server::client::Step;
@@ -11,14 +12,14 @@ use brigade_server::{Client, Target};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Printer;
-use crate::show;
+use crate::{show, transcript};
 
 const PAGE: usize = 256 * 1024;
 const MATCHES: usize = 10_000;
 /// How long a line is taken to be at first when the last so many are looked for.
 const LINE_GUESS: u64 = 200;
 
-/// Show what a command wrote: its stdout to ours, its stderr to ours
+/// Show what a command wrote, its stdout to ours, its stderr to ours; of an agent, its conversation
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Logs {
@@ -94,6 +95,10 @@ impl Logs {
         if let Some(pattern) = self.grep {
             return reading.search(pattern, self.ignore_case).await;
         }
+        if let Some(text) = reading.conversation().await? {
+            reading.tell(text, self.tail, self.follow).await?;
+            return Ok(Exit::SUCCEEDED);
+        }
         let from = match self.tail {
             None => Beginning::At(0),
             Some(Tail::Bytes(bytes)) => Beginning::End(bytes),
@@ -119,6 +124,23 @@ impl Reading<'_> {
         let (target, which) = (self.target.clone(), self.which);
         let read = Read { target, which, from, max_bytes };
         self.context.ask_over(&mut self.client, read).await
+    }
+
+    /// What an agent has said; `None` for what is no agent.
+    async fn conversation(&mut self) -> Result<Option<String>, Failure> {
+        transcript::whole(self.context, &mut self.client, &self.target).await
+    }
+
+    async fn tell(&mut self, text: String, tail: Option<Tail>, follow: bool) -> Result<(), Failure> {
+        let json = self.context.json;
+        let print = |text: &str| {
+            if json { show::json(&serde_json::json!({ "transcript": text })) } else { said(text) }
+        };
+        print(end_of(&text, tail))?;
+        if !follow {
+            return Ok(());
+        }
+        transcript::follow(self.context, &mut self.client, (&self.target, text), print).await
     }
 
     /// What is there now.
@@ -221,6 +243,31 @@ impl Reading<'_> {
     }
 }
 
+/// Prints what an agent said, as far as a terminal may have it.
+fn said(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    let written = out.write_all(show::plain(text).as_bytes()).and_then(|()| out.flush());
+    written.map_err(show::unwritable)
+}
+
+/// As much of the end of a text as is wanted.
+fn end_of(text: &str, tail: Option<Tail>) -> &str {
+    let from = match tail {
+        None => 0,
+        Some(Tail::Bytes(bytes)) => {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            text.ceil_char_boundary(text.len().saturating_sub(bytes))
+        }
+        Some(Tail::Lines(0)) => text.len(),
+        Some(Tail::Lines(lines)) => {
+            let before = usize::try_from(lines - 1).unwrap_or(usize::MAX);
+            let body = text.trim_end_matches('\n');
+            body.rmatch_indices('\n').nth(before).map_or(0, |(at, _)| at + 1)
+        }
+    };
+    &text[from..]
+}
+
 /// Text where it is text; what is not is marked by replacement characters.
 fn text(stream: &str, bytes: &Bytes) -> serde_json::Value {
     serde_json::json!({ stream: String::from_utf8_lossy(&bytes.0) })
@@ -257,6 +304,21 @@ mod tests {
         }
         for bad in ["", "-1", "K", "3x", "99999999999999M"] {
             assert!(bad.parse::<Tail>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_conversation() {
+        let text = "one\ntwo\nthréé\n";
+        for (tail, expect) in [
+            (Tail::Lines(0), ""),
+            (Tail::Lines(1), "thréé\n"),
+            (Tail::Lines(2), "two\nthréé\n"),
+            (Tail::Lines(9), text),
+            (Tail::Bytes(4), "é\n"),
+            (Tail::Bytes(99), text),
+        ] {
+            assert_eq!(end_of(text, Some(tail)), expect, "{tail:?}");
         }
     }
 }

@@ -54,7 +54,7 @@ fn table(tasks: &[TaskInfo], all: bool) -> Table {
             task.name.as_deref().unwrap_or("-").into(),
             show::Cell::state(task),
             show::age(task.spawned).into(),
-            task.what.as_str().into(),
+            show::asked_or_told(task).into(),
         ];
         if all {
             row.insert(0, task.session.as_str().into());

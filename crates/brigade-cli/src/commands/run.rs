@@ -1,5 +1,6 @@
 //! Runs an agent.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::live::Live;
 use crate::{models, show, span};
+
+use super::exec::{goes_on, print_started};
 
 /// Give an agent a task, and see it and all that it starts through
 ///
@@ -82,26 +85,26 @@ impl Run {
         let mut client = context.daemon().await?;
         let request = self.request(context, &mut client).await?;
         let session = request.session.clone();
-        let started = context.ask_over(&mut client, request).await?;
+        let started = context.ask_over(&mut client, request).await.map_err(|failure| {
+            let unknown = failure.is_not_found();
+            if unknown { failure.hint("`brigade agents` lists those that can be run here") } else { failure }
+        })?;
         let address = started.task.address.clone();
         if self.detach {
-            if context.json {
-                show::json(&started)?;
-            } else {
-                show::line(&address)?;
-            }
+            print_started(context, &started, &address)?;
             return Ok(Exit::SUCCEEDED);
         }
         let target = Target { session, task: address.clone() };
-        let attachment = Attachment::new(context, target.clone(), Showing::Nothing, self.timeout)?;
-        let mut live = Live::new(context, target);
+        let (live, aside) = Live::new(context, target.clone());
+        let mut live = if self.timeout.is_none() { live.leaving_questions() } else { live };
+        let attachment = Attachment::new(context, target, Showing::Nothing, self.timeout)?;
         let attended = tokio::select! {
-            attended = attachment.attend(client.clone()) => attended,
-            Err(failure) = live.show(client) => Err(failure),
+            attended = attachment.telling(aside).attend(client.clone()) => attended,
+            left = live.show(client) => left.map(|()| Attended::GoesOn),
         };
-        live.finish().await;
-        let waits = live.asks();
-        ended(context, &started, attended?, waits)
+        live.finish().await?;
+        let attended = attended.inspect_err(|_| show::note(&goes_on(&address)))?;
+        ended(context, &started, attended, live.asks())
     }
 
     async fn request(
@@ -177,10 +180,10 @@ fn ended(
     context: &Context,
     started: &Started,
     attended: Attended,
-    asks: bool,
+    asks: Option<&str>,
 ) -> Result<Exit, Failure> {
     let address = &started.task.address;
-    match attended {
+    let (exit, note) = match attended {
         Attended::Ended(task) => {
             let exit = Exit::of(&task);
             if context.json {
@@ -188,35 +191,44 @@ fn ended(
             } else {
                 print_result(&task)?;
             }
-            Ok(exit)
+            return Ok(exit);
         }
-        Attended::GoesOn if asks => {
-            show::note(&format!("{address} waits for an answer: `brigade answer {address} TEXT`"));
-            Ok(Exit::WAITS_FOR_INPUT)
-        }
-        Attended::GoesOn => {
-            show::note(&format!(
-                "{address} goes on in the background; `brigade wait {address}` waits for it"
-            ));
-            Ok(Exit::TIME_IS_UP)
-        }
-        Attended::Left => {
-            show::note(&format!("{address} was told to end; `brigade show {address}` says how"));
-            Ok(Exit::INTERRUPTED)
-        }
+        Attended::GoesOn => match asks {
+            Some(question) => {
+                show::note(&format!("{address} asks: {}", show::plain(question)));
+                let then = format!("`brigade answer {address} TEXT`, then `brigade wait {address}`");
+                (Exit::WAITS_FOR_INPUT, format!("it waits for the answer: {then}"))
+            }
+            None => (Exit::TIME_IS_UP, goes_on(address)),
+        },
+        Attended::Left => (
+            Exit::INTERRUPTED,
+            format!("{address} was told to end; `brigade show {address}` says how"),
+        ),
+    };
+    if context.json {
+        show::json(started)?;
     }
+    show::note(&note);
+    Ok(exit)
 }
 
 /// The result goes to the output; how it ended otherwise beside it.
 fn print_result(task: &TaskInfo) -> Result<(), Failure> {
     if let Some(result) = &task.result {
-        show::line(&result.decode().unwrap_or_else(|_| result.as_str().to_owned()))?;
+        let text: String = result.decode().unwrap_or_else(|_| result.as_str().to_owned());
+        let obeyed = std::io::stdout().is_terminal();
+        show::line(&if obeyed { show::plain(&text) } else { text })?;
     }
     if matches!(task.outcome, Some(Outcome::Succeeded { .. })) {
         return Ok(());
     }
     let detail = task.detail.as_deref().unwrap_or(&task.state);
     show::note(&format!("{} {detail}", task.address));
+    if Exit::of(task) == Exit::BUDGET {
+        let more = format!("brigade resume {} --budget AMOUNT", task.address);
+        show::note(&format!("with more to spend it goes on: `{more}`"));
+    }
     if let Some(hint) = models::hint(detail) {
         show::note(&hint);
     }

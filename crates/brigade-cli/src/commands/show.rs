@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show::count;
-use crate::{show, span};
+use crate::{show, span, transcript};
 
 /// Show all there is to know of a task; of an agent, its conversation too
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,8 @@ Examples:
 impl Show {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let target = context.target(&self.address)?;
-        let task = context.ask(requests::Show { target }).await?;
+        let mut client = context.daemon().await?;
+        let task = context.ask_over(&mut client, requests::Show { target: target.clone() }).await?;
         if context.json {
             show::json(&task)?;
             return Ok(Exit::SUCCEEDED);
@@ -39,26 +40,10 @@ impl Show {
         for (what, text) in lines(&task) {
             show::line(&format!("{what:<10} {text}"))?;
         }
-        self.conversation(context).await?;
-        Ok(Exit::SUCCEEDED)
-    }
-
-    /// What an agent has said and done, all of it.
-    async fn conversation(&self, context: &Context) -> Result<(), Failure> {
-        let mut from = 0;
-        loop {
-            let target = context.target(&self.address)?;
-            let transcript = requests::Transcript { target, from, max_bytes: None };
-            let Some(said) = context.ask(transcript).await? else { return Ok(()) };
-            if from == 0 {
-                show::line("")?;
-            }
-            show::line(said.text.trim_end_matches('\n'))?;
-            if said.next >= said.total || said.next == from {
-                return Ok(());
-            }
-            from = said.next;
+        if let Some(text) = transcript::whole(context, &mut client, &target).await? {
+            show::line(&format!("\n{}", show::plain(text.trim_end_matches('\n'))))?;
         }
+        Ok(Exit::SUCCEEDED)
     }
 }
 
@@ -92,9 +77,8 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     if task.run > 1 || task.attempt > 1 {
         lines.push(("run", format!("{}, attempt {}", task.run, task.attempt)));
     }
-    if task.usage.tokens > 0 {
-        let money = task.usage.money.0 as f64 / 1e6;
-        lines.push(("used", format!("{}, ${money:.4}", show::tokens(task.usage.tokens))));
+    if let Some(spent) = show::spent(&task.usage) {
+        lines.push(("used", spent));
     }
     for question in &task.questions {
         lines.push(("asks", format!("{} (question {})", question.text, question.call)));

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use brigade_model::json::Json;
-use brigade_server::requests::{Beginning, List, Read, Send, Show, Stop, Which};
+use brigade_server::requests::{Answer, Beginning, List, Read, Send, Show, Stop, Which};
 use brigade_server::{Client, ClientError, Target, TaskInfo};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::show;
+use crate::{show, transcript};
 use crate::top::board::{Board, Scope, Wish};
 use crate::top::draw::draw;
 
@@ -34,7 +34,7 @@ pub(crate) struct Top {
 const KEYS: &str = "\
 Keys:
   up, down, j, k    select a task            g, G    the first, the last
-  o, enter          its output, and back     m       send it a message
+  o, enter          its output, and back     m       message or answer
   s                 stop it                  K       stop it without grace
   a                 all workspaces, or one   q       leave; what runs goes on";
 
@@ -105,9 +105,19 @@ impl View<'_> {
             }
             Wish::Send { session, task, text } => {
                 let target = Target { session, task: task.clone() };
-                let message = Some(Json::of(&text)?);
-                let send = Send { target, message, last: false };
-                self.client.ask(send).await.map(|_| format!("sent to {task}"))
+                let message = Json::of(&text)?;
+                let asked = self.board.selected().filter(|selected| selected.address == task);
+                match asked.and_then(|task| task.questions.first()) {
+                    Some(question) => {
+                        let question = Some(question.call);
+                        let answer = Answer { target, answer: message, question };
+                        self.client.ask(answer).await.map(|()| format!("answered {task}"))
+                    }
+                    None => {
+                        let send = Send { target, message: Some(message), last: false };
+                        self.client.ask(send).await.map(|_| format!("sent to {task}"))
+                    }
+                }
             }
         };
         self.board.note = Some(match answer {
@@ -150,6 +160,11 @@ impl View<'_> {
     async fn read(&mut self) {
         let Some(task) = self.board.selected() else { return };
         let target = Target { session: task.session.clone(), task: task.address.clone() };
+        if task.address.starts_with("agent:") {
+            let said = transcript::tail(&self.client, target, TAIL).await;
+            self.board.output = said.unwrap_or_default();
+            return;
+        }
         let from = Beginning::End(TAIL);
         let read = Read { target, which: Which::Combined, from, max_bytes: TAIL as usize };
         // Jobs have none, and what is over may have been pruned.

@@ -100,7 +100,7 @@ fn draw(branches: &[Branch], before: &str) -> Result<(), Failure> {
         let name = task.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
         let (state, age) = (show::painted(task), show::age(task.spawned));
         let line = format!("{before}{fork}{}{name}  {state}  {age}  ", task.address);
-        let what = show::one_line(&task.what);
+        let what = show::one_line(&show::asked_or_told(task));
         show::line(&format!("{line}{}", show::to_the_edge(&line, &what)))?;
         draw(&branch.children, &format!("{before}{on}"))?;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use brigade_model::call::WaitMode;
 use brigade_server::requests::{self, List, Waited};
-use brigade_server::{Client, TaskInfo};
+use brigade_server::Client;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -26,7 +26,7 @@ pub(crate) struct Wait {
     /// Until all of them have ended (this is the default)
     #[arg(long)]
     all: bool,
-    /// No longer than this; then the exit code is 124
+    /// No longer than this; then the exit code is 124, or 123 when only an answer is missing
     #[arg(long, short, value_name = "TIME", value_parser = span::parse)]
     timeout: Option<Duration>,
 }
@@ -78,26 +78,29 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
         return show::json(waited);
     }
     for task in &waited.ended {
-        show::line(&format!("{} {}", called(task), show::painted(task)))?;
+        show::line(&format!("{} {}", show::called(task), show::painted(task)))?;
     }
     if waited.timed_out {
         for task in &waited.going_on {
-            show::note(&format!("{} is still {}", called(task), task.state));
+            let called = show::called(task);
+            match task.questions.first() {
+                Some(question) => {
+                    let (text, address) = (show::one_line(&question.text), &task.address);
+                    show::note(&format!("{called} waits for an answer to: {text}"));
+                    show::note(&format!("`brigade answer {address} TEXT` gives it"));
+                }
+                None => show::note(&format!("{called} is still {}", task.state)),
+            }
         }
     }
     Ok(())
 }
 
-fn called(task: &TaskInfo) -> String {
-    match &task.name {
-        Some(name) => format!("{} ({name})", task.address),
-        None => task.address.clone(),
-    }
-}
-
 fn exit(waited: &Waited) -> Exit {
     let exits = waited.ended.iter().map(Exit::of);
+    let all_ask = waited.going_on.iter().all(|task| !task.questions.is_empty());
     match exits.into_iter().find(|exit| *exit != Exit::SUCCEEDED) {
+        _ if waited.timed_out && all_ask => Exit::WAITS_FOR_INPUT,
         _ if waited.timed_out => Exit::TIME_IS_UP,
         Some(failed) => failed,
         None => Exit::SUCCEEDED,

@@ -66,7 +66,7 @@ fn heading(frame: &mut Frame<'_>, area: Rect, board: &Board, workspace: &str) {
 
 fn table(frame: &mut Frame<'_>, area: Rect, board: &Board, now: u64) {
     if board.lines.is_empty() {
-        let text = "Nothing runs here. Start something: brigade exec -d -- COMMAND";
+        let text = "Nothing runs here. Start something: brigade exec -d -- COMMAND, or brigade run -d PROMPT";
         return frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
     }
     let columns = columns(board, usize::from(area.width), now);
@@ -160,14 +160,19 @@ impl Column {
                 let end = task.ended.unwrap_or(now);
                 crate::span::short(end.saturating_sub(task.spawned))
             }
-            Self::Command => show::one_line(&task.what),
+            Self::Command => {
+                let doing = show::doing(task).filter(|_| task.living);
+                show::one_line(&doing.unwrap_or_else(|| task.what.clone()))
+            }
         }
     }
 
     fn cell(self, line: &Line, width: usize, now: u64) -> Cell<'static> {
         let cell = Cell::from(show::cut(&self.text(line, now), width));
+        let asks = line.task.living && !line.task.questions.is_empty();
         match self {
             Self::State => cell.style(Style::new().fg(colour(&line.task.state))),
+            Self::Command if asks => cell.style(Style::new().fg(Color::Yellow)),
             _ => cell,
         }
     }
@@ -198,7 +203,10 @@ fn output(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 fn footing(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let width = usize::from(area.width);
     let text = match (&board.mode, &board.note) {
-        (Mode::Typing(text), _) => typing(text, width),
+        (Mode::Typing(text), _) => {
+            let asks = board.selected().is_some_and(|task| !task.questions.is_empty());
+            typing(if asks { "answer" } else { "message" }, text, width)
+        }
         (_, Some(note)) => show::cut(&show::one_line(note), width),
         (Mode::Reading, None) => fitting(&KEYS_READING, width).to_owned(),
         (Mode::Watching, None) => fitting(&KEYS, width).to_owned(),
@@ -206,8 +214,8 @@ fn footing(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     frame.render_widget(Paragraph::new(text).style(Style::new().fg(Color::DarkGray)), area);
 }
 
-fn typing(text: &str, width: usize) -> String {
-    let message = format!("message: {text}_");
+fn typing(what: &str, text: &str, width: usize) -> String {
+    let message = format!("{what}: {text}_");
     let whole = format!("{message}   enter sends, esc gives up");
     if whole.chars().count() <= width { whole } else { end_of(&message, width) }
 }
@@ -352,8 +360,8 @@ o m s K a q
 
     #[test]
     fn the_end_of_what_is_typed_stays_in_sight() {
-        assert_eq!(typing("hello", 60), "message: hello_   enter sends, esc gives up");
-        assert_eq!(typing("hello there", 12), "…ello there_");
+        assert_eq!(typing("message", "hello", 60), "message: hello_   enter sends, esc gives up");
+        assert_eq!(typing("message", "hello there", 12), "…ello there_");
         assert_eq!(end_of("/home/me/project", 10), "…e/project");
     }
 

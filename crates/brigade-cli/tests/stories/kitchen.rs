@@ -71,6 +71,20 @@ impl Kitchen {
         fs::write(folder.join("config.toml"), text).unwrap();
     }
 
+    /// Agents say what a script says: this is their model.
+    pub(crate) fn script(&self, text: &str) {
+        let path = self.root().join("agents.script");
+        fs::write(&path, text).unwrap();
+        self.configure(&format!("model = \"script:{}\"\n", path.display()));
+    }
+
+    /// A definition of an agent.
+    pub(crate) fn define(&self, name: &str, text: &str) {
+        let folder = self.project().join(".brigade/agents");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{name}.md")), text).unwrap();
+    }
+
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(BRIGADE);
         command.args(args);

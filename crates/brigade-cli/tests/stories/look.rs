@@ -236,3 +236,16 @@ fn doctor_config_and_completions_speak() {
         assert!(kitchen.ok(["completions", shell]).contains("exec"), "{shell}");
     }
 }
+
+#[test]
+fn the_demonstration_keeps_its_promises() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.command(["demo"]).env("TMPDIR", kitchen.folder("tmp")).output().unwrap();
+    let shown = String::from_utf8(ran.stdout).unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!((ran.status.code(), &*err), (Some(0), ""), "{shown}");
+    assert_eq!(shown.lines().filter(|line| line.starts_with("  kept ")).count(), 11, "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    assert!(shown.contains("Chef: Dinner is served: leek soup, roast lamb, pears without nuts."));
+    assert_eq!(std::fs::read_dir(kitchen.folder("tmp")).unwrap().count(), 0, "nothing is left");
+}

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
 
 mod addresses;
+mod agents;
+mod agents_seen;
+mod agents_wrong;
 mod bad_input;
 mod crash;
 mod daemon;

@@ -1,0 +1,280 @@
+//! Running agents, which play scripts.
+
+use crate::kitchen::{Kitchen, Ran, poll};
+
+/// Says one thing, after a moment.
+const PARROT: &str = "
+agent *
+turn
+  delay 50ms
+  say Soup is ready.
+";
+
+/// A boss with two helpers, of which one waits for a file.
+const FAMILY: &str = r#"
+agent Boss
+turn
+  say I send two.
+  call spawn_agent {"name": "North", "task": "Look in the north."}
+  call spawn_agent {"name": "South", "task": "Look in the south."}
+turn
+  when has started
+  call wait_tasks {"mode": "all"}
+turn
+  say Both are back.
+
+agent North
+turn
+  call run_process {"command": "until [ -e go ]; do sleep 0.02; done"}
+turn
+  say Nothing in the north.
+
+agent South
+turn
+  say Mushrooms in the south.
+"#;
+
+/// Asks once, and says what it was told.
+const ASKING: &str = r#"
+agent *
+turn
+  call ask_parent {"question": "Red or blue?"}
+turn
+  when The answer: red
+  say Red it is.
+turn
+  when The answer
+  say Not red, then.
+"#;
+
+fn go(kitchen: &Kitchen) {
+    std::fs::write(kitchen.project().join("go"), "").unwrap();
+}
+
+#[test]
+fn the_result_is_the_output_and_the_account_is_beside_it() {
+    let kitchen = Kitchen::new();
+    kitchen.script(PARROT);
+    let ran = kitchen.run(["run", "--name", "Cook", "Make soup"]);
+    assert_eq!((ran.code, &*ran.out), (0, "Soup is ready.\n"), "{}", ran.err);
+    let last = ran.err.lines().last().unwrap();
+    assert_eq!(last, "brigade: agent:1 (Cook) succeeded", "{}", ran.err);
+    assert!(!ran.err.contains('\u{1b}'), "{}", ran.err);
+}
+
+#[test]
+fn a_prompt_comes_from_the_input() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  when of leeks\n  say Leek soup.\n");
+    let ran = kitchen.run_with_input(["run", "-"], "Make soup\nof leeks\n");
+    assert_eq!((ran.code, &*ran.out), (0, "Leek soup.\n"), "{}", ran.err);
+    let ran = kitchen.run_with_input(["run", "-"], " \n");
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert_eq!(kitchen.json(["ps", "--ended"]).as_array().unwrap().len(), 1, "{}", ran.err);
+}
+
+#[test]
+fn json_is_one_value() {
+    let kitchen = Kitchen::new();
+    kitchen.script(PARROT);
+    let started = kitchen.json(["run", "Make soup"]);
+    assert_eq!(started["existed"], false);
+    let task = &started["task"];
+    assert_eq!((&task["state"], &task["result"]), (&"succeeded".into(), &"Soup is ready.".into()));
+    let ran = kitchen.run(["run", "--json", "Make more"]);
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn detached_it_has_an_address_at_once() {
+    let kitchen = Kitchen::new();
+    kitchen.script(PARROT);
+    assert_eq!(kitchen.ok(["run", "-d", "--name", "Cook", "Make soup"]), "agent:1\n");
+    assert_eq!(kitchen.ok(["wait", "Cook"]), "agent:1 (Cook) succeeded\n");
+}
+
+#[test]
+fn the_same_key_is_the_same_agent() {
+    let kitchen = Kitchen::new();
+    kitchen.script(PARROT);
+    let run = ["run", "--key", "once", "Make soup"];
+    assert_eq!(kitchen.ok(run), "Soup is ready.\n");
+    assert_eq!(kitchen.ok(run), "Soup is ready.\n");
+    let again = kitchen.run(["run", "-d", "--key", "once", "Make soup"]);
+    assert_eq!((again.code, &*again.out), (0, "agent:1\n"));
+    assert!(again.err.contains("agent:1 was there already"), "{}", again.err);
+    assert_eq!(kitchen.json(["ps", "--ended"]).as_array().unwrap().len(), 1);
+    let other = kitchen.run(["run", "--key", "once", "Make bread"]);
+    assert_eq!(other.code, 120, "{}", other.err);
+}
+
+#[test]
+fn exit_codes_say_how_it_ended() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        "agent Fine\nturn\n  say Fine.\n\
+         agent Broken\nturn\n  fault 400 always\n  say Never.\n\
+         agent Slow\nturn\n  delay 60s\n  say Never.\n",
+    );
+    let fine = kitchen.run(["run", "--name", "Fine", "x"]);
+    assert_eq!((fine.code, &*fine.out), (0, "Fine.\n"));
+    let broken = kitchen.run(["run", "--name", "Broken", "x"]);
+    assert_eq!((broken.code, &*broken.out), (120, ""), "{}", broken.err);
+    assert!(broken.err.contains("400"), "{}", broken.err);
+    let late = kitchen.run(["run", "--name", "Slow", "--deadline", "200ms", "x"]);
+    assert_eq!(late.code, 124, "{}", late.err);
+    let left = kitchen.run(["run", "--name", "Slow", "--timeout", "200ms", "x"]);
+    assert_eq!(left.code, 124, "{}", left.err);
+    assert!(left.err.ends_with("`brigade wait agent:4` waits for it\n"), "{}", left.err);
+    let waiting = kitchen.start(["run", "--name", "Slow Too", "--model", "script:/nowhere", "x"]);
+    let ran: Ran = waiting.wait_with_output().unwrap().into();
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    let attached = kitchen.start(["run", "--key", "k", "x", "--name", "Slow.2"]);
+    drop(attached);
+    assert_eq!(kitchen.ok(["stop", "--wait", "agent:4"]), "agent:4 cancelled\n");
+    assert_eq!(kitchen.run(["wait", "agent:4"]).code, 121);
+}
+
+#[test]
+fn an_agent_that_is_stopped_elsewhere_was_cancelled() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  delay 60s\n  say Never.\n");
+    let run = kitchen.start(["run", "x"]);
+    poll("it runs", || kitchen.ok(["ps"]).contains("agent:1").then_some(()));
+    kitchen.ok(["stop", "agent:1"]);
+    let ran: Ran = run.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (121, ""), "{}", ran.err);
+}
+
+#[test]
+fn a_spent_budget_can_be_raised() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        "agent *\nusage input=400 output=100\nturn\n  say One step.\n  call list_tasks {}\n\
+         turn\n  say Two steps.\n  call list_tasks {}\nturn\n  say Done.\n",
+    );
+    let ran = kitchen.run(["run", "--budget", "600", "x"]);
+    assert_eq!(ran.code, 122, "{}", ran.err);
+    assert!(ran.err.contains("brigade resume agent:1 --budget"), "{}", ran.err);
+    let raised = kitchen.run(["resume", "agent:1", "--budget", "500k"]);
+    assert_eq!((raised.code, &*raised.out), (0, "agent:1 goes on, run 2\n"), "{}", raised.err);
+    assert_eq!(kitchen.ok(["wait", "agent:1"]), "agent:1 succeeded\n");
+    assert_eq!(kitchen.json(["show", "agent:1"])["result"], "Done.");
+    for bad in ["", "2 euros", "$"] {
+        assert_eq!(kitchen.run(["run", "--budget", bad, "x"]).code, 2, "{bad}");
+    }
+}
+
+#[test]
+fn commands_need_permission() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        "agent *\nturn\n  call run_process {\"command\": \"echo made > made\"}\n\
+         turn\n  when exit code 0\n  say It ran.\nturn\n  say It was refused.\n",
+    );
+    let made = || kitchen.project().join("made").exists();
+    assert_eq!(kitchen.ok(["run", "x"]), "It was refused.\n");
+    assert_eq!(kitchen.ok(["run", "--allow", "run_process(cargo *)", "x"]), "It was refused.\n");
+    let denied = ["run", "--allow", "run_process", "--deny", "run_process(echo *)", "x"];
+    assert_eq!(kitchen.ok(denied), "It was refused.\n");
+    assert!(!made());
+    assert_eq!(kitchen.ok(["run", "--allow", "run_process", "x"]), "It ran.\n");
+    assert!(made());
+    let wrong = kitchen.run(["run", "--allow", "run_process(", "x"]);
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+}
+
+#[test]
+fn a_pattern_allows_some_commands() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        "agent *\nturn\n  call run_process {\"command\": \"touch allowed\"}\n\
+         \x20 call run_process {\"command\": \"rm allowed\"}\nturn\n  say Done.\n",
+    );
+    assert_eq!(kitchen.ok(["run", "--allow", "run_process(touch *)", "x"]), "Done.\n");
+    assert!(kitchen.project().join("allowed").exists());
+}
+
+#[test]
+fn it_ends_only_when_all_below_it_has_ended() {
+    let kitchen = Kitchen::new();
+    kitchen.script(FAMILY);
+    let run = kitchen.start(["run", "--name", "Boss", "--allow", "run_process", "Look"]);
+    poll("south is back", || kitchen.ok(["ps", "--ended"]).contains("succeeded").then_some(()));
+    assert_eq!(kitchen.state_of("Boss"), "waiting");
+    go(&kitchen);
+    let ran: Ran = run.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (0, "Both are back.\n"), "{}", ran.err);
+    assert_eq!(kitchen.json(["ps"]), serde_json::json!([]));
+    assert!(ran.err.contains("brigade: agent:3 (South) succeeded\n"), "{}", ran.err);
+}
+
+#[test]
+fn a_killed_daemon_changes_nothing_but_the_daemon() {
+    let kitchen = Kitchen::new();
+    kitchen.script(FAMILY);
+    let run = kitchen.start(["run", "--name", "Boss", "--allow", "run_process", "Look"]);
+    poll("the command runs", || kitchen.ok(["ps"]).contains("process:").then_some(()));
+    for _ in 0..2 {
+        kitchen.kill_daemon();
+        poll("the next", || (kitchen.run(["ps"]).code == 0).then_some(()));
+    }
+    go(&kitchen);
+    let ran: Ran = run.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (0, "Both are back.\n"), "{}", ran.err);
+    assert!(ran.err.contains("the daemon went away"), "{}", ran.err);
+    let said = kitchen.ok(["logs", "Boss"]);
+    for name in ["North", "South"] {
+        assert_eq!(said.matches(&format!("name=\"{name}\" outcome=")).count(), 1, "{said}");
+    }
+    assert_eq!(kitchen.json(["ps", "--ended"]).as_array().unwrap().len(), 4, "each once");
+}
+
+#[test]
+fn a_question_waits_for_its_answer() {
+    let kitchen = Kitchen::new();
+    kitchen.script(ASKING);
+    let ran = kitchen.run(["run", "Paint it"]);
+    assert_eq!((ran.code, &*ran.out), (123, ""), "{}", ran.err);
+    assert!(ran.err.contains("brigade: agent:1 asks: Red or blue?\n"), "{}", ran.err);
+    assert!(ran.err.contains("`brigade answer agent:1 TEXT`"), "{}", ran.err);
+    assert!(kitchen.ok(["ps"]).contains("asks: Red or blue?"));
+    assert!(kitchen.ok(["tree"]).contains("asks: Red or blue?"));
+    assert!(kitchen.ok(["show", "agent:1"]).contains("asks       Red or blue? (question "));
+    let late = kitchen.run(["wait", "--timeout", "100ms", "agent:1"]);
+    assert_eq!(late.code, 123, "{}", late.err);
+    assert!(late.err.contains("agent:1 waits for an answer to: Red or blue?"), "{}", late.err);
+    assert_eq!(kitchen.ok(["answer", "agent:1", "red"]), "answered\n");
+    assert_eq!(kitchen.ok(["wait", "agent:1"]), "agent:1 succeeded\n");
+    assert_eq!(kitchen.json(["show", "agent:1"])["result"], "Red it is.");
+    let nobody = kitchen.run(["answer", "agent:1", "red"]);
+    assert_eq!(nobody.code, 120, "{}", nobody.err);
+    assert_eq!(kitchen.run(["answer", "agent:9", "red"]).code, 127);
+}
+
+#[test]
+fn with_patience_a_question_may_be_answered_elsewhere() {
+    let kitchen = Kitchen::new();
+    kitchen.script(ASKING);
+    let run = kitchen.start(["run", "--timeout", "30s", "Paint it"]);
+    poll("it asks", || kitchen.ok(["ps"]).contains("asks:").then_some(()));
+    kitchen.ok(["answer", "1", "green"]);
+    let ran: Ran = run.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (0, "Not red, then.\n"), "{}", ran.err);
+    let ran = kitchen.run(["run", "--timeout", "600ms", "Paint it"]);
+    assert_eq!(ran.code, 123, "{}", ran.err);
+}
+
+#[test]
+fn a_message_lets_an_ended_agent_go_on() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  say In English.\nturn\n  when French\n  say En français.\n");
+    assert_eq!(kitchen.ok(["run", "--name", "Poet", "Write"]), "In English.\n");
+    assert_eq!(kitchen.ok(["send", "Poet", "And in French?"]), "");
+    assert_eq!(kitchen.ok(["wait", "Poet"]), "agent:1 (Poet) succeeded\n");
+    let poet = kitchen.json(["show", "Poet"]);
+    assert_eq!((&poet["result"], &poet["run"]), (&"En français.".into(), &2.into()));
+    let earlier = kitchen.run(["wait", "agent:1#1"]);
+    assert_eq!((earlier.code, &*earlier.out), (0, "agent:1#1 (Poet) succeeded\n"));
+    assert_eq!(kitchen.run(["resume", "Poet"]).code, 0);
+}

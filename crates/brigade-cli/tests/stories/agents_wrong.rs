@@ -1,0 +1,142 @@
+//! Agents that cannot be run, and what is said of it.
+
+use crate::kitchen::Kitchen;
+
+const REVIEWER: &str = "---
+name: reviewer
+description: Reads a change.
+model: anthropic/claude-sonnet-5-5
+---
+You are a careful reviewer.
+";
+
+#[test]
+fn without_a_model_it_says_what_to_do() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.run(["run", "x"]);
+    assert_eq!(
+        (ran.code, &*ran.err),
+        (
+            2,
+            "brigade: no model is set\n  \
+             hint: say --model PROVIDER/MODEL, or set `model` in the configuration\n  \
+             hint: `brigade demo` shows agents without any key\n"
+        )
+    );
+}
+
+#[test]
+fn without_a_key_it_names_the_variable() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.run(["run", "--model", "anthropic/claude-sonnet-5-5", "x"]);
+    assert_eq!(
+        (ran.code, &*ran.err),
+        (
+            2,
+            "brigade: there is no key for anthropic: set ANTHROPIC_API_KEY\n  \
+             hint: `brigade demo` shows agents without any key\n"
+        )
+    );
+    kitchen.configure("[providers.work]\nkind = \"openai\"\nkey = { file = \"/nowhere/key\" }\n");
+    let ran = kitchen.run(["run", "--model", "work/gpt-5", "x"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.starts_with("brigade: there is no key for work: /nowhere/key"), "{}", ran.err);
+    assert_eq!(kitchen.json(["ps", "--ended"]), serde_json::json!([]), "nothing was started");
+}
+
+#[test]
+fn an_unknown_provider_is_named() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.run(["run", "--model", "anthropc/claude", "x"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("anthropc") && ran.err.contains("anthropic"), "{}", ran.err);
+    let ran = kitchen.run(["run", "--model", "claude", "x"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("provider/model"), "{}", ran.err);
+}
+
+#[test]
+fn an_unknown_definition_offers_the_nearest() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  say Fine.\n");
+    kitchen.define("reviewer", REVIEWER);
+    let ran = kitchen.run(["run", "--agent", "reviewr", "x"]);
+    assert_eq!(ran.code, 127, "{}", ran.err);
+    assert!(ran.err.contains("reviewr") && ran.err.contains("reviewer"), "{}", ran.err);
+    assert!(ran.err.contains("`brigade agents` lists"), "{}", ran.err);
+}
+
+#[test]
+fn definitions_are_listed_with_what_is_wrong_with_others() {
+    let kitchen = Kitchen::new();
+    let listed = kitchen.run(["agents"]);
+    assert_eq!((listed.code, &*listed.err), (0, ""));
+    assert_eq!(
+        listed.out,
+        "AGENT    MODEL  DESCRIPTION  FILE\n\
+         general  -      Any task.    built in\n"
+    );
+    kitchen.define("reviewer", REVIEWER);
+    kitchen.define("broken", "---\nname: broken\ntemprature: 1\n---\nHello.\n");
+    let listed = kitchen.run(["agents"]);
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    assert!(
+        listed.out.contains("\nreviewer  anthropic/claude-sonnet-5-5  Reads a change."),
+        "{}",
+        listed.out
+    );
+    let file = kitchen.project().join(".brigade/agents/broken.md").display().to_string();
+    assert!(listed.err.contains(&file) && listed.err.contains("temprature"), "{}", listed.err);
+    let json = kitchen.json(["agents"]);
+    assert_eq!(json["agents"].as_array().unwrap().len(), 2);
+    assert_eq!(json["problems"].as_array().unwrap().len(), 1);
+    kitchen.script("agent *\nturn\n  say Fine.\n");
+    let ran = kitchen.run(["run", "--agent", "broken", "x"]);
+    assert_eq!(ran.code, 127, "{}", ran.err);
+    assert!(ran.err.contains(&file) && ran.err.contains("temprature"), "{}", ran.err);
+}
+
+#[test]
+fn a_script_that_is_wrong_is_told_with_its_line() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  sing Fine.\n");
+    let ran = kitchen.run(["run", "x"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("agents.script:3"), "{}", ran.err);
+}
+
+#[test]
+fn the_configuration_has_providers_and_prices() {
+    let kitchen = Kitchen::new();
+    let text = r#"idle_exit = "10m"
+output_cap = 8388608
+pass_env = []
+shell = "/bin/sh"
+model = "local/qwen3"
+
+[providers.local]
+kind = "openai-chat"
+base_url = "http://localhost:8000/v1"
+key = "none"
+
+[providers.openai]
+kind = "openai"
+key = { file = "/home/me/.secrets/openai" }
+
+[prices."local/qwen3*"]
+price = { input = 0.1, output = 0.4 }
+context = 131072
+"#;
+    kitchen.configure(text);
+    let shown = kitchen.ok(["config"]);
+    let (_, body) = shown.split_once('\n').unwrap();
+    assert_eq!(body, text);
+    kitchen.configure("[providers.local]\nkind = \"opnai\"\n");
+    let ran = kitchen.run(["ps"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("opnai"), "{}", ran.err);
+    kitchen.configure("[providers.local]\nkind = \"openai\"\nkey = { file = \"key\" }\n");
+    let ran = kitchen.run(["ps"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("providers.local.key"), "{}", ran.err);
+}
