@@ -22,6 +22,9 @@ use crate::show;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 /// Looked at for the last line of a command.
 const TAIL: u64 = 400;
+/// A terminal on which a line of a command has its command beside it, and how much of that.
+const WIDE: usize = 100;
+const COMMAND: usize = 20;
 /// How many tasks are named that are stopped.
 const NAMED: usize = 6;
 /// What is supposed of a terminal that does not say how large it is.
@@ -44,9 +47,11 @@ pub(crate) struct Live<'a> {
 /// Where it is shown.
 #[derive(Debug)]
 enum Face {
-    /// How wide each line is that will be drawn over.
     Terminal {
+        /// How wide each line is that will be drawn over.
         drawn: Vec<usize>,
+        /// What is there, and how wide the terminal was then.
+        last: (usize, String),
     },
     /// What was told of each task.
     Lines {
@@ -60,7 +65,7 @@ impl<'a> Live<'a> {
     pub(crate) fn new(context: &'a Context, root: Target) -> (Self, UnboundedSender<Notice>) {
         let face = match std::io::stderr().is_terminal() {
             _ if context.json => Face::Nowhere,
-            true => Face::Terminal { drawn: Vec::new() },
+            true => Face::Terminal { drawn: Vec::new(), last: (0, String::new()) },
             false => Face::Lines { told: HashMap::new() },
         };
         let asks = matches!(face, Face::Terminal { .. }) && std::io::stdin().is_terminal();
@@ -148,7 +153,7 @@ impl<'a> Live<'a> {
         let (shown, more) = draw::fitting(draw::in_order(&self.tasks), rows.saturating_sub(1));
         let mut lines = Vec::with_capacity(shown.len());
         for (depth, task) in shown {
-            let note = self.note(client, task).await;
+            let note = self.note(client, task, columns).await;
             lines.push(draw::Line { depth, task: task.clone(), note });
         }
         // The last column stays free: some terminals wrap there.
@@ -158,8 +163,11 @@ impl<'a> Live<'a> {
 
     /// Draws over what was drawn: a text that stays, and below it what will be drawn over.
     fn put(&mut self, stays: &str, frame: Vec<String>) -> Result<(), Failure> {
-        let Face::Terminal { drawn } = &mut self.face else { return Ok(()) };
+        let Face::Terminal { drawn, last } = &mut self.face else { return Ok(()) };
         let columns = size().0;
+        if stays.is_empty() && *last == (columns, frame.join("\n")) {
+            return Ok(());
+        }
         // A terminal that became narrower has wrapped what was drawn.
         let rows: usize = drawn.iter().map(|width| width.div_ceil(columns).max(1)).sum();
         let mut text = String::new();
@@ -171,20 +179,24 @@ impl<'a> Live<'a> {
             text.push_str(&format!("{line}\x1b[K\n"));
         }
         text.push_str("\x1b[J");
-        let width = |line: &String| anstream::adapter::strip_str(line).to_string().chars().count();
+        let width = |line: &String| show::columns(&anstream::adapter::strip_str(line).to_string());
         *drawn = frame.iter().map(width).collect();
+        *last = (columns, frame.join("\n"));
         write(&text)
     }
 
     /// What a task is at: its question, an agent's step and last words, a command and its last line.
-    async fn note(&self, client: &mut Client, task: &TaskInfo) -> String {
+    async fn note(&self, client: &mut Client, task: &TaskInfo, columns: usize) -> String {
         if !task.living {
             return failed_how(task).unwrap_or_default();
         }
         match show::doing(task) {
             Some(doing) => doing,
             None if is_command(task) => match self.last_line(client, task).await {
-                Some(line) => format!("{}: {line}", show::cut(&show::one_line(&task.what), 30)),
+                Some(line) if columns >= WIDE => {
+                    format!("{}: {line}", show::cut(&show::one_line(&task.what), COMMAND))
+                }
+                Some(line) => line,
                 None => task.what.clone(),
             },
             None => task.detail.clone().unwrap_or_default(),
@@ -246,8 +258,9 @@ impl<'a> Live<'a> {
 
     /// What is there stays there.
     fn leave_drawn(&mut self) {
-        if let Face::Terminal { drawn } = &mut self.face {
+        if let Face::Terminal { drawn, last } = &mut self.face {
             drawn.clear();
+            last.1.clear();
         }
     }
 

@@ -8,6 +8,7 @@ use brigade_model::limits::Usage;
 use brigade_runtime::{Clock, SystemClock};
 use brigade_server::TaskInfo;
 use serde::Serialize;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::exit::Failure;
 use crate::span;
@@ -195,12 +196,12 @@ impl Table {
     }
 
     fn lines(&self, width: Option<usize>) -> Vec<String> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
+            cells.map(|cell| columns(&cell.text)).max().unwrap_or(0)
         };
-        let mut widths: Vec<usize> = (0..columns).map(widest).collect();
+        let mut widths: Vec<usize> = (0..count).map(widest).collect();
         if let Some(width) = width {
             narrow(&mut widths, self.whole, width);
         }
@@ -208,7 +209,7 @@ impl Table {
             let mut line = String::new();
             for (at, cell) in row.iter().enumerate() {
                 let text = cut(&cell.text, widths[at]);
-                let missing = widths[at] - text.chars().count();
+                let missing = widths[at].saturating_sub(columns(&text));
                 line.push_str(&format!("{}{text}{:#}", cell.style, cell.style));
                 if at + 1 < row.len() {
                     line.push_str(&" ".repeat(missing + BETWEEN));
@@ -236,7 +237,7 @@ fn narrow(widths: &mut [usize], whole: Option<usize>, room: usize) {
 
 /// As much of a text as has room after the beginning of its line.
 pub(crate) fn to_the_edge(before: &str, text: &str) -> String {
-    let taken = anstream::adapter::strip_str(before).to_string().chars().count();
+    let taken = columns(&anstream::adapter::strip_str(before).to_string());
     match width() {
         Some(width) => cut(text, width.saturating_sub(taken).max(NARROWEST)),
         None => text.to_owned(),
@@ -261,12 +262,29 @@ pub(crate) fn spent(usage: &Usage) -> Option<String> {
     }
 }
 
+/// How many columns of a terminal a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// A text and spaces, so that together they take so many columns.
+pub(crate) fn padded(text: &str, wide: usize) -> String {
+    format!("{text}{}", " ".repeat(wide.saturating_sub(columns(text))))
+}
+
 /// The beginning of a text, with `…` where something is missing.
 pub(crate) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+    if columns(text) <= most {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    let (mut short, mut taken) = (String::new(), 0);
+    for letter in text.chars() {
+        taken += letter.width().unwrap_or(0);
+        if taken >= most {
+            break;
+        }
+        short.push(letter);
+    }
     short.push('…');
     short
 }
@@ -294,6 +312,16 @@ mod tests {
                       process:12  cargo test --workspace\n";
         assert_eq!(plain(None), expect);
         assert_eq!(plain(Some(200)), expect);
+    }
+
+    #[test]
+    fn a_text_is_cut_by_the_room_that_it_takes() {
+        assert_eq!(cut("leek soup", 9), "leek soup");
+        assert_eq!(cut("leek soup", 6), "leek …");
+        assert_eq!(cut("日本語", 6), "日本語");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(padded("日本", 6), "日本  ");
     }
 
     #[test]

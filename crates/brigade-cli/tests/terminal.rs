@@ -1,4 +1,4 @@
-//! `exec` and `top` on a real terminal, which tmux provides: keys, resizes, Ctrl-C, a terminal that
+//! `exec`, `run` and `top` on a real terminal, which tmux provides: keys, resizes, Ctrl-C, a terminal that
 //! goes away. Without tmux there is nothing to test on, and the tests say so.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,6 +21,11 @@ struct Terminal {
 impl Terminal {
     /// None, with a word of explanation, where there is no tmux.
     fn open(arguments: &str) -> Option<Self> {
+        Self::playing("", (90, 20), arguments)
+    }
+
+    /// The same of a size, with agents that play a script.
+    fn playing(script: &str, size: (u16, u16), arguments: &str) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             println!("tmux is not installed: passed over (cargo xtask test installs it)");
             return None;
@@ -28,16 +33,28 @@ impl Terminal {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("tmux").display().to_string();
         let terminal = Self { folder, socket };
-        terminal.start(arguments);
+        terminal.configure(script);
+        terminal.start(size, arguments);
         Some(terminal)
     }
 
-    fn start(&self, arguments: &str) {
+    fn configure(&self, script: &str) {
+        let (file, folder) =
+            (self.folder.path().join("script"), self.folder.path().join(".config/brigade"));
+        std::fs::write(&file, script).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        let model = format!("model = \"script:{}\"\n", file.display());
+        std::fs::write(folder.join("config.toml"), model).unwrap();
+    }
+
+    fn start(&self, (columns, rows): (u16, u16), arguments: &str) {
         let folder = self.folder.path().display();
-        let exits = format!("echo exit $? > {folder}/exit");
+        // The screen is looked at when the program has ended, too.
+        let exits = format!("echo exit $? > {folder}/exit; sleep 60");
         let line = format!("{BRIGADE} {arguments}; {exits}");
         let mut tmux = self.tmux();
-        tmux.args(["-f", "/dev/null", "new-session", "-d", "-x", "90", "-y", "20", &line]);
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        tmux.args(["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &line]);
         surroundings(&mut tmux, self.folder.path());
         assert!(tmux.status().unwrap().success());
     }
@@ -216,4 +233,234 @@ fn top_survives_narrow_terminals_and_a_killed_daemon() {
 
 fn resize(terminal: &Terminal, columns: &str, rows: &str) -> Output {
     terminal.tmux().args(["resize-window", "-x", columns, "-y", rows]).output().unwrap()
+}
+
+/// A boss whose helpers wait for a file, one of them in a command.
+const FAMILY: &str = r#"
+agent Boss
+usage input=900 output=100
+turn
+  say I send two.
+  call spawn_agent {"name": "North", "task": "Look in the north."}
+  call spawn_agent {"name": "A helper with a name that is rather long", "task": "Look."}
+turn
+  when has started
+  call wait_tasks {"mode": "all"}
+turn
+  say Both are back.
+
+agent North
+turn
+  say I look behind every tree, however many there are, and that takes some time.
+  call run_process {"command": "echo tree one; until [ -e go ]; do sleep 0.02; done"}
+turn
+  say Nothing in the north.
+
+agent A helper*
+turn
+  delay 300ms
+  say Mushrooms 日本語 here.
+"#;
+
+const LOOK: &str = "run --name Boss --allow run_process Look";
+
+fn family(size: (u16, u16)) -> Option<Terminal> {
+    let terminal = Terminal::playing(FAMILY, size, LOOK)?;
+    terminal.shows("tree one");
+    terminal.shows("succeeded");
+    Some(terminal)
+}
+
+/// The screen without the ages, which are never the same.
+fn ageless(terminal: &Terminal) -> Vec<String> {
+    let is_age = |word: &&str| {
+        word.strip_suffix('s').is_some_and(|digits| digits.chars().all(|c| c.is_ascii_digit()))
+    };
+    let line = |line: &str| {
+        let words = line.split(' ').map(|word| if is_age(&word) { "_s" } else { word });
+        words.collect::<Vec<_>>().join(" ").trim_end().to_owned()
+    };
+    let screen = terminal.screen();
+    screen.trim_end().lines().map(line).collect()
+}
+
+fn go(terminal: &Terminal) {
+    std::fs::write(terminal.folder.path().join("go"), "").unwrap();
+}
+
+#[test]
+fn run_draws_the_tree_and_leaves_it_with_the_result() {
+    let Some(terminal) = family((80, 20)) else { return };
+    let expect = [
+        "agent:1 Boss                     waiting    _s   2000 tokens  step 2, wait_tas…",
+        "├─ agent:2 North                 waiting    _s   step 1, run_process — I look …",
+        "│  └─ process:4                  running    _s   tree one",
+        "└─ agent:3 A helper with a nam…  succeeded  _s",
+    ];
+    eventually("the tree", || ageless(&terminal) == expect);
+    go(&terminal);
+    assert_eq!(terminal.exit(), "exit 0");
+    let expect = [
+        "agent:1 Boss                     succeeded  _s   3000 tokens",
+        "├─ agent:2 North                 succeeded  _s",
+        "│  └─ process:4                  succeeded  _s",
+        "└─ agent:3 A helper with a nam…  succeeded  _s",
+        "Both are back.",
+    ];
+    assert_eq!(ageless(&terminal), expect);
+}
+
+#[test]
+fn run_fits_narrow_and_wide_terminals_and_those_that_change() {
+    for size in [(60, 20), (120, 20)] {
+        let Some(terminal) = family(size) else { return };
+        let lines = ageless(&terminal);
+        assert_eq!(lines.len(), 4, "{lines:#?}");
+        for columns in ["40", "100", "30", "80"] {
+            assert!(resize(&terminal, columns, "20").status.success());
+            let mut lines: Vec<String> = Vec::new();
+            let deadline = Instant::now() + SOON;
+            while !(lines.len() == 4 && lines[0].starts_with("agent:1 Boss")) {
+                assert!(Instant::now() < deadline, "no tree in {columns} columns: {lines:#?}");
+                thread::sleep(Duration::from_millis(20));
+                lines = ageless(&terminal);
+            }
+        }
+        go(&terminal);
+        assert_eq!(terminal.exit(), "exit 0");
+        let lines = ageless(&terminal);
+        assert_eq!((lines.len(), &*lines[4]), (5, "Both are back."), "{lines:#?}");
+    }
+}
+
+#[test]
+fn run_shows_what_matters_of_more_tasks_than_lines() {
+    let many: String = (1..=12)
+        .map(|no| format!("  call spawn_agent {{\"name\": \"N{no}\", \"task\": \"x\"}}\n"))
+        .collect();
+    let script = format!(
+        "agent Boss\nturn\n{many}turn\n  when has started\n  call wait_tasks {{\"mode\": \"all\"}}\n\
+         turn\n  say All are back.\n\
+         agent N12\nturn\n  call run_process {{\"command\": \"until [ -e go ]; do sleep 0.02; done\"}}\n\
+         turn\n  say Late.\nagent N*\nturn\n  say Soon.\n"
+    );
+    let Some(terminal) = Terminal::playing(&script, (80, 8), LOOK) else { return };
+    let expect = |lines: &[String]| {
+        lines.len() == 7
+            && lines[0].starts_with("agent:1 Boss")
+            && lines[6].starts_with("… ")
+            && lines[6].ends_with(" succeeded")
+            && lines.iter().any(|line| line.contains("N12 "))
+            && lines.iter().any(|line| line.contains("process:14"))
+    };
+    eventually("those that live", || expect(&ageless(&terminal)));
+    go(&terminal);
+    assert_eq!(terminal.exit(), "exit 0");
+    let lines = ageless(&terminal);
+    assert_eq!(lines.last().unwrap(), "All are back.", "{lines:#?}");
+    let whole = terminal.tmux().args(["capture-pane", "-p", "-S", "-"]).output().unwrap();
+    let whole = String::from_utf8_lossy(&whole.stdout).into_owned();
+    assert_eq!(whole.matches("agent:1 ").count(), 1, "nothing stale: {whole}");
+}
+
+#[test]
+fn run_says_what_an_interrupt_stops() {
+    let Some(terminal) = family((100, 20)) else { return };
+    terminal.press(&["C-c"]);
+    let named =
+        "brigade: stopping agent:1 (Boss), agent:2 (North) and process:4; Ctrl-C again to force it";
+    terminal.shows(named);
+    assert_eq!(terminal.exit(), "exit 121");
+    let lines = ageless(&terminal);
+    assert_eq!(lines.iter().filter(|line| *line == named).count(), 1, "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("cancelled")).count(), 4, "{lines:#?}");
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("agent:1 Boss")).count(),
+        1,
+        "{lines:#?}"
+    );
+    assert!(terminal.said(&["ps"]).lines().count() == 1, "nothing is left");
+}
+
+#[test]
+fn run_forces_with_the_second_interrupt() {
+    let script = "agent *\nturn\n  call run_process {\"command\": \"trap '' TERM; echo up; \
+                  while :; do sleep 0.05; done\"}\nturn\n  say Never.\n";
+    let Some(terminal) = Terminal::playing(script, (100, 20), LOOK) else { return };
+    terminal.shows("up");
+    terminal.press(&["C-c"]);
+    terminal.shows("stopping agent:1 (Boss) and process:2");
+    terminal.shows("stopping   ");
+    terminal.press(&["C-c"]);
+    terminal.shows("forcing agent:1 (Boss) and process:2; Ctrl-C again to leave without its end");
+    assert_eq!(terminal.exit(), "exit 121");
+    assert!(terminal.said(&["ps", "--ended"]).contains("cancelled (signal 9)"));
+}
+
+#[test]
+fn a_terminal_that_goes_away_leaves_the_agents_running() {
+    let Some(terminal) = family((80, 20)) else { return };
+    assert!(terminal.tmux().arg("kill-server").status().unwrap().success());
+    thread::sleep(Duration::from_millis(200));
+    assert!(terminal.said(&["ps"]).contains("process:4"));
+    go(&terminal);
+    assert_eq!(terminal.said(&["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
+}
+
+#[test]
+fn run_asks_at_the_terminal_and_takes_a_line() {
+    let script = r#"
+agent *
+turn
+  call ask_parent {"question": "Red or blue?"}
+turn
+  when The answer: red
+  call ask_parent {"question": "Light or dark?"}
+turn
+  when The answer: dark
+  say Dark red it is.
+"#;
+    let Some(terminal) = Terminal::playing(script, (80, 20), "run --name Painter Paint") else {
+        return;
+    };
+    terminal.shows("agent:1 (Painter) asks: Red or blue?");
+    terminal.press(&["Enter"]);
+    eventually("room for another try", || terminal.screen().matches("\n>").count() == 2);
+    terminal.press(&["-l", "red"]);
+    terminal.press(&["Enter"]);
+    terminal.shows("agent:1 (Painter) asks: Light or dark?");
+    // Answered from elsewhere, it is not asked any more.
+    terminal.brigade(&["answer", "Painter", "dark"]);
+    assert_eq!(terminal.exit(), "exit 0");
+    let lines = ageless(&terminal);
+    assert_eq!(lines.last().unwrap(), "Dark red it is.", "{lines:#?}");
+    let asked = lines.iter().filter(|line| line.contains(") asks: ")).count();
+    assert_eq!(asked, 2, "{lines:#?}");
+    assert!(lines.contains(&"> red".to_owned()), "{lines:#?}");
+}
+
+#[test]
+fn top_shows_what_agents_are_at_and_answers() {
+    let script = r#"
+agent *
+turn
+  say I have a question.
+  call ask_parent {"question": "Red or blue?"}
+turn
+  when The answer: blue
+  say Blue it is.
+"#;
+    let Some(terminal) = Terminal::playing(script, (90, 20), "top") else { return };
+    terminal.shows("Nothing runs here");
+    terminal.brigade(&["run", "-d", "--name", "Painter", "Paint"]);
+    terminal.shows("asks: Red or blue?");
+    terminal.shows("I have a question.");
+    terminal.press(&["m"]);
+    terminal.press(&["-l", "blue"]);
+    terminal.shows("answer: blue");
+    terminal.press(&["Enter"]);
+    terminal.shows("Blue it is.");
+    terminal.shows("succeeded");
+    terminal.press(&["q"]);
+    assert_eq!(terminal.exit(), "exit 0");
 }

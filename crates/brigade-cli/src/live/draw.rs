@@ -8,7 +8,11 @@ use brigade_server::TaskInfo;
 use crate::{show, span};
 
 /// The most that a task's place and name take of a line, in hundredths.
-const LABEL_PERCENT: usize = 45;
+const LABEL_PERCENT: usize = 40;
+/// The longest of the usual states, so that nothing moves when one comes.
+const STATE_LEAST: usize = "succeeded".len();
+/// The same for how long it takes.
+const TOOK_LEAST: usize = 3;
 /// The least of what a task is at that is worth showing.
 const NOTE_LEAST: usize = 8;
 
@@ -102,23 +106,27 @@ pub(crate) fn frame(lines: &[Line], more: Option<&str>, columns: usize) -> Vec<S
         .map(|(line, fork)| format!("{fork}{}", label(&line.task)))
         .collect();
     let states: Vec<String> = lines.iter().map(|line| show::state(&line.task)).collect();
-    let widest =
-        |texts: &[String]| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-    let label_width = widest(&labels).min((columns * LABEL_PERCENT / 100).max(1));
-    let state_width = widest(&states);
+    let widest = |texts: &[String]| texts.iter().map(|text| show::columns(text)).max().unwrap_or(0);
+    let state_width = widest(&states).max(STATE_LEAST);
+    let beside = |label: usize| columns.saturating_sub(label + 2 + state_width + 2);
+    let label_most = match columns * LABEL_PERCENT / 100 {
+        most if beside(most) >= NOTE_LEAST => most,
+        // Where there is no room for anything else, it is theirs.
+        _ => columns.saturating_sub(2 + state_width).max(1),
+    };
+    let label_width = widest(&labels).min(label_most);
     let mut frame = Vec::new();
     for ((line, label), state) in lines.iter().zip(&labels).zip(&states) {
-        let label = show::cut(label, label_width);
+        let label = show::padded(&show::cut(label, label_width), label_width);
         let style = show::style(&line.task.state);
-        let taken = label_width + 2 + state_width + 2;
-        let mut text = format!("{label:<label_width$}  {style}{state}{style:#}");
+        let mut text = format!("{label}  {style}{state}{style:#}");
         let rest = show::one_line(&rest(line));
-        let room = columns.saturating_sub(taken);
+        let room = beside(label_width);
         if !rest.is_empty() && room >= NOTE_LEAST {
-            let gap = " ".repeat(state_width - state.chars().count() + 2);
+            let gap = " ".repeat(state_width - show::columns(state) + 2);
             let style = note_style(&line.task);
             text.push_str(&format!("{gap}{style}{}{style:#}", show::cut(&rest, room)));
-        } else if label_width + 2 + state.chars().count() > columns {
+        } else if label_width + 2 + show::columns(state) > columns {
             text = show::cut(&format!("{label}  {state}"), columns);
         }
         frame.push(text);
@@ -161,10 +169,12 @@ fn label(task: &TaskInfo) -> String {
 fn rest(line: &Line) -> String {
     let task = &line.task;
     let took = task.ended.unwrap_or_else(show::now).saturating_sub(task.spawned);
-    let mut parts = vec![span::short(took)];
-    parts.extend(show::spent(&task.usage));
-    let before = parts.join(", ");
-    if line.note.is_empty() { before } else { format!("{before}  {}", line.note) }
+    // Nothing that flickers.
+    let took = if took < 1_000 { "0s".to_owned() } else { span::short(took) };
+    let parts =
+        [Some(format!("{took:<TOOK_LEAST$}")), show::spent(&task.usage), Some(line.note.clone())];
+    let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
 fn note_style(task: &TaskInfo) -> Style {
@@ -187,9 +197,7 @@ mod tests {
             task("process:4", Some("2"), "succeeded"),
             task("agent:3", Some("1"), "succeeded"),
         ];
-        for (task, name) in
-            tasks.iter_mut().zip(["Boss", "North", "", "A name rather long"])
-        {
+        for (task, name) in tasks.iter_mut().zip(["Boss", "North", "", "A name rather long"]) {
             task.name = Some(name.to_owned()).filter(|name| !name.is_empty());
             task.living = task.state != "succeeded";
             task.ended = Some(if task.living { 65_000 } else { 3_000 });
@@ -218,19 +226,35 @@ mod tests {
         ];
         assert_eq!(drawn(&tree(), 80, 24), expect);
         let expect = [
-            "agent:1 Boss        waiting    65s  ste…",
-            "├─ agent:2 North    running    65s  ste…",
-            "│  └─ process:4     succeeded  3s",
-            "└─ agent:3 A name…  succeeded  3s",
+            "agent:1 Boss      waiting    65s  step …",
+            "├─ agent:2 North  running    65s  step …",
+            "│  └─ process:4   succeeded  3s",
+            "└─ agent:3 A na…  succeeded  3s",
         ];
         assert_eq!(drawn(&tree(), 40, 24), expect);
         for columns in 1..90 {
             let drawn = drawn(&tree(), columns, 24);
             assert!(
-                drawn.iter().all(|line| line.chars().count() <= columns),
+                drawn.iter().all(|line| show::columns(line) <= columns),
                 "{columns}: {drawn:?}"
             );
         }
+    }
+
+    #[test]
+    fn wide_letters_take_their_room() {
+        let mut tasks = tree();
+        tasks[1].name = Some("日本語のテキスト".to_owned());
+        tasks[1].usage.tokens = 12_345;
+        for columns in 1..90 {
+            let drawn = drawn(&tasks, columns, 24);
+            assert!(
+                drawn.iter().all(|line| show::columns(line) <= columns),
+                "{columns}: {drawn:?}"
+            );
+        }
+        let shown = drawn(&tasks, 60, 24);
+        assert_eq!(shown[1], "├─ agent:2 日本語のテキ…  running    65s  12k tokens  step …");
     }
 
     #[test]
