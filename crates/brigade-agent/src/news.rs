@@ -126,7 +126,7 @@ fn begins_mark(text: &str) -> bool {
 }
 
 /// The head of a long text, and how to get at the rest.
-fn clipped(text: &str, shown: usize, what: &str, read_on: &str) -> String {
+pub fn clipped(text: &str, shown: usize, what: &str, read_on: &str) -> String {
     if text.len() <= shown {
         return text.to_owned();
     }

@@ -1,7 +1,7 @@
 //! How agents look to a model: what they are at, what they ask, what came of them.
 
 use brigade_agent::Progress;
-use brigade_agent::news::{clipped, result_text};
+use brigade_agent::news::{SHOWN, clipped, result_text};
 use brigade_model::json::Json;
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ pub(super) fn asks(call: &Call, info: &TaskInfo) -> Option<String> {
     };
     let mut lines: Vec<String> = Vec::new();
     for question in &info.questions {
-        let asked = clipped(&question.text, "The question", &read_on(&address));
+        let asked = clipped(&question.text, SHOWN, "The question", &read_on(&address));
         lines.push(format!("It asks (question {}): {asked}", question.call));
     }
     lines.push(how);
@@ -90,7 +90,10 @@ pub(super) fn ended(call: &Call, info: &TaskInfo) -> Answer {
     let mut text = text::headline(call, info);
     if let Some(result) = &info.result {
         let read_on = read_on(&call.address(info));
-        text.push_str(&format!("\n{}", clipped(&result_text(result), "The result", &read_on)));
+        text.push_str(&format!(
+            "\n{}",
+            clipped(&result_text(result), SHOWN, "The result", &read_on)
+        ));
     }
     let mut structured = text::structured(call, info);
     if let Some(result) = &info.result {
@@ -101,7 +104,8 @@ pub(super) fn ended(call: &Call, info: &TaskInfo) -> Answer {
 
 fn value(result: &Json) -> Value {
     let whole = (result.as_str().len() <= RESULT_BYTES).then(|| result.decode().ok()).flatten();
-    whole.unwrap_or_else(|| json!(clipped(&result_text(result), "The result", "read_output")))
+    whole
+        .unwrap_or_else(|| json!(clipped(&result_text(result), SHOWN, "The result", "read_output")))
 }
 
 /// What a program reads of it beside what it reads of every task.
