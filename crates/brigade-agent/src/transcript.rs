@@ -59,6 +59,8 @@ pub(crate) struct Transcript {
     /// The calls of the last message, until all are answered.
     turn: Option<Turn>,
     next: u32,
+    /// Where the slots of the last message's calls end. What is before it belongs to calls.
+    slots_end: u32,
     pub(crate) run: RunNo,
     pub(crate) tally: Tally,
     size: Size,
@@ -159,6 +161,7 @@ impl Transcript {
             messages: Vec::new(),
             turn: None,
             next: 0,
+            slots_end: 0,
             run: RunNo::FIRST,
             tally: Tally::default(),
             size: Size::default(),
@@ -200,8 +203,8 @@ impl Transcript {
         label: &str,
         answer: &Arc<Answer>,
     ) -> Result<(), Refusal> {
-        // What a call waits for may look like an entry of the conversation.
-        if self.call_at(index).is_some() {
+        // What a call waited for may look like an entry of the conversation.
+        if index.0 < self.slots_end {
             return self.enter_call(index, label, answer);
         }
         match (label, &**answer) {
@@ -219,7 +222,6 @@ impl Transcript {
             }
             (label::RUN, Answer::Value(value)) => self.begin_run(value.decode()?),
             (label::SUMMARY, Answer::Value(value)) => self.summarised(&value.decode()?),
-            // What a call did on its way to its result.
             _ => return Ok(()),
         }
         self.next = self.next.max(index.0 + 1);
@@ -240,6 +242,7 @@ impl Transcript {
             })
             .collect();
         self.next = index.0 + 1 + calls.len() as u32 * Place::SLOTS;
+        self.slots_end = self.next;
         self.stop = reply.stop;
         self.tally.steps += 1;
         self.tally.tokens = self.tally.tokens.saturating_add(reply.usage.total());

@@ -82,7 +82,13 @@ async fn a_tool_may_wait_for_news_of_its_own() {
     let stage = Stage::new([reply(vec![call("listen", json!({}))]), say("Done.")]).tool(tool);
     stage.host.lock().answers.push_back((CallIndex(3), Answer::Gathered(message("hello"))));
     assert_eq!(stage.run().await, Exit::Finished);
-    assert!(text_of(&stage.model.requests()[1]).contains("listened"));
+    let before = text_of(&stage.model.requests()[1]);
+    assert!(before.contains("listened") && !before.contains("hello"), "{before}");
+    let again = Stage::new([say("Done.")]);
+    let journal = stage.host.lock().journal.clone();
+    again.host.lock().journal = journal[..journal.len() - 1].to_vec();
+    again.begin(RunNo::FIRST, Vec::new()).await;
+    assert_eq!(text_of(&again.model.requests()[0]), before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -73,7 +73,7 @@ pub(super) fn open_run(
         )));
     };
     if ended.lingering {
-        return Err(Refusal::conflict(format!("{address} ended but has not returned yet")));
+        return Err(Refusal::unavailable(format!("{address} ended but has not returned yet")));
     }
     if matches!(*ended.outcome, Outcome::Cancelled(_)) && *caller != Caller::Operator {
         return Err(Refusal::forbidden(format!(

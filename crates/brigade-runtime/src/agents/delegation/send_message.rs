@@ -45,6 +45,11 @@ impl Delegation for SendMessage {
             "all" => Recipient::Children,
             task => {
                 let (no, row) = delegate.link.child(task).await?;
+                // It may never return, so the message is not held until it does.
+                if row.ended().is_some_and(|ended| ended.lingering) {
+                    let late = format!("{task} has ended, but what it did has not returned yet");
+                    return Err(ToolError::new(late));
+                }
                 let asked =
                     row.calls.iter().filter(|open| matches!(open.on, Condition::Answer { .. }));
                 let asked: Vec<CallIndex> = asked.map(|open| open.index).collect();
