@@ -138,7 +138,9 @@ impl Agents {
         };
         let counts_money = limits.money.or(definition.limits.money).is_some()
             || matches!(parent, Parent::Agent(parent) if parent.counts_money);
-        let chosen = self.options.models.find(&model)?;
+        // Work that is there waits for a runtime that has its model; new work is told at once.
+        let chosen = self.options.models.find(&model);
+        let chosen = chosen.map_err(|refusal| Refusal::invalid(refusal.message))?;
         self.options.models.ready(&model)?;
         if counts_money && chosen.cost.is_unknown() {
             return Err(Refusal::invalid(format!(
