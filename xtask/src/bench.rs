@@ -24,8 +24,10 @@ pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
             None => println!("| {name} | {} | | | |", time(*best)),
         }
     }
-    if filter.is_none() {
-        memory()?;
+    match filter {
+        None => memory(None)?,
+        Some("agents") => memory(Some("agents"))?,
+        Some(_) => {}
     }
     if filter.is_none_or(|filter| filter == "processes") {
         processes()?;
@@ -47,9 +49,12 @@ fn measure(bench: &str, filter: Option<&str>) -> Result<Times, String> {
     Ok(parse(&text))
 }
 
-fn memory() -> Result<(), String> {
+/// Of everything, or of one thing.
+fn memory(figure: Option<&str>) -> Result<(), String> {
     let status = cargo()
         .args(["run", "--quiet", "--release", "--package", "brigade", "--example", "footprint"])
+        .arg("--")
+        .args(figure)
         .status()
         .map_err(|e| format!("cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err("the footprint was not measured".into()) }

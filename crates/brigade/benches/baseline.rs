@@ -6,8 +6,11 @@ use std::future::Future;
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
+use brigade::llm::{Message, Part, Reply, Request, ToolCall, ToolResult};
+use brigade::{Model, Script, Scripted, ToolSpec};
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use futures_util::StreamExt;
 use tokio::runtime::Runtime as Tokio;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -242,5 +245,93 @@ fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
             }
             batch.commit().expect("a commit");
         }
+    });
+}
+
+const SCRIPT: &str = "agent *\nturn\n  call look {\"at\": \"stove\"}\nturn\n  say Done.\n";
+
+fn scripted() -> (Scripted, Arc<[ToolSpec]>) {
+    let look = ToolSpec {
+        name: "look".into(),
+        description: "Looks at something.".into(),
+        parameters: Arc::new(serde_json::json!({ "type": "object" })),
+    };
+    (Scripted::new(Script::parse("bench", SCRIPT).expect("a script")), Arc::new([look]))
+}
+
+/// What an agent is at the least: the model, its calls, until there are none.
+async fn bare_loop(model: Scripted, tools: Arc<[ToolSpec]>) -> String {
+    let system: Arc<str> = "You are a capable agent.".into();
+    let mut messages = vec![Message::user("Look.")];
+    loop {
+        let request = Request {
+            asker: "general".into(),
+            model: "scripted".into(),
+            system: system.clone(),
+            messages: messages.clone(),
+            tools: tools.clone(),
+            max_output: 8_192,
+            temperature: None,
+            effort: None,
+        };
+        let Reply { message, .. } = asked(&model, request).await;
+        let calls: Vec<ToolCall> = message.calls().cloned().collect();
+        if calls.is_empty() {
+            return message.text();
+        }
+        messages.push(Message::Assistant(Arc::new(message)));
+        let mut results = Vec::new();
+        for ToolCall { id, name, .. } in calls {
+            results.push(ToolResult { id, name, text: look().await.into(), failed: false });
+        }
+        messages.push(Message::Results(results));
+    }
+}
+
+async fn asked(model: &Scripted, request: Request) -> Reply {
+    let mut parts = model.call(Arc::new(request));
+    while let Some(part) = parts.next().await {
+        if let Part::Finished(reply) = part.expect("a reply") {
+            return *reply;
+        }
+    }
+    panic!("the script ends");
+}
+
+async fn look() -> String {
+    "It is hot.".to_owned()
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn agents_200_one_after_another(bencher: Bencher) {
+    let tokio = tokio();
+    let (model, tools) = scripted();
+    bencher.counter(ItemsCount::new(200_usize)).bench_local(|| {
+        let (model, tools) = (model.clone(), tools.clone());
+        inside(&tokio, async move {
+            for _ in 0..200 {
+                let mut agent = JoinSet::new();
+                agent.spawn(bare_loop(model.clone(), tools.clone()));
+                black_box(agent.join_next().await);
+            }
+        });
+    });
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn agents_1000_at_once(bencher: Bencher) {
+    let tokio = tokio();
+    let (model, tools) = scripted();
+    bencher.counter(ItemsCount::new(1_000_usize)).bench_local(|| {
+        let (model, tools) = (model.clone(), tools.clone());
+        inside(&tokio, async move {
+            let mut agents = JoinSet::new();
+            for _ in 0..1_000 {
+                agents.spawn(bare_loop(model.clone(), tools.clone()));
+            }
+            while let Some(said) = agents.join_next().await {
+                assert_eq!(said.expect("no panic"), "Done.");
+            }
+        });
     });
 }

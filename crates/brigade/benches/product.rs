@@ -3,12 +3,14 @@
 
 use std::future::Future;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use brigade::agent::{BoxFuture, Call, Outcome as Done};
 use brigade::store::memory::{MemoryOptions, MemoryStore};
 use brigade::{
-    Child, JobContext, JobError, Limits, NewTask, Recovery, Runtime, Session, SqliteStore, TaskNo,
-    TaskRef,
+    AgentOptions, Child, Effect, Hints, JobContext, JobError, Limits, NewTask, OneModel, Recovery,
+    Runtime, Script, Scripted, Session, SqliteStore, TaskNo, TaskRef, Tool, ToolError, ToolSpec,
 };
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -235,6 +237,74 @@ fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
                 }
             });
             futures_util::future::join_all(rounds).await;
+        });
+    });
+}
+
+/// One call of a tool, and some last words.
+const SCRIPT: &str = "agent *\nturn\n  call look {\"at\": \"stove\"}\nturn\n  say Done.\n";
+
+#[derive(Debug)]
+struct Look(ToolSpec);
+
+impl Tool for Look {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn hints(&self) -> Hints {
+        Hints::of(Effect::Pure)
+    }
+
+    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+        Box::pin(async { Ok(Done::text("It is hot.")) })
+    }
+}
+
+fn agents(tokio: &Tokio) -> (Runtime, Session) {
+    let look = Look(ToolSpec {
+        name: "look".into(),
+        description: "Looks at something.".into(),
+        parameters: Arc::new(serde_json::json!({ "type": "object" })),
+    });
+    let model = Scripted::new(Script::parse("bench", SCRIPT).expect("a script"));
+    let agents = AgentOptions::new(OneModel(Arc::new(model))).model("scripted").tool(look);
+    let options = MemoryOptions { events: 10_000, finished: 1_000, settled: 1_000 };
+    tokio.block_on(async {
+        let builder = Runtime::builder().store(MemoryStore::with_options(options)).agents(agents);
+        let runtime = builder.start().await.expect("a runtime");
+        let session = runtime.session("agents").await.expect("a session");
+        (runtime, session)
+    })
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn agents_200_one_after_another(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = agents(&tokio);
+    bencher.counter(ItemsCount::new(200_usize)).bench_local(|| {
+        let session = session.clone();
+        inside(&tokio, async move {
+            for _ in 0..200 {
+                let agent = session.spawn(NewTask::agent("Look.")).await.expect("spawned");
+                let ending = agent.wait().await.expect("ended");
+                assert!(ending.outcome.is_success(), "{}", ending.outcome);
+            }
+        });
+    });
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn agents_1000_at_once(bencher: Bencher) {
+    let tokio = tokio();
+    let (_runtime, session) = agents(&tokio);
+    bencher.counter(ItemsCount::new(1_000_usize)).bench_local(|| {
+        let session = session.clone();
+        inside(&tokio, async move {
+            let tasks = (0..1_000).map(|_| NewTask::agent("Look."));
+            black_box(session.spawn_all(tasks).await.expect("spawned"));
+            let endings = session.wait_all([]).await.expect("ended");
+            assert!(endings.iter().all(|ending| ending.outcome.is_success()));
         });
     });
 }

@@ -2,11 +2,17 @@
 //! of its own, beside plain tokio doing the same. Run by `cargo xtask bench`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use brigade::agent::{BoxFuture, Call, Outcome as Done};
+use brigade::model::call::Asked;
 use brigade::store::memory::{MemoryOptions, MemoryStore};
-use brigade::{JobContext, JobError, NewTask, Recovery, Runtime, Session, SqliteStore};
-use tokio::sync::watch;
+use brigade::{
+    AgentOptions, Effect, Hints, JobContext, JobError, NewTask, OneModel, Recovery, Runtime,
+    Script, Scripted, Session, SqliteStore, Tool, ToolError, ToolSpec,
+};
+use tokio::sync::{mpsc, watch};
 
 const FEW: usize = 100_000;
 const MANY: usize = 1_000_000;
@@ -25,6 +31,7 @@ fn main() -> Measured {
             "finished" => finished(FEW, false).await,
             "finished-keyed" => finished(FEW, true).await,
             "load" => load(MANY).await,
+            "agents" => agents(FEW).await,
             other => Err(JobError::new(format!("nothing is called {other}"))),
         }
     })
@@ -34,8 +41,15 @@ fn main() -> Measured {
 fn all() -> Measured {
     println!("\n| memory | |\n|---|---|");
     let me = std::env::current_exe()?;
-    let figures =
-        ["waiting", "waiting-many", "waiting-tokio", "finished", "finished-keyed", "load"];
+    let figures = [
+        "waiting",
+        "waiting-many",
+        "waiting-tokio",
+        "finished",
+        "finished-keyed",
+        "load",
+        "agents",
+    ];
     for figure in figures {
         if !std::process::Command::new(&me).arg(figure).status()?.success() {
             return Err(JobError::new(format!("{figure} failed")));
@@ -63,11 +77,15 @@ async fn rest(ctx: JobContext, (): ()) -> Result<(), JobError> {
     Ok(ctx.receive().await.map(|_| ())?)
 }
 
+fn job() -> NewTask {
+    NewTask::job("rest", ())
+}
+
 /// Spawns batch by batch, each when the one before is at rest, so that what is measured is what
 /// waiting tasks need and not the futures of a burst.
-async fn spawn_waiting(session: &Session, count: usize) -> Measured {
+async fn spawn_waiting(session: &Session, count: usize, task: fn() -> NewTask) -> Measured {
     for _ in 0..count / 1_000 {
-        let tasks = (0..1_000).map(|_| NewTask::job("rest", ()));
+        let tasks = (0..1_000).map(|_| task());
         for task in session.spawn_all(tasks).await? {
             let task = task?;
             while task.get().await?.state.word() != "waiting" {
@@ -80,9 +98,9 @@ async fn spawn_waiting(session: &Session, count: usize) -> Measured {
 
 async fn waiting(count: usize) -> Measured {
     let (_runtime, session) = kitchen().await?;
-    spawn_waiting(&session, 1_000).await?;
+    spawn_waiting(&session, 1_000, job).await?;
     let before = resident()?;
-    spawn_waiting(&session, count).await?;
+    spawn_waiting(&session, count, job).await?;
     let each = (resident()? - before) / count;
     println!("| bytes per waiting task, {count} of them | {each} |");
     Ok(())
@@ -134,7 +152,7 @@ async fn load(count: usize) -> Measured {
         Ok(Runtime::builder().store(store).job("rest", Recovery::resume(1), rest).start().await?)
     };
     let runtime = open().await?;
-    spawn_waiting(&runtime.session("load").await?, count).await?;
+    spawn_waiting(&runtime.session("load").await?, count, job).await?;
     runtime.shutdown().await?;
     let began = Instant::now();
     let runtime = open().await?;
@@ -142,5 +160,71 @@ async fn load(count: usize) -> Measured {
     let listed = runtime.session("load").await?.list().len();
     println!("| start with {listed} waiting tasks in SQLite | {took:.2?} |");
     runtime.shutdown().await?;
+    Ok(())
+}
+
+/// An agent's way to wait for a message. It notes when the agent is back in the call.
+#[derive(Debug)]
+struct Rest(ToolSpec, mpsc::UnboundedSender<Instant>);
+
+impl Tool for Rest {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn hints(&self) -> Hints {
+        Hints::of(Effect::Recorded)
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+        Box::pin(async move {
+            if call.told.is_none() {
+                return Ok(Done::Park { asked: Asked::Message { patience: None }, effect: None });
+            }
+            let _ = self.1.send(Instant::now());
+            Ok(Done::text("awake"))
+        })
+    }
+}
+
+/// How much memory waiting agents need, and how long one of them takes to wake: from the message
+/// until it is built again from its conversation and goes on in the call that waited.
+async fn agents(count: usize) -> Measured {
+    const WAKES: usize = 2_000;
+    let script = Script::parse("footprint", "agent *\nturn\n  repeat\n  call rest {}\n")?;
+    let (woken, mut wakes) = mpsc::unbounded_channel();
+    let spec = ToolSpec {
+        name: "rest".into(),
+        description: "Waits for a message.".into(),
+        parameters: Arc::new(serde_json::json!({ "type": "object" })),
+    };
+    let agents = AgentOptions::new(OneModel(Arc::new(Scripted::new(script))))
+        .model("scripted")
+        .tool(Rest(spec, woken));
+    let options = MemoryOptions { events: 1_000, finished: 1_000, settled: 1_000 };
+    let store = MemoryStore::with_options(options);
+    let runtime = Runtime::builder().store(store).agents(agents).start().await?;
+    let session = runtime.session("footprint").await?;
+    let agent = || NewTask::agent("Rest until somebody calls.");
+    spawn_waiting(&session, 1_000, agent).await?;
+    let before = resident()?;
+    spawn_waiting(&session, count, agent).await?;
+    let each = (resident()? - before) / count;
+    println!("| bytes per waiting agent, {count} of them | {each} |");
+    let tasks = session.list();
+    let mut took = Vec::with_capacity(WAKES);
+    for n in 0..WAKES {
+        let no = tasks[n * 7_919 % tasks.len()].0;
+        let sent = Instant::now();
+        session.send(no, "wake up").await?;
+        let woke = wakes.recv().await.ok_or_else(|| JobError::new("nobody wakes"))?;
+        took.push(woke.duration_since(sent));
+        while session.get(no).await?.1.state.word() != "waiting" {
+            tokio::task::yield_now().await;
+        }
+    }
+    took.sort_unstable();
+    let (half, most) = (took[WAKES / 2], took[WAKES * 99 / 100]);
+    println!("| waking one of {count} waiting agents, p50 and p99 | {half:.1?}, {most:.1?} |");
     Ok(())
 }
