@@ -83,7 +83,7 @@ async fn a_child_deeper_than_allowed_is_refused_with_the_reason() {
 turn
   call spawn_agent {\"task\": \"more\"}
 turn
-  when limit: 
+  when limit:
   say I do it myself.
 ";
     let runtime = playing(text).await;
