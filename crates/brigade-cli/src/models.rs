@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use brigade_agent::definition::Definitions;
 use brigade_llm::{KeySource, Model, ModelName, ProviderKind, Script, Scripted};
 use brigade_model::refusal::Refusal;
 use brigade_runtime::AgentOptions;
 use brigade_runtime::agents::{ChosenModel, ModelSource, OneModel, Providers};
+use brigade_server::addresses::most_like;
 
 use crate::config::Config;
 use crate::exit::Failure;
@@ -42,8 +44,14 @@ fn folders(directory: Option<&Path>) -> Vec<PathBuf> {
 #[derive(Debug)]
 struct Models {
     providers: Providers,
-    /// By their files. How often a fault was played is kept with them.
-    scripts: Mutex<HashMap<PathBuf, Arc<dyn Model>>>,
+    /// By their files. How often a fault was played is kept with them, until the file is changed.
+    scripts: Mutex<HashMap<PathBuf, Playing>>,
+}
+
+#[derive(Debug)]
+struct Playing {
+    changed: Option<SystemTime>,
+    model: Arc<dyn Model>,
 }
 
 impl ModelSource for Models {
@@ -51,13 +59,14 @@ impl ModelSource for Models {
         let Some(path) = name.strip_prefix(SCRIPT) else { return self.providers.find(name) };
         let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
         let path = PathBuf::from(path);
+        let changed = path.metadata().and_then(|found| found.modified()).ok();
         let model = match scripts.get(&path) {
-            Some(model) => model.clone(),
-            None => {
+            Some(playing) if playing.changed == changed => playing.model.clone(),
+            _ => {
                 let script = Script::load(&path);
                 let script = script.map_err(|error| Refusal::invalid(error.to_string()))?;
                 let model: Arc<dyn Model> = Arc::new(Scripted::new(script));
-                scripts.insert(path, model.clone());
+                scripts.insert(path, Playing { changed, model: model.clone() });
                 model
             }
         };
@@ -69,6 +78,13 @@ impl ModelSource for Models {
     }
 }
 
+/// A model as the daemon finds it, which is at home in another directory.
+pub(crate) fn absolute(model: &str) -> Result<String, Failure> {
+    let Some(path) = model.strip_prefix(SCRIPT) else { return Ok(model.to_owned()) };
+    let path = std::path::absolute(path).map_err(|_| Failure::usage("the script has no name"))?;
+    Ok(format!("{SCRIPT}{}", path.display()))
+}
+
 /// Says what an agent with this model would miss.
 pub(crate) fn check(model: Option<&str>, config: &Config) -> Result<(), Failure> {
     let Some(model) = model else {
@@ -76,15 +92,27 @@ pub(crate) fn check(model: Option<&str>, config: &Config) -> Result<(), Failure>
             .hint("say --model PROVIDER/MODEL, or set `model` in the configuration")
             .and_hint(DEMO.to_owned()));
     };
-    if model.starts_with(SCRIPT) {
-        return Ok(());
+    if let Some(path) = model.strip_prefix(SCRIPT) {
+        let there = Path::new(path).is_file();
+        return if there {
+            Ok(())
+        } else {
+            Err(Failure::usage(format!("there is no script {path}")))
+        };
     }
     let name: ModelName = model.parse().map_err(|error| Failure::usage(format!("{error}")))?;
     let key = match config.providers.get(&*name.provider) {
         Some(options) => options.key.clone(),
         None => {
-            let kind: ProviderKind =
-                name.provider.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+            let kind: ProviderKind = name.provider.parse().map_err(|error| {
+                let failure = Failure::usage(format!("{error}"));
+                let known = ProviderKind::all().map(|kind| -> &str { kind.name() });
+                let known = known.chain(config.providers.keys().map(String::as_str));
+                match most_like(&name.provider, known) {
+                    Some(near) => failure.hint(format!("did you mean {near}/{}?", name.model)),
+                    None => failure.hint("[providers.NAME] in the configuration adds one"),
+                }
+            })?;
             match kind.key_variable() {
                 Some(variable) => KeySource::Env(variable.to_owned()),
                 None => KeySource::None,

@@ -1,5 +1,7 @@
 //! Lists agent definitions.
 
+use std::path::Path;
+
 use brigade_server::requests;
 
 use crate::context::Context;
@@ -21,7 +23,8 @@ Examples:
 
 impl Agents {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let cwd = std::env::current_dir()?.display().to_string();
+        let here = std::env::current_dir()?;
+        let cwd = here.display().to_string();
         let known = context.ask(requests::Agents { cwd }).await?;
         if context.json {
             show::json(&known)?;
@@ -30,7 +33,10 @@ impl Agents {
         let mut table = Table::new(&["AGENT", "MODEL", "DESCRIPTION", "FILE"]).whole("AGENT");
         for agent in known.agents {
             let model = agent.model.unwrap_or_else(|| "-".to_owned());
-            let file = agent.file.unwrap_or_else(|| "built in".to_owned());
+            let file = match agent.file.as_deref().map(Path::new) {
+                Some(file) => file.strip_prefix(&here).unwrap_or(file).display().to_string(),
+                None => "built in".to_owned(),
+            };
             table.row([agent.name.into(), model.into(), agent.description.into(), file.into()]);
         }
         table.print()?;

@@ -202,7 +202,7 @@ impl Stage {
         let text = client.ask(read).await?.text();
         let lines: Vec<&str> = text.lines().collect();
         let kept = lines == ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
-        Ok(seen("output", kept, format!("Counter printed on through it: {}", lines.join(" "))))
+        Ok(seen("output", kept, format!("Counter printed through the kill: {}", lines.join(" "))))
     }
 
     async fn stop(&self, client: &Client, stubborn: &TaskInfo) -> Result<Seen, Failure> {

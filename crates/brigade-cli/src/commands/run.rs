@@ -131,7 +131,7 @@ impl Run {
             name: self.name.clone(),
             key: self.key.clone(),
             agent: self.agent.clone(),
-            model: self.model.clone(),
+            model: self.model.as_deref().map(models::absolute).transpose()?,
             config: self.config.clone(),
             result_schema,
             cwd: Some(cwd),
@@ -169,9 +169,11 @@ impl Run {
     ) -> Result<(), Failure> {
         let known = context.ask_over(client, Agents { cwd: cwd.to_owned() }).await?;
         let agent = self.agent.as_deref().unwrap_or("general");
-        let defined = known.agents.iter().find(|known| known.name == agent);
-        let defined = defined.and_then(|agent| agent.model.clone());
-        let model = self.model.clone().or(defined).or_else(|| context.config.model.clone());
+        let Some(defined) = known.agents.iter().find(|known| known.name == agent) else {
+            // The daemon knows better what is to be said of it.
+            return Ok(());
+        };
+        let model = self.model.clone().or_else(|| defined.model.clone()).or_else(|| context.config.model.clone());
         models::check(model.as_deref(), &context.config)
     }
 }

@@ -50,6 +50,9 @@ fn an_unknown_provider_is_named() {
     let ran = kitchen.run(["run", "--model", "anthropc/claude", "x"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(ran.err.contains("anthropc") && ran.err.contains("anthropic"), "{}", ran.err);
+    assert!(ran.err.ends_with("  hint: did you mean anthropic/claude?\n"), "{}", ran.err);
+    let ran = kitchen.run(["run", "--model", "script:nowhere", "x"]);
+    assert_eq!((ran.code, &*ran.err), (2, "brigade: there is no script nowhere\n"));
     let ran = kitchen.run(["run", "--model", "claude", "x"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(ran.err.contains("provider/model"), "{}", ran.err);
@@ -87,13 +90,26 @@ fn definitions_are_listed_with_what_is_wrong_with_others() {
     );
     let file = kitchen.project().join(".brigade/agents/broken.md").display().to_string();
     assert!(listed.err.contains(&file) && listed.err.contains("temprature"), "{}", listed.err);
+    assert!(listed.err.contains("broken.md:3: `temprature`: unknown"), "{}", listed.err);
+    assert!(listed.out.ends_with("  .brigade/agents/reviewer.md\n"), "{}", listed.out);
     let json = kitchen.json(["agents"]);
     assert_eq!(json["agents"].as_array().unwrap().len(), 2);
     assert_eq!(json["problems"].as_array().unwrap().len(), 1);
-    kitchen.script("agent *\nturn\n  say Fine.\n");
     let ran = kitchen.run(["run", "--agent", "broken", "x"]);
     assert_eq!(ran.code, 127, "{}", ran.err);
     assert!(ran.err.contains(&file) && ran.err.contains("temprature"), "{}", ran.err);
+}
+
+#[test]
+fn a_script_is_read_again_when_it_is_changed() {
+    let kitchen = Kitchen::new();
+    let write = |text: &str| std::fs::write(kitchen.project().join("own.script"), text).unwrap();
+    write("agent *\nturn\n  say One.\n");
+    let run = ["run", "--model", "script:own.script", "x"];
+    assert_eq!(kitchen.ok(run), "One.\n");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    write("agent *\nturn\n  say Two.\n");
+    assert_eq!(kitchen.ok(run), "Two.\n");
 }
 
 #[test]
