@@ -106,7 +106,10 @@ impl Stage {
         self.nobody_there().await?;
 
         let next = self.daemon().await?;
-        self.say(&format!("\nThe next command starts a daemon (pid {}), which finds:", next.daemon_pid()))?;
+        self.say(&format!(
+            "\nThe next command starts a daemon (pid {}), which finds:",
+            next.daemon_pid()
+        ))?;
         let found = self.found_again().await?;
         let recovery = recovery(&found);
         let ending = self.endings(&next, &tasks).await?;
@@ -125,7 +128,11 @@ impl Stage {
         let commands = [
             ("Quick", "ends well after 0.8 s", QUICK),
             ("Failing", "exits with 7 after a second", "sleep 1; exit 7"),
-            ("Counter", "counts to nine, 0.4 s each", "for n in 1 2 3 4 5 6 7 8 9; do echo $n; sleep 0.4; done"),
+            (
+                "Counter",
+                "counts to nine, 0.4 s each",
+                "for n in 1 2 3 4 5 6 7 8 9; do echo $n; sleep 0.4; done",
+            ),
             ("Stubborn", "ignores TERM, with a child in another OS session", stubborn),
             ("Echo", "answers what it is sent", "while read line; do echo you said $line; done"),
         ];
@@ -160,7 +167,9 @@ impl Stage {
     /// Long enough for two of them to end.
     async fn nobody_there(&self) -> Result<(), Failure> {
         let alive = self.processes().len();
-        self.say(&format!("  the daemon is gone; {alive} processes of commands go on by themselves"))?;
+        self.say(&format!(
+            "  the daemon is gone; {alive} processes of commands go on by themselves"
+        ))?;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         self.say("  meanwhile Quick and Failing come to their ends, with nobody watching")
     }
@@ -170,7 +179,12 @@ impl Stage {
         let mut tasks = self.operator().await?.ask(list).await?;
         tasks.retain(|task| task.name.is_some());
         for task in &tasks {
-            self.say(&format!("  {:<11} {:<9} {}", task.address, task.label(), show::painted(task)))?;
+            self.say(&format!(
+                "  {:<11} {:<9} {}",
+                task.address,
+                task.label(),
+                show::painted(task)
+            ))?;
         }
         Ok(tasks)
     }
@@ -198,7 +212,8 @@ impl Stage {
     async fn whole_output(&self, client: &Client, counter: &TaskInfo) -> Result<Seen, Failure> {
         self.wait(client, counter).await?;
         let target = target(counter);
-        let read = Read { target, which: Default::default(), from: Default::default(), max_bytes: 1_000 };
+        let read =
+            Read { target, which: Default::default(), from: Default::default(), max_bytes: 1_000 };
         let text = client.ask(read).await?.text();
         let lines: Vec<&str> = text.lines().collect();
         let kept = lines == ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
@@ -248,9 +263,11 @@ impl Stage {
             timeout_ms: Some(15_000),
         };
         let waited = client.ask(wait).await?;
-        waited.ended.into_iter().next().ok_or_else(|| {
-            Failure::broken(format!("{} did not end in time", task.address))
-        })
+        waited
+            .ended
+            .into_iter()
+            .next()
+            .ok_or_else(|| Failure::broken(format!("{} did not end in time", task.address)))
     }
 
     /// As a client, so that results are taken.
@@ -269,7 +286,10 @@ impl Stage {
             let pid = client.daemon_pid();
             let left: Result<(), ClientError> = client.ask(Leave {}).await;
             let deadline = Instant::now() + Duration::from_secs(5);
-            while left.is_ok() && Path::new(&format!("/proc/{pid}")).exists() && Instant::now() < deadline {
+            while left.is_ok()
+                && Path::new(&format!("/proc/{pid}")).exists()
+                && Instant::now() < deadline
+            {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }

@@ -16,8 +16,7 @@ use crate::feed::Feed;
 use crate::{show, span};
 
 /// Variables of ours that the command sees as they are here, wherever the daemon was started.
-const CALLERS: [&str; 6] =
-    ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
+const CALLERS: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
 
 /// Run a command that outlives this terminal, and see it through
 ///
@@ -132,9 +131,10 @@ impl Exec {
         if let Some(text) = &self.shell {
             return Ok(Command::Shell(text.clone()));
         }
-        let words = self.command.iter().map(|word| {
-            word.to_str().map(str::to_owned).ok_or_else(|| not_text("argument", word))
-        });
+        let words = self
+            .command
+            .iter()
+            .map(|word| word.to_str().map(str::to_owned).ok_or_else(|| not_text("argument", word)));
         Ok(Command::Program(words.collect::<Result<_, _>>()?))
     }
 
@@ -174,7 +174,11 @@ fn not_text(what: &str, word: &std::ffi::OsStr) -> Failure {
         .hint("commands are stored as text; put the bytes into a file or a script")
 }
 
-pub(super) fn print_started(context: &Context, started: &Started, address: &str) -> Result<(), Failure> {
+pub(super) fn print_started(
+    context: &Context,
+    started: &Started,
+    address: &str,
+) -> Result<(), Failure> {
     if context.json {
         return show::json(started);
     }

@@ -104,7 +104,11 @@ impl Logs {
             Some(Tail::Bytes(bytes)) => Beginning::End(bytes),
             Some(Tail::Lines(lines)) => reading.last_lines(lines).await?,
         };
-        if self.follow { reading.follow(from).await? } else { reading.read(from).await? }
+        if self.follow {
+            reading.follow(from).await?
+        } else {
+            reading.read(from).await?
+        }
         reading.printer.finish().map_err(show::unwritable)?;
         Ok(Exit::SUCCEEDED)
     }
@@ -131,7 +135,12 @@ impl Reading<'_> {
         transcript::whole(self.context, &mut self.client, &self.target).await
     }
 
-    async fn tell(&mut self, text: String, tail: Option<Tail>, follow: bool) -> Result<(), Failure> {
+    async fn tell(
+        &mut self,
+        text: String,
+        tail: Option<Tail>,
+        follow: bool,
+    ) -> Result<(), Failure> {
         let json = self.context.json;
         let print = |text: &str| {
             if json { show::json(&serde_json::json!({ "transcript": text })) } else { said(text) }

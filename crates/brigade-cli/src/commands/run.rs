@@ -87,7 +87,11 @@ impl Run {
         let session = request.session.clone();
         let started = context.ask_over(&mut client, request).await.map_err(|failure| {
             let unknown = failure.is_not_found();
-            if unknown { failure.hint("`brigade agents` lists those that can be run here") } else { failure }
+            if unknown {
+                failure.hint("`brigade agents` lists those that can be run here")
+            } else {
+                failure
+            }
         })?;
         let address = started.task.address.clone();
         if self.detach {
@@ -113,16 +117,19 @@ impl Run {
         client: &mut Client,
     ) -> Result<requests::Run, Failure> {
         let cwd = std::env::current_dir()?;
-        let cwd = cwd.into_os_string().into_string().map_err(|cwd| {
-            Failure::usage(format!("the directory {cwd:?} is not UTF-8"))
-        })?;
+        let cwd = cwd
+            .into_os_string()
+            .into_string()
+            .map_err(|cwd| Failure::usage(format!("the directory {cwd:?} is not UTF-8")))?;
         self.check_model(context, client, &cwd).await?;
         let mut limits = self.budget.unwrap_or_default();
         limits.time = self.deadline.map(Into::into);
         let result_schema = match &self.result_schema {
             Some(path) => {
-                let wrong = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
-                let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+                let wrong =
+                    |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
                 Some(Json::parse(&text).map_err(|refusal| wrong(refusal.message))?)
             }
             None => None,
@@ -173,7 +180,11 @@ impl Run {
             // The daemon knows better what is to be said of it.
             return Ok(());
         };
-        let model = self.model.clone().or_else(|| defined.model.clone()).or_else(|| context.config.model.clone());
+        let model = self
+            .model
+            .clone()
+            .or_else(|| defined.model.clone())
+            .or_else(|| context.config.model.clone());
         models::check(model.as_deref(), &context.config)
     }
 }
@@ -198,7 +209,8 @@ fn ended(
         Attended::GoesOn => match asks {
             Some(question) => {
                 show::note(&format!("{address} asks: {}", show::plain(question)));
-                let then = format!("`brigade answer {address} TEXT`, then `brigade wait {address}`");
+                let then =
+                    format!("`brigade answer {address} TEXT`, then `brigade wait {address}`");
                 (Exit::WAITS_FOR_INPUT, format!("it waits for the answer: {then}"))
             }
             None => (Exit::TIME_IS_UP, goes_on(address)),

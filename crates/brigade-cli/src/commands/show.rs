@@ -89,7 +89,9 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     if let Some(result) = &task.result {
         match result.decode::<Written>() {
             Ok(written) => lines.push(("output", written.to_string())),
-            Err(_) => lines.push(("result", result.decode().unwrap_or_else(|_| result.to_string()))),
+            Err(_) => {
+                lines.push(("result", result.decode().unwrap_or_else(|_| result.to_string())))
+            }
         }
     }
     lines

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::{show, transcript};
 use crate::top::board::{Board, Scope, Wish};
 use crate::top::draw::draw;
+use crate::{show, transcript};
 
 /// How often the list is asked for when nobody presses a key.
 const LOOK: Duration = Duration::from_millis(400);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
-use brigade_server::requests::{self, List, Waited};
 use brigade_server::Client;
+use brigade_server::requests::{self, List, Waited};
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};

@@ -48,10 +48,10 @@ fn number(address: &str) -> &str {
 
 /// Those that there is room for, and what is to be said of the others. What has ended gives way first,
 /// the oldest before the newest, each with all below it; then the last that live.
-pub(crate) fn fitting<'a>(
-    ordered: Vec<(usize, &'a TaskInfo)>,
+pub(crate) fn fitting(
+    ordered: Vec<(usize, &TaskInfo)>,
     most: usize,
-) -> (Vec<(usize, &'a TaskInfo)>, Option<String>) {
+) -> (Vec<(usize, &TaskInfo)>, Option<String>) {
     if ordered.len() <= most {
         return (ordered, None);
     }

@@ -37,7 +37,8 @@ impl Stage {
                 && self.said(&eyes, soup).await?.contains("exit code 0")
                 && !self.said(&eyes, dessert).await?.contains(STEERED)
             {
-                let about = ["hands a dinner to three cooks", "has made its stock", "takes its time"];
+                let about =
+                    ["hands a dinner to three cooks", "has made its stock", "takes its time"];
                 let about = about.into_iter().chain(["is told that a guest cannot eat nuts"]);
                 for (agent, about) in agents.iter().zip(about) {
                     self.say(&format!("  {:<11} {:<9} {about}", agent.address, agent.label()))?;
@@ -97,7 +98,10 @@ impl Stage {
         let said = self.said(client, &after[0]).await?;
         let results = COOKS.map(|cook| said.matches(&format!("name=\"{cook}\" outcome=")).count());
         let kept = names == COOKS && results == [1, 1, 1];
-        let what = format!("{} sub-agents, {} results: each once", names.len(), results.iter().sum::<usize>());
+        let what = match kept {
+            true => "3 sub-agents, 3 results: each once".to_owned(),
+            false => format!("sub-agents {names:?}, their results {results:?} times"),
+        };
         Ok(seen("delegation", kept, what))
     }
 
