@@ -177,6 +177,17 @@ context = 131072
     }
 
     #[test]
+    fn what_is_documented_is_a_configuration() {
+        let page = include_str!("../../../docs/command.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        let config: Config = toml::from_str(text).unwrap();
+        assert_eq!((config.providers.len(), config.model.is_some()), (3, true));
+        assert!(config.prices.facts("local/qwen3-32b").price.is_some());
+        assert_eq!(toml::from_str::<Config>(&config.written().unwrap()).unwrap(), config);
+    }
+
+    #[test]
     fn it_is_written_as_it_was_read() {
         let config: Config = toml::from_str(ALL).unwrap();
         assert_eq!(config.written().unwrap(), ALL);

@@ -289,7 +289,8 @@ impl<'a> Live<'a> {
         match self.face {
             Face::Terminal { .. } => {
                 let line_end = if self.shown.is_some() { "\n" } else { "" };
-                self.put(&format!("{line_end}brigade: {text}"), Vec::new())
+                let text = show::wrapped(&format!("brigade: {text}"), size().0);
+                self.put(&format!("{line_end}{text}"), Vec::new())
             }
             Face::Lines { .. } | Face::Nowhere => {
                 show::note(&text);

@@ -262,6 +262,21 @@ pub(crate) fn spent(usage: &Usage) -> Option<String> {
     }
 }
 
+/// A text in lines that fit, broken between words where that is possible.
+pub(crate) fn wrapped(text: &str, wide: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if columns(line) + 1 + columns(word) <= wide => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
 /// How many columns of a terminal a text takes.
 pub(crate) fn columns(text: &str) -> usize {
     text.width()
@@ -322,6 +337,13 @@ mod tests {
         assert_eq!(cut("日本語", 5), "日本…");
         assert_eq!(cut("日本語", 4), "日…");
         assert_eq!(padded("日本", 6), "日本  ");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("stopping agent:1 and agent:2", 16), "stopping agent:1\nand agent:2");
+        assert_eq!(wrapped("a-very-long-word and more", 8), "a-very-long-word\nand more");
+        assert_eq!(wrapped("", 8), "");
     }
 
     #[test]

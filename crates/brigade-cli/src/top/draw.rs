@@ -237,6 +237,7 @@ fn end_of(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use brigade_model::json::Json;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -336,6 +337,30 @@ o m s K a q
             shown.contains("\njob:1        cargo test…  waiting\n"),
             "for want of a name: {shown}"
         );
+    }
+
+    #[test]
+    fn agents_are_shown_with_what_they_are_at() {
+        let mut board = Board::default();
+        let mut asking = task("agent:1", None, "waiting");
+        let questions = r#"[{"call":3,"text":"Red or blue?"}]"#;
+        asking.questions = serde_json::from_str(questions).expect("a question");
+        let mut thinking = task("agent:2", Some("1"), "running");
+        let progress = r#"{"step":4,"doing":"thinking","words":"I look around."}"#;
+        thinking.progress = Some(Json::parse(progress).expect("a note"));
+        board.update(vec![asking, thinking]);
+        let expect = "\
+brigade 2 living, 2 in all  /src/soup
+TASK       STATE    AGE  COMMAND
+agent:1    waiting  65s  asks: Red or blue?
+  agent:2  running  65s  step 4, thinking — I look around.
+
+
+o output  m message  s stop  K kill  a all  q quit
+";
+        assert_eq!(screen(&board, 60, 7), expect);
+        board.mode = Mode::Typing("red".to_owned());
+        assert!(screen(&board, 60, 7).contains("answer: red_"));
     }
 
     #[test]

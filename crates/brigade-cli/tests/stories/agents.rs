@@ -1,6 +1,8 @@
 //! Running agents, which play scripts.
 
-use crate::kitchen::{Kitchen, Ran, poll};
+use rustix::process::Signal;
+
+use crate::kitchen::{Kitchen, Ran, kill, poll};
 
 /// Says one thing, after a moment.
 const PARROT: &str = "
@@ -126,11 +128,6 @@ fn exit_codes_say_how_it_ended() {
     let left = kitchen.run(["run", "--name", "Slow", "--timeout", "200ms", "x"]);
     assert_eq!(left.code, 124, "{}", left.err);
     assert!(left.err.ends_with("`brigade wait agent:4` waits for it\n"), "{}", left.err);
-    let waiting = kitchen.start(["run", "--name", "Slow Too", "--model", "script:/nowhere", "x"]);
-    let ran: Ran = waiting.wait_with_output().unwrap().into();
-    assert_eq!(ran.code, 2, "{}", ran.err);
-    let attached = kitchen.start(["run", "--key", "k", "x", "--name", "Slow.2"]);
-    drop(attached);
     assert_eq!(kitchen.ok(["stop", "--wait", "agent:4"]), "agent:4 cancelled\n");
     assert_eq!(kitchen.run(["wait", "agent:4"]).code, 121);
 }
@@ -144,6 +141,25 @@ fn an_agent_that_is_stopped_elsewhere_was_cancelled() {
     kitchen.ok(["stop", "agent:1"]);
     let ran: Ran = run.wait_with_output().unwrap().into();
     assert_eq!((ran.code, &*ran.out), (121, ""), "{}", ran.err);
+}
+
+#[test]
+fn an_interrupt_names_what_it_stops() {
+    let kitchen = Kitchen::new();
+    kitchen.script(FAMILY);
+    let run = kitchen.start(["run", "--name", "Boss", "--allow", "run_process", "Look"]);
+    poll("the command runs", || kitchen.ok(["ps"]).contains("process:").then_some(()));
+    poll("south is back", || kitchen.ok(["ps", "--ended"]).contains("succeeded").then_some(()));
+    // It looks again and again; then it has seen them, too.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    kill(run.id(), Signal::INT);
+    let ran: Ran = run.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (121, ""), "{}", ran.err);
+    let named = "brigade: stopping agent:1 (Boss), agent:2 (North) and process:4; ";
+    assert!(ran.err.contains(named), "{}", ran.err);
+    assert!(ran.err.ends_with("brigade: agent:1 cancelled\n"), "{}", ran.err);
+    assert!(ran.err.contains("brigade: agent:2 (North) cancelled\n"), "{}", ran.err);
+    assert_eq!(kitchen.json(["ps"]), serde_json::json!([]));
 }
 
 #[test]
