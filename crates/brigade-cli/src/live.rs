@@ -117,16 +117,16 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// What the one at the top asks.
-    pub(crate) fn asks(&self) -> Option<&str> {
-        let root = self.tasks.first()?;
-        root.questions.first().map(|question| question.text.as_str())
+    /// The one at the top, as it was seen last.
+    pub(crate) fn root(&self) -> Option<&TaskInfo> {
+        self.tasks.first()
     }
 
     /// Nothing happens any more unless somebody answers, and nobody here can.
     fn is_stuck(&self) -> bool {
         let others = self.tasks.iter().skip(1).any(|task| task.living);
-        self.typed.is_none() && !others && self.asks().is_some()
+        let asks = self.root().is_some_and(|root| !root.questions.is_empty());
+        self.typed.is_none() && !others && asks
     }
 
     async fn look(&mut self, client: &mut Client) -> Result<(), Failure> {

@@ -108,7 +108,7 @@ impl Run {
         };
         live.finish().await?;
         let attended = attended.inspect_err(|_| show::note(&goes_on(&address)))?;
-        ended(context, &started, attended, live.asks())
+        ended(context, started, attended, live.root())
     }
 
     async fn request(
@@ -191,11 +191,12 @@ impl Run {
 
 fn ended(
     context: &Context,
-    started: &Started,
+    started: Started,
     attended: Attended,
-    asks: Option<&str>,
+    seen: Option<&TaskInfo>,
 ) -> Result<Exit, Failure> {
     let address = &started.task.address;
+    let question = seen.and_then(|task| task.questions.first());
     let (exit, note) = match attended {
         Attended::Ended(task) => {
             let exit = Exit::of(&task);
@@ -206,9 +207,9 @@ fn ended(
             }
             return Ok(exit);
         }
-        Attended::GoesOn => match asks {
+        Attended::GoesOn => match question {
             Some(question) => {
-                show::note(&format!("{address} asks: {}", show::plain(question)));
+                show::note(&format!("{address} asks: {}", show::plain(&question.text)));
                 let then =
                     format!("`brigade answer {address} TEXT`, then `brigade wait {address}`");
                 (Exit::WAITS_FOR_INPUT, format!("it waits for the answer: {then}"))
@@ -220,10 +221,11 @@ fn ended(
             format!("{address} was told to end; `brigade show {address}` says how"),
         ),
     };
-    if context.json {
-        show::json(started)?;
-    }
     show::note(&note);
+    if context.json {
+        let task = seen.unwrap_or(&started.task).clone();
+        show::json(&Started { task, ..started })?;
+    }
     Ok(exit)
 }
 

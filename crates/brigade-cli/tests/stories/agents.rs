@@ -279,6 +279,10 @@ fn with_patience_a_question_may_be_answered_elsewhere() {
     assert_eq!((ran.code, &*ran.out), (0, "Not red, then.\n"), "{}", ran.err);
     let ran = kitchen.run(["run", "--timeout", "600ms", "Paint it"]);
     assert_eq!(ran.code, 123, "{}", ran.err);
+    let ran = kitchen.run(["run", "--json", "Paint it"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, &json["task"]["state"]), (123, &"waiting".into()), "{}", ran.err);
+    assert_eq!(json["task"]["questions"][0]["text"], "Red or blue?");
 }
 
 #[test]
