@@ -120,3 +120,39 @@ fn a_stop_reaches_all_below() {
     let ended = ageless(&kitchen.ok(["ps", "--ended"]));
     assert_eq!(ended.matches(" cancelled ").count(), 3, "{ended}");
 }
+
+#[test]
+fn the_operator_steers_and_stops_whomever_he_names() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        r#"
+agent Boss
+turn
+  call spawn_agent {"name": "Helper", "task": "Wait."}
+turn
+  when has started
+  call wait_tasks {}
+turn
+  when not on Sundays
+  say I heard it.
+  call wait_tasks {}
+turn
+  when cancelled
+  say The helper was stopped.
+
+agent Helper
+turn
+  delay 60s
+  say Never.
+"#,
+    );
+    kitchen.ok(["run", "-d", "--name", "Boss", "Go"]);
+    poll("the boss waits", || (kitchen.state_of("Boss") == "waiting").then_some(()));
+    assert_eq!(kitchen.ok(["send", "Boss", "But not on Sundays."]), "");
+    poll("it is heard", || kitchen.ok(["logs", "Boss"]).contains("I heard it.").then_some(()));
+    assert_eq!(kitchen.ok(["stop", "--wait", "Helper"]), "agent:2 cancelled\n");
+    assert_eq!(kitchen.ok(["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
+    assert_eq!(kitchen.json(["show", "Boss"])["result"], "The helper was stopped.");
+    let said = kitchen.ok(["logs", "Boss"]);
+    assert_eq!(said.matches("But not on Sundays.").count(), 1, "{said}");
+}
