@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use anstyle::Style;
 use brigade_model::json::Json;
 use brigade_server::requests::{Answer, Beginning, Below, Read, Which};
 use brigade_server::{Client, Target, TaskInfo};
@@ -242,7 +243,8 @@ impl<'a> Live<'a> {
         match (root.questions.first(), self.shown) {
             (Some(question), shown) if shown != Some(question.call) && self.typed.is_some() => {
                 let text = show::plain(&question.text);
-                let text = format!("{} asks: {text}\n> ", show::called(root));
+                let style = Style::new().bold();
+                let text = format!("{style}{} asks:{style:#} {text}\n> ", show::called(root));
                 self.shown = Some(question.call);
                 self.leave_drawn();
                 write(&text)
