@@ -143,9 +143,10 @@ impl Agent {
         match self.listen(host, progress, request).await? {
             Ok(Some(reply)) => {
                 let spent = Some((self.cost)(&reply.usage));
-                let answer = Answer::Value(Json::of(&self.within_bounds(reply))?);
-                let record = Record { index, label: label::MODEL, answer, spent };
-                self.record(host, transcript, record).await?;
+                let (reply, written) = self.within_bounds(reply)?;
+                let answer = Answer::Value(written);
+                host.record(Record { index, label: label::MODEL, answer, spent }).await?;
+                transcript.said(index, reply);
                 partial.set(transcript.partial());
                 Ok(())
             }

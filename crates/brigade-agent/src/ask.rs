@@ -1,5 +1,6 @@
 //! One call of the model: what is asked, and listening to the answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,11 @@ use brigade_llm::conversation::Arguments;
 use brigade_llm::{
     Content, ErrorKind, Message, ModelError, Part, Reply, Request, TokenUsage, ToolCall,
 };
-use brigade_model::json::PAYLOAD_MAX;
+use brigade_model::json::{Json, PAYLOAD_MAX};
 use brigade_model::limits::Usage;
 use brigade_model::refusal::Refusal;
 use futures_util::{FutureExt, StreamExt};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::agent::{Agent, ending};
 use crate::host::{Cost, Host, Progress};
@@ -21,6 +22,8 @@ use crate::transcript::{Transcript, bytes_of, tokens_of};
 const OUTPUT_LEAST: u32 = 256;
 /// How often whoever looks is told of new words.
 const BETWEEN_WORDS: Duration = Duration::from_secs(1);
+/// What is over sooner than this, nobody is told of: who looks could not read it.
+pub(crate) const WORTH_TELLING: Duration = Duration::from_millis(100);
 
 enum Heard {
     Reply(Reply),
@@ -114,8 +117,9 @@ impl Agent {
     ) -> Result<Heard, ModelError> {
         let mut parts = self.model.call(request);
         let mut interrupted = host.interrupted();
-        host.progress(progress.clone());
         let (mut words, mut said) = (String::new(), Instant::now());
+        let mut slow = pin!(sleep(WORTH_TELLING));
+        let mut is_told = false;
         // Said of a message that has been heard of in the meantime.
         if interrupted.as_mut().now_or_never().is_some() {
             return Ok(Heard::Interrupted { asked: false });
@@ -125,6 +129,11 @@ impl Agent {
                 biased;
                 () = &mut interrupted => return Ok(Heard::Interrupted { asked: true }),
                 part = parts.next() => part,
+                () = &mut slow, if !is_told => {
+                    is_told = true;
+                    host.progress(progress.clone());
+                    continue;
+                }
             };
             match part {
                 Some(Ok(Part::Finished(reply))) => return Ok(Heard::Reply(*reply)),
@@ -146,13 +155,11 @@ impl Agent {
     }
 
     /// A reply that is too large for the journal loses the arguments of its calls, which are then
-    /// refused, and the middle of its text.
-    pub(crate) fn within_bounds(&self, mut reply: Reply) -> Reply {
+    /// refused, and the middle of its text. With it, how it is written down.
+    pub(crate) fn within_bounds(&self, mut reply: Reply) -> Result<(Reply, Json), Refusal> {
         const ROOM: usize = PAYLOAD_MAX / 8 * 7;
-        let size =
-            |reply: &Reply| serde_json::to_string(reply).map_or(usize::MAX, |text| text.len());
-        if size(&reply) <= ROOM {
-            return reply;
+        if let Some(written) = Json::of(&reply).ok().filter(|text| text.as_str().len() <= ROOM) {
+            return Ok((reply, written));
         }
         for content in &mut reply.message.content {
             if let Content::Call(ToolCall { arguments, .. }) = content
@@ -168,7 +175,8 @@ impl Agent {
                 shorten(content, ROOM / pieces / 2);
             }
         }
-        reply
+        let written = Json::of(&reply)?;
+        Ok((reply, written))
     }
 }
 

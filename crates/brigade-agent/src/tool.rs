@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use brigade_llm::ToolSpec;
 use brigade_model::call::{Answer, Asked};
@@ -147,16 +147,20 @@ impl From<Refusal> for ToolError {
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     tools: Vec<Arc<dyn Tool>>,
+    /// As they are told to models, once somebody asks.
+    specs: OnceLock<Arc<[ToolSpec]>>,
 }
 
 impl Tools {
     pub fn add(&mut self, tool: Arc<dyn Tool>) {
+        self.specs = OnceLock::new();
         let name = tool.spec().name.clone();
         self.tools.retain(|other| other.spec().name != name);
         self.tools.push(tool);
     }
 
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.specs = OnceLock::new();
         self.tools.retain(|tool| keep(&tool.spec().name));
     }
 
@@ -169,7 +173,8 @@ impl Tools {
     }
 
     pub fn specs(&self) -> Arc<[ToolSpec]> {
-        self.tools.iter().map(|tool| tool.spec().clone()).collect()
+        let specs = || self.tools.iter().map(|tool| tool.spec().clone()).collect();
+        self.specs.get_or_init(specs).clone()
     }
 }
 

@@ -228,7 +228,8 @@ impl Transcript {
         Ok(())
     }
 
-    fn said(&mut self, index: CallIndex, reply: Reply) {
+    /// What the model said, which was written down.
+    pub(crate) fn said(&mut self, index: CallIndex, reply: Reply) {
         if self.resumed {
             self.say(index.0, GO_ON);
         }
@@ -280,10 +281,7 @@ impl Transcript {
         }
         if index == call.place.result() && label == label::RESULT {
             let Answer::Value(value) = &**answer else { return Ok(()) };
-            let result = value.decode::<ToolResult>()?;
-            call.state = CallState::Answered(result.clone());
-            self.tally.count_result(&result);
-            self.close_turn();
+            self.answered(index, value.decode()?);
         } else if index == call.place.effect() {
             call.state = CallState::Due { effect: Some(answer.clone()), told: None };
         } else {
@@ -291,6 +289,14 @@ impl Transcript {
             call.state = CallState::Due { effect, told: Some(answer.clone()) };
         }
         Ok(())
+    }
+
+    /// What a call came to, which was written down.
+    pub(crate) fn answered(&mut self, index: CallIndex, result: ToolResult) {
+        let Some(call) = self.call_at(index) else { return };
+        call.state = CallState::Answered(result.clone());
+        self.tally.count_result(&result);
+        self.close_turn();
     }
 
     /// A call waits for its answer.

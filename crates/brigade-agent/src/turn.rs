@@ -1,6 +1,7 @@
 //! The calls of one message: permitted or refused, carried out side by side, answered.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
 use brigade_llm::conversation::Arguments;
@@ -10,8 +11,10 @@ use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::agent::{Agent, Ended};
+use crate::ask::WORTH_TELLING;
 use crate::host::{Host, Record};
 use crate::permission::{self, Verdict};
 use crate::tool::{Call, Effect, Outcome, Subject, Tool, ToolError};
@@ -38,34 +41,37 @@ impl Agent {
     ) -> Result<(), Ended> {
         let due = transcript.due();
         let names: Vec<&str> = due.iter().map(|(call, _)| &*call.name).collect();
-        host.progress(self.progress(transcript, names.join(", ")));
+        let names = names.join(", ");
         let alone =
             |call: &ToolCall| self.tools.get(&call.name).is_some_and(|tool| tool.hints().alone);
         let (apart, together): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|(call, _)| alone(call));
         let calls = together.into_iter().map(|(said, call)| self.carry_out_one(host, said, call));
-        let mut running = stream::iter(calls).buffer_unordered(AT_ONCE);
-        while let Some(done) = running.next().await {
-            self.take_in(transcript, done?)?;
-        }
-        for (said, call) in apart {
-            let done = self.carry_out_one(host, said, call).await;
-            self.take_in(transcript, done?)?;
-        }
-        Ok(())
-    }
-
-    fn take_in(
-        &self,
-        transcript: &mut Transcript,
-        (call, done): (Call, Done),
-    ) -> Result<(), Ended> {
-        match done {
-            Done::Parked { effect } => transcript.parked(call.place.parked(), effect),
-            Done::Result(result) => {
-                let answer = Arc::new(Answer::Value(Json::of(&result)?));
-                transcript.enter(call.place.result(), label::RESULT, &answer)?;
+        let apart = apart.into_iter().map(|(said, call)| self.carry_out_one(host, said, call));
+        let together = stream::iter(calls).buffer_unordered(AT_ONCE);
+        let mut done = together.chain(stream::iter(apart).buffered(1));
+        let mut slow = pin!(sleep(WORTH_TELLING));
+        let mut is_told = false;
+        loop {
+            let (call, done) = tokio::select! {
+                biased;
+                done = done.next() => match done {
+                    Some(done) => done?,
+                    None => break,
+                },
+                () = &mut slow, if !is_told => {
+                    is_told = true;
+                    host.progress(self.progress(transcript, &*names));
+                    continue;
+                }
+            };
+            match done {
+                Done::Parked { effect } => transcript.parked(call.place.parked(), effect),
+                Done::Result(result) => transcript.answered(call.place.result(), result),
             }
+        }
+        if !is_told && transcript.open() > 0 {
+            host.progress(self.progress(transcript, names));
         }
         Ok(())
     }

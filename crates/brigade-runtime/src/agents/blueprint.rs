@@ -1,6 +1,6 @@
 //! What one agent is made of: settled when it is spawned, so that a later edit does not change it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +30,9 @@ use crate::performer::Reporter;
 
 /// The definition that is meant when none is named.
 pub(crate) const GENERAL: &str = "general";
+
+/// As many blueprints are kept ready; when there are more, all are forgotten and made again.
+const PREPARED_MAX: usize = 1_000;
 
 /// Kept with the task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,6 +66,17 @@ pub(crate) struct Agents {
     schemas: Schemas,
     /// Tools as models are told of them: always the same, and costly to make.
     specs: Mutex<HashMap<&'static str, ToolSpec>>,
+    prepared: Mutex<HashMap<Json, Arc<Prepared>>>,
+}
+
+/// What follows from a blueprint.
+#[derive(Debug)]
+struct Prepared {
+    blueprint: Arc<Blueprint>,
+    system: Arc<str>,
+    /// The tools that are left by the permissions.
+    tools: HashSet<Arc<str>>,
+    result: Option<Schema>,
 }
 
 /// Whom an agent is made for.
@@ -74,7 +88,8 @@ pub(crate) enum Parent<'a> {
 
 impl Agents {
     pub(crate) fn new(options: AgentOptions, runtime: LateRuntime, clock: Arc<dyn Clock>) -> Self {
-        Self { options, runtime, clock, schemas: Schemas::default(), specs: Mutex::default() }
+        let (schemas, specs, prepared) = (Schemas::default(), Mutex::default(), Mutex::default());
+        Self { options, runtime, clock, schemas, specs, prepared }
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -222,11 +237,13 @@ impl Agents {
         let Work::Agent(work) = &start.spec.work else {
             return Err(Refusal::internal("this is not an agent"));
         };
-        let blueprint: Arc<Blueprint> = Arc::new(work.blueprint.decode()?);
+        let prepared = self.prepared(&work.blueprint)?;
+        let blueprint = &prepared.blueprint;
         let chosen = self.options.models.find(&blueprint.model)?;
         let link = TaskLink { reporter, runtime: self.runtime.clone() };
-        let delegate = Delegate { link, agents: self.clone(), blueprint: blueprint.clone() };
-        let tools = self.tools(&delegate);
+        let (agents, blueprint) = (self.clone(), blueprint.clone());
+        let delegate = Arc::new(Delegate { link, agents, blueprint: blueprint.clone() });
+        let tools = self.tools(&delegate, &prepared.tools);
         let definition = &blueprint.definition;
         let name = start.spec.name.as_ref().map_or(definition.name.as_str(), |name| name.as_str());
         let policy = Policy::default();
@@ -234,13 +251,13 @@ impl Agents {
         Ok(Agent {
             name: name.into(),
             task: work.task.clone(),
-            system: prompt::system(&blueprint, &tools).into(),
+            system: prepared.system.clone(),
             model: chosen.model,
             model_name: chosen.name,
             tools,
             permissions: blueprint.permissions.clone(),
             policy: Policy { max_steps: definition.steps.unwrap_or(policy.max_steps), ..policy },
-            result: self.result_schema(blueprint.result_schema.as_ref())?,
+            result: prepared.result.clone(),
             temperature: definition.temperature,
             effort: definition.effort,
             max_output: definition.max_output.unwrap_or(chosen.max_output).min(chosen.max_output),
@@ -249,13 +266,38 @@ impl Agents {
         })
     }
 
+    /// What is the same for all agents of a blueprint. They are often many.
+    fn prepared(&self, blueprint: &Json) -> Result<Arc<Prepared>, Refusal> {
+        let kept = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = kept().get(blueprint) {
+            return Ok(prepared.clone());
+        }
+        let decoded: Arc<Blueprint> = Arc::new(blueprint.decode()?);
+        let own = self.options.tools.iter().map(|tool| tool.spec().name.clone());
+        let tools: HashSet<Arc<str>> =
+            delegation::NAMES.iter().map(|name| Arc::from(*name)).chain(own).collect();
+        let tools = tools.into_iter().filter(|name| decoded.permissions.may_use(name)).collect();
+        let prepared = Arc::new(Prepared {
+            system: prompt::system(&decoded, &tools).into(),
+            result: self.result_schema(decoded.result_schema.as_ref())?,
+            tools,
+            blueprint: decoded,
+        });
+        let mut kept = kept();
+        if kept.len() >= PREPARED_MAX {
+            kept.clear();
+        }
+        kept.insert(blueprint.clone(), prepared.clone());
+        Ok(prepared)
+    }
+
     /// What the permissions leave.
-    fn tools(&self, delegate: &Delegate) -> Tools {
+    fn tools(&self, delegate: &Arc<Delegate>, allowed: &HashSet<Arc<str>>) -> Tools {
         let mut tools = delegation::tools(delegate);
         for tool in &self.options.tools {
             tools.add(tool.clone());
         }
-        tools.retain(|name| delegate.blueprint.permissions.may_use(name));
+        tools.retain(|name| allowed.contains(name));
         tools
     }
 }

@@ -56,7 +56,7 @@ pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'stat
 }
 
 /// The eight, for one agent.
-pub(crate) fn tools(delegate: &Delegate) -> Tools {
+pub(crate) fn tools(delegate: &Arc<Delegate>) -> Tools {
     let tools: [Arc<dyn Tool>; 8] = [
         bound::<spawn_agent::SpawnAgent>(delegate),
         bound::<run_process::RunProcess>(delegate),
@@ -82,7 +82,7 @@ pub const NAMES: [&str; 8] = [
     ask_parent::AskParent::NAME,
 ];
 
-fn bound<T: Delegation>(delegate: &Delegate) -> Arc<dyn Tool> {
+fn bound<T: Delegation>(delegate: &Arc<Delegate>) -> Arc<dyn Tool> {
     let spec = delegate.agents.spec(T::NAME, || ToolSpec {
         name: T::NAME.into(),
         description: T::DESCRIPTION.into(),
@@ -92,7 +92,7 @@ fn bound<T: Delegation>(delegate: &Delegate) -> Arc<dyn Tool> {
 }
 
 struct Bound<T> {
-    delegate: Delegate,
+    delegate: Arc<Delegate>,
     spec: ToolSpec,
     arguments: PhantomData<fn() -> T>,
 }

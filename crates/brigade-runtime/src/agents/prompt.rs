@@ -1,6 +1,7 @@
 //! The system prompt: what the definition says, and what every agent here has to know.
 
-use brigade_agent::Tools;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::blueprint::Blueprint;
 
@@ -15,9 +16,9 @@ const SUB_AGENT: &str = "You work for another agent, your parent. It sees only y
     everything it needs into that.";
 
 /// All of it.
-pub(crate) fn system(blueprint: &Blueprint, tools: &Tools) -> String {
+pub(crate) fn system(blueprint: &Blueprint, tools: &HashSet<Arc<str>>) -> String {
     let mut parts = vec![blueprint.definition.prompt.clone()];
-    if tools.get("wait_tasks").is_some() {
+    if tools.contains("wait_tasks") {
         parts.push(TASKS.to_owned());
     }
     if blueprint.is_child {
