@@ -6,6 +6,8 @@ use crate::feed::Feed;
 use crate::show;
 
 /// Send a message to a task; to a command it is a line of its input
+///
+/// An agent hears it at its next step; one that has ended goes on with it, in the same conversation.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Send {
@@ -24,7 +26,8 @@ const EXAMPLES: &str = "\
 Examples:
   brigade exec -d --stdin --name Calculator -- bc
   brigade send Calculator '6 * 7'
-  printf '1+1\\n2+2\\n' | brigade send Calculator - --close";
+  printf '1+1\\n2+2\\n' | brigade send Calculator - --close
+  brigade send agent:3 'And the same in French'";
 
 impl Send {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
