@@ -72,7 +72,7 @@ pub(crate) fn run() -> Result<(), String> {
     Err(format!("{} fault(s)\n  {}", faults.len(), faults.join("\n  ")))
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }

@@ -171,7 +171,11 @@ fn is_zombie(pid: Option<Pid>) -> bool {
 async fn serve(context: &Context) -> Result<Exit, Failure> {
     name_the_folder(context)?;
     let filter = EnvFilter::try_from_env("BRIGADE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     let places = &context.places;
     let claimed = Claimed::take(places)?;
     let store = open_store(&places.store()).await?;

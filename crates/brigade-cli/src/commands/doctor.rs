@@ -89,7 +89,9 @@ fn folder(context: &Context) -> Finding {
     let about = match fs::metadata(folder) {
         Ok(about) => about,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return folder_to_be(folder),
-        Err(error) => return finding(what, State::Broken, format!("{shown}: {error}; {ELSEWHERE}")),
+        Err(error) => {
+            return finding(what, State::Broken, format!("{shown}: {error}; {ELSEWHERE}"));
+        }
     };
     let owner = about.uid();
     if owner != rustix::process::getuid().as_raw() {
@@ -149,7 +151,8 @@ async fn daemon(context: &Context) -> (Finding, Option<Client>) {
             (finding(what, State::Fine, text), Some(client))
         }
         Err(ClientError::NoDaemon(_)) if context.places.socket().exists() => {
-            let text = "not running; the socket of the last one is left, which the next one replaces";
+            let text =
+                "not running; the socket of the last one is left, which the next one replaces";
             (finding(what, State::Fine, text), None)
         }
         Err(ClientError::NoDaemon(_)) => {
@@ -166,7 +169,8 @@ async fn store(context: &Context, client: Option<&Client>) -> Finding {
         return match client.ask(Status {}).await {
             Ok(status) => {
                 let workspaces = show::count(status.sessions as u64, "workspace");
-                let text = format!("{workspaces}, {}", show::count(status.living as u64, "living task"));
+                let text =
+                    format!("{workspaces}, {}", show::count(status.living as u64, "living task"));
                 finding(what, State::Fine, text)
             }
             Err(error) => finding(what, State::Broken, error.to_string()),
@@ -180,7 +184,11 @@ async fn store(context: &Context, client: Option<&Client>) -> Finding {
         Err(error) => Err(error),
     };
     match looked {
-        Ok(trees) => finding(what, State::Fine, format!("{}: {}", path.display(), show::count(trees as u64, "workspace"))),
+        Ok(trees) => finding(
+            what,
+            State::Fine,
+            format!("{}: {}", path.display(), show::count(trees as u64, "workspace")),
+        ),
         Err(error) => {
             let advice = "move it away to begin anew; it is not changed until then";
             finding(what, State::Broken, format!("{}: {error}; {advice}", path.display()))

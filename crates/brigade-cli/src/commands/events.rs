@@ -68,7 +68,8 @@ fn described(happened: &Happened, all: bool) -> String {
     match happened {
         Happened::Gap { to } => format!("{to:>6}  events up to here are no longer kept"),
         Happened::Event { position, session, at, event, .. } => {
-            let session = if all { format!("{}  ", show::one_line(session)) } else { String::new() };
+            let session =
+                if all { format!("{}  ", show::one_line(session)) } else { String::new() };
             let task = event.task().map_or_else(|| "-".to_owned(), |no| no.to_string());
             let (at, what) = (span::date(at.0), what(event));
             format!("{position:>6}  {at}  {session}{task:>4}  {what}")

@@ -8,7 +8,6 @@ use brigade_agent::permission::{Rule, Rules};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
-use brigade_runtime::agents::delegation;
 use brigade_server::requests::{self, Agents, Started};
 use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::AsyncReadExt;
@@ -159,12 +158,8 @@ impl Run {
 
     /// All tools but the shell, and what was allowed besides.
     fn permissions(&self) -> Rules {
-        let tools = delegation::NAMES.into_iter().filter(|name| *name != "run_process");
-        let tools = tools.filter_map(|name| name.parse().ok());
-        Rules {
-            allow: Some(tools.chain(self.allow.iter().cloned()).collect()),
-            deny: self.deny.clone(),
-        }
+        let usual = requests::Run::usual_permissions(self.allow.iter().cloned());
+        Rules { deny: self.deny.clone(), ..usual }
     }
 
     /// Says what is missing before anything starts.

@@ -50,7 +50,8 @@ impl Ask for Events {
 
     async fn answer(self, desk: &Desk, items: &Items<Happened>) -> Result<u64, Refusal> {
         let last = desk.runtime().position();
-        let mut feed: Subscription = desk.feed(self.session.as_deref(), Position(self.after)).await?;
+        let mut feed: Subscription =
+            desk.feed(self.session.as_deref(), Position(self.after)).await?;
         let mut position = self.after;
         while self.follow || feed.cursor() < last {
             let next = feed.next();

@@ -29,8 +29,7 @@ impl Ask for Prune {
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Removed, Refusal> {
         desk.operator_only("prune")?;
-        let retention =
-            Retention { ended: Millis(self.ended_ms), events: Millis(self.events_ms) };
+        let retention = Retention { ended: Millis(self.ended_ms), events: Millis(self.events_ms) };
         let pruned = desk.runtime().prune(&retention).await?;
         Ok(Removed { sessions: pruned.trees, tasks: pruned.tasks, events: pruned.events })
     }

@@ -134,7 +134,10 @@ mod tests {
             lines.truncate(fitting(&lines).expect("lines"));
             let written = raw(&lines).expect("an answer").get().len();
             assert!(written <= ANSWER_BYTES + 2, "{written}");
-            assert!(written > ANSWER_BYTES - 6 * LINE_BYTES - 100, "one more has no room: {written}");
+            assert!(
+                written > ANSWER_BYTES - 6 * LINE_BYTES - 100,
+                "one more has no room: {written}"
+            );
         }
     }
 }

@@ -213,7 +213,8 @@ async fn asked(desk: &Desk, session: &Session, tasks: &[TaskRef]) {
         }
         loop {
             match feed.next().await {
-                Ok(FeedMessage::Event(item)) if !matches!(item.record.event, Event::Parked { .. }) => {}
+                Ok(FeedMessage::Event(item))
+                    if !matches!(item.record.event, Event::Parked { .. }) => {}
                 Ok(_) => break,
                 // The runtime is ending, and says so to the wait itself.
                 Err(_) => std::future::pending().await,
