@@ -273,6 +273,7 @@ impl Agent {
         Progress {
             step: transcript.tally.steps,
             doing: beginning(doing.into(), DOING_SHOWN),
+            used: beginning(transcript.last_tools(), DOING_SHOWN),
             words: ending(&transcript.last_words().unwrap_or_default()),
             tokens: transcript.tally.tokens,
         }

@@ -81,6 +81,9 @@ pub struct Progress {
     pub step: u32,
     /// In a word or two: thinking, or the tools that run.
     pub doing: String,
+    /// The last tools that it used, and that have answered.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub used: String,
     /// The last words that it said.
     pub words: String,
     pub tokens: u64,

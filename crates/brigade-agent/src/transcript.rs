@@ -440,6 +440,16 @@ impl Transcript {
         &self.asked
     }
 
+    /// The names of the tools that have answered last.
+    pub(crate) fn last_tools(&self) -> String {
+        let results = self.messages.iter().rev().find_map(|(_, message)| match message {
+            Message::Results(results) => Some(results),
+            Message::User(_) | Message::Assistant(_) => None,
+        });
+        let names = results.into_iter().flatten().map(|result| &*result.name);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
     /// What the model said last.
     pub(crate) fn last_words(&self) -> Option<String> {
         self.messages.iter().rev().find_map(|(_, message)| match message {

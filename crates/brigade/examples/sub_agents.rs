@@ -147,7 +147,11 @@ async fn tell(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error
             }
             Event::Progressed { no, note } => {
                 let Ok(progress) = note.decode::<Progress>() else { continue };
-                println!("{} step {}: {}", names[no], progress.step, progress.doing);
+                let used = match progress.used.as_str() {
+                    "" => String::new(),
+                    tools => format!(" after {tools}"),
+                };
+                println!("{} step {}: {}{used}", names[no], progress.step, progress.doing);
             }
             Event::Ended { no, outcome, .. } => {
                 if let Some(mut last) = output.remove(no) {

@@ -20,7 +20,7 @@ fn three_agents_and_a_command_come_back_to_the_chef() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}\n{text}");
     for part in [
-        "Soup     step 1: look_in_pantry",
+        "Soup     step 2: thinking after look_in_pantry",
         "Main     succeeded: Mushroom risotto, 30 minutes.",
         "Dessert  succeeded",
         "Oven     says: oven: 180 degrees",
