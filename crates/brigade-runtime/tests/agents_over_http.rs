@@ -306,10 +306,9 @@ async fn a_key_that_is_missing_is_named_and_nothing_is_sent() {
         let server = server(PAYING, |_, reply| WireReply::Reply(reply)).await;
         let key = KeySource::Env("BRIGADE_TEST_HAS_NO_SUCH_KEY".to_owned());
         let runtime = kitchen(server.options(format).key(key), Vec::new()).await;
-        let (ending, _) = run(&runtime, "Pay.").await;
-        let told = ending.outcome.to_string();
-        assert!(told.contains("BRIGADE_TEST_HAS_NO_SUCH_KEY"), "{told}");
-        assert!(server.requests().is_empty());
+        let refused = runtime.session.spawn(NewTask::agent("Pay.")).await.unwrap_err();
+        assert!(refused.message.contains("BRIGADE_TEST_HAS_NO_SUCH_KEY"), "{refused}");
+        assert!(runtime.session.list().is_empty() && server.requests().is_empty());
     })
     .await;
 }
