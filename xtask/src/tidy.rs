@@ -17,7 +17,14 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ),
     (
         "brigade-server",
-        &["brigade-agent", "brigade-model", "brigade-process", "brigade-runtime", "brigade-store"],
+        &[
+            "brigade-agent",
+            "brigade-llm",
+            "brigade-model",
+            "brigade-process",
+            "brigade-runtime",
+            "brigade-store",
+        ],
     ),
     (
         "brigade-cli",

@@ -98,7 +98,7 @@ impl Agent {
             self.note(host, transcript, label::RUN, &run).await?;
         }
         loop {
-            while transcript.open() > 0 && transcript.due().is_empty() {
+            while transcript.open() > 0 && !transcript.is_due() {
                 match host.rest(transcript.open()).await? {
                     Rest::Suspended => return Ok(Exit::Suspended),
                     Rest::Answered(index, answer) => transcript.told(index, &answer)?,

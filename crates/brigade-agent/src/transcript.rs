@@ -373,6 +373,12 @@ impl Transcript {
         self.size.bytes_since = self.bytes();
     }
 
+    /// Whether something is to be carried out.
+    pub(crate) fn is_due(&self) -> bool {
+        let mut calls = self.turn.iter().flat_map(|turn| &turn.calls);
+        calls.any(|call| matches!(call.state, CallState::Due { .. }))
+    }
+
     /// The calls that are to be carried out, as far as they came before.
     pub(crate) fn due(&self) -> Vec<(ToolCall, Call)> {
         let calls = self.turn.iter().flat_map(|turn| &turn.calls);

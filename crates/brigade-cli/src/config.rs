@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use brigade_llm::nearest::most_like;
 use brigade_llm::{KeySource, Prices, ProviderOptions};
-use brigade_server::addresses::most_like;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;

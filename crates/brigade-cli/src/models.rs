@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use brigade_agent::definition::Definitions;
+use brigade_llm::nearest::most_like;
 use brigade_llm::{KeySource, Model, ModelName, ProviderKind, Script, Scripted};
 use brigade_model::refusal::Refusal;
 use brigade_runtime::AgentOptions;
 use brigade_runtime::agents::{ChosenModel, ModelSource, OneModel, Providers};
-use brigade_server::addresses::most_like;
 
 use crate::config::Config;
 use crate::exit::Failure;

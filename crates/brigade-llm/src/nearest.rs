@@ -1,10 +1,25 @@
 //! What somebody may have meant to type.
 
+/// So many letters may be wrong, however long it is.
+const NEAR: usize = 3;
+
 /// The one of these that is most like what was typed, if any is like it.
 pub fn most_like<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distance = |one: &str| strsim::osa_distance(&typed.to_lowercase(), &one.to_lowercase());
-    let near = known.into_iter().map(|one| (distance(one), one)).min()?;
-    (near.0 <= 3.min(typed.chars().count() / 2 + 1)).then_some(near.1)
+    let lower = typed.to_lowercase();
+    let known = known.into_iter().map(|one| (distance(&one.to_lowercase(), &lower), one));
+    let (distance, near) = known.min()?;
+    is_near(distance, typed).then_some(near)
+}
+
+/// How many letters have to be put in, taken out, changed or swapped to make one of the other.
+pub fn distance(from: &str, to: &str) -> usize {
+    strsim::osa_distance(from, to)
+}
+
+/// Most of what was typed has to be right, or it is a guess at random; so is any for a letter or two.
+pub fn is_near(distance: usize, typed: &str) -> bool {
+    let letters = typed.chars().count();
+    letters > 2 && distance <= NEAR.min(letters / 2)
 }
 
 /// `; did you mean X?`, or nothing.
@@ -28,6 +43,35 @@ mod tests {
             ("temperature", None),
         ] {
             assert_eq!(most_like(typed, known), expect, "{typed}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_mostly_right_is_offered() {
+        let known = ["Server", "Test", "go"];
+        for (typed, expect) in [
+            ("Sevrer", Some("Server")),
+            ("Tets", Some("Test")),
+            ("og", None),
+            ("x", None),
+            ("", None),
+            ("Fool", None),
+        ] {
+            assert_eq!(most_like(typed, known), expect, "{typed}");
+        }
+    }
+
+    #[test]
+    fn distances() {
+        for (from, to, expect) in [
+            ("", "", 0),
+            ("abc", "abc", 0),
+            ("abc", "", 3),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("process:3", "proces:3", 1),
+        ] {
+            assert_eq!(distance(from, to), expect, "{from} {to}");
         }
     }
 }
