@@ -1,11 +1,11 @@
 //! The loop: news, model, record, tools, record, until the model has nothing more to do.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, mem};
 
 use brigade_llm::{Effort, ErrorKind, Model, ModelError, StopReason, TokenUsage};
 use brigade_model::call::{Answer, Asked, Entry, OpenCall};
-use brigade_model::ids::{RunNo, TaskNo};
+use brigade_model::ids::{CallIndex, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Failure;
@@ -54,6 +54,8 @@ pub struct Begun {
     pub run: RunNo,
     pub journal: Vec<Entry>,
     pub open: Vec<OpenCall>,
+    /// The model may be asked at once: there is nothing to hear before, and no budget.
+    pub at_leave: bool,
 }
 
 /// How an attempt came out.
@@ -79,11 +81,15 @@ impl Agent {
             Ok(transcript) => transcript,
             Err(refusal) => return Exit::failed(format!("its journal cannot be read: {refusal}")),
         };
+        transcript.at_leave = begun.at_leave;
         partial.set(transcript.partial());
         let exit = self.work(host, &mut transcript, (begun.run, partial)).await;
         match exit {
             Ok(exit) => exit,
-            Err(Ended::Failure(failure)) => Exit::Failed { failure, partial: transcript.partial() },
+            Err(Ended::Failure(failure)) => match self.write_owed(host, &mut transcript).await {
+                Ok(()) => Exit::Failed { failure, partial: transcript.partial() },
+                Err(refusal) => Exit::Over(refusal),
+            },
             Err(Ended::Refused(refusal)) => Exit::Over(refusal),
         }
     }
@@ -99,6 +105,7 @@ impl Agent {
         }
         loop {
             while transcript.open() > 0 && !transcript.is_due() {
+                self.write_owed(host, transcript).await?;
                 match host.rest(transcript.open()).await? {
                     Rest::Suspended => return Ok(Exit::Suspended),
                     Rest::Answered(index, answer) => transcript.told(index, &answer)?,
@@ -131,12 +138,7 @@ impl Agent {
         {
             return self.compact(host, transcript, cut).await;
         }
-        let index = transcript.next_index();
-        let granted = match host.proceed(index, self.expected_cost(transcript)).await? {
-            Proceed::News(news) => return Ok(transcript.enter(index, label::NEWS, &news)?),
-            Proceed::Exhausted(limit) => return Err(Failure::Budget { limit }.into()),
-            Proceed::Granted(granted) => granted,
-        };
+        let Some((index, granted)) = self.proceed(host, transcript).await? else { return Ok(()) };
         let request = self.request(transcript, transcript.messages(), granted);
         let progress =
             Progress { step: transcript.tally.steps + 1, ..self.progress(transcript, "thinking") };
@@ -144,8 +146,15 @@ impl Agent {
             Ok(Some(reply)) => {
                 let spent = Some((self.cost)(&reply.usage));
                 let (reply, written) = self.within_bounds(reply)?;
-                let answer = Answer::Value(written);
-                host.record(Record { index, label: label::MODEL, answer, spent }).await?;
+                let answer = Arc::new(Answer::Value(written));
+                let record = Record { index, label: label::MODEL, answer, spent };
+                // Nothing is done before it is written down. Last words are written down with the
+                // ending that they are.
+                if reply.message.calls().next().is_some() {
+                    host.record(record).await?;
+                } else {
+                    transcript.owed.push(record);
+                }
                 transcript.said(index, reply);
                 partial.set(transcript.partial());
                 Ok(())
@@ -153,6 +162,38 @@ impl Agent {
             Ok(None) => Ok(()),
             Err(error) => self.recover(host, transcript, error).await,
         }
+    }
+
+    /// Hears the news; or else says what may be spent, and under which index it is written down.
+    pub(crate) async fn proceed(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+    ) -> Result<Option<(CallIndex, Usage)>, Ended> {
+        let (index, cost) = (transcript.next_index(), self.expected_cost(transcript));
+        if mem::take(&mut transcript.at_leave) {
+            return Ok(Some((index, cost.most)));
+        }
+        match host.proceed(mem::take(&mut transcript.owed), index, cost).await? {
+            Proceed::News(news) => {
+                transcript.enter(index, label::NEWS, &news)?;
+                Ok(None)
+            }
+            Proceed::Exhausted(limit) => Err(Failure::Budget { limit }.into()),
+            Proceed::Granted(granted) => Ok(Some((index, granted))),
+        }
+    }
+
+    /// Writes down what could wait for the next thing to be said, when that is something else.
+    async fn write_owed(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+    ) -> Result<(), Refusal> {
+        for record in mem::take(&mut transcript.owed) {
+            host.record(record).await?;
+        }
+        Ok(())
     }
 
     /// A conversation that is too long is made shorter; anything else has been tried often enough.
@@ -184,9 +225,10 @@ impl Agent {
         match self.result(text, stop, transcript)? {
             Err(problem) => self.note(host, transcript, label::NOTE, &problem).await?,
             Ok(result) => {
-                if host.finish(result).await? {
+                if host.finish(transcript.owed.clone(), result).await? {
                     return Ok(true);
                 }
+                self.write_owed(host, transcript).await?;
                 match owed(transcript.asked()) {
                     Some(owed) => self.note(host, transcript, label::NOTE, &owed).await?,
                     None => self.wait_for_news(host, transcript).await?,
@@ -252,7 +294,8 @@ impl Agent {
         label: &'static str,
         what: &impl serde::Serialize,
     ) -> Result<(), Ended> {
-        let answer = Answer::Value(Json::of(what)?);
+        self.write_owed(host, transcript).await?;
+        let answer = Arc::new(Answer::Value(Json::of(what)?));
         let record = Record { index: transcript.next_index(), label, answer, spent: None };
         self.record(host, transcript, record).await
     }
@@ -264,7 +307,7 @@ impl Agent {
         transcript: &mut Transcript,
         record: Record,
     ) -> Result<(), Ended> {
-        let (index, label, answer) = (record.index, record.label, Arc::new(record.answer.clone()));
+        let (index, label, answer) = (record.index, record.label, record.answer.clone());
         host.record(record).await?;
         Ok(transcript.enter(index, label, &answer)?)
     }

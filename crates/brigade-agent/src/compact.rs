@@ -1,12 +1,14 @@
 //! Compaction: what a long conversation came to takes the place of its beginning.
 
+use std::sync::Arc;
+
 use brigade_llm::{Message, Reply};
 use brigade_model::call::Answer;
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
 
 use crate::agent::{Agent, Ended};
-use crate::host::{Host, Proceed, Record};
+use crate::host::{Host, Record};
 use crate::transcript::{Summary, Transcript, label};
 
 const ASK: &str = "[The conversation is about to become too long. Write down, for yourself, all that \
@@ -37,12 +39,7 @@ impl Agent {
         transcript: &mut Transcript,
         kept_from: u32,
     ) -> Result<(), Ended> {
-        let index = transcript.next_index();
-        let granted = match host.proceed(index, self.expected_cost(transcript)).await? {
-            Proceed::News(news) => return Ok(transcript.enter(index, label::NEWS, &news)?),
-            Proceed::Exhausted(limit) => return Err(Failure::Budget { limit }.into()),
-            Proceed::Granted(granted) => granted,
-        };
+        let Some((index, granted)) = self.proceed(host, transcript).await? else { return Ok(()) };
         // What is sent must fit, whatever has been said: that is why it is summed up.
         let mut messages = transcript.messages_before(kept_from, self.window / 5 * 9);
         messages.push(Message::user(ASK));
@@ -58,7 +55,7 @@ impl Agent {
         };
         let summary = Summary { text: text.into(), kept_from };
         let spent = Some((self.cost)(&reply.usage));
-        let answer = Answer::Value(Json::of(&summary)?);
+        let answer = Arc::new(Answer::Value(Json::of(&summary)?));
         let record = Record { index, label: label::SUMMARY, answer, spent };
         self.record(host, transcript, record).await
     }

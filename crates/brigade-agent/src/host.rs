@@ -15,8 +15,14 @@ use crate::tool::BoxFuture;
 ///
 /// A refusal means that the attempt is over: the loop ends with it and says nothing more.
 pub trait Host: Send + Sync {
-    /// Takes all news under this index, or else sets aside what the next model call may cost.
-    fn proceed(&self, index: CallIndex, cost: Cost) -> BoxFuture<'_, Result<Proceed, Refusal>>;
+    /// Writes down what is owed, and in the same commit takes all news under this index, or else
+    /// sets aside what the next model call may cost.
+    fn proceed(
+        &self,
+        owed: Vec<Record>,
+        index: CallIndex,
+        cost: Cost,
+    ) -> BoxFuture<'_, Result<Proceed, Refusal>>;
 
     /// Writes down an entry, and charges what it cost.
     fn record(&self, record: Record) -> BoxFuture<'_, Result<(), Refusal>>;
@@ -30,8 +36,9 @@ pub trait Host: Send + Sync {
     /// The agent can do nothing until its open calls, so many, are answered.
     fn rest(&self, open: usize) -> BoxFuture<'_, Result<Rest, Refusal>>;
 
-    /// The work is done. False when there is something that the agent must hear of first.
-    fn finish(&self, result: Json) -> BoxFuture<'_, Result<bool, Refusal>>;
+    /// Writes down what is owed, and in the same commit the work is done. False when there is
+    /// something that the agent must hear of first: then nothing was written down.
+    fn finish(&self, owed: Vec<Record>, result: Json) -> BoxFuture<'_, Result<bool, Refusal>>;
 
     /// Returns when a message came that is to be heard now.
     fn interrupted(&self) -> BoxFuture<'_, ()>;
@@ -61,7 +68,7 @@ pub enum Proceed {
 pub struct Record {
     pub index: CallIndex,
     pub label: &'static str,
-    pub answer: Answer,
+    pub answer: Arc<Answer>,
     pub spent: Option<Usage>,
 }
 

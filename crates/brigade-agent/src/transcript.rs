@@ -19,6 +19,7 @@ use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::host::Record;
 use crate::news;
 use crate::tool::{Call, Place};
 use crate::turn::shortened;
@@ -71,6 +72,11 @@ pub(crate) struct Transcript {
     resumed: bool,
     /// Tasks whose questions it has heard, and has done nothing since.
     asked: Vec<TaskNo>,
+    /// Entries that it has already, and that are not written down: they are with the next thing that
+    /// is said to the host.
+    pub(crate) owed: Vec<Record>,
+    /// The model may be asked without the host's leave, once.
+    pub(crate) at_leave: bool,
 }
 
 /// What the stop policies look at.
@@ -169,6 +175,8 @@ impl Transcript {
             waits_for_news: false,
             resumed: false,
             asked: Vec::new(),
+            owed: Vec::new(),
+            at_leave: false,
         };
         transcript.say(0, &task);
         transcript

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brigade_llm::conversation::Arguments;
 use brigade_llm::{ToolCall, ToolResult};
@@ -28,7 +29,7 @@ const AT_ONCE: usize = 64;
 
 /// What became of a call.
 enum Done {
-    Result(ToolResult),
+    Result { result: ToolResult, owed: Option<Record> },
     Parked { effect: Option<Arc<Answer>> },
 }
 
@@ -46,8 +47,10 @@ impl Agent {
             |call: &ToolCall| self.tools.get(&call.name).is_some_and(|tool| tool.hints().alone);
         let (apart, together): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|(call, _)| alone(call));
-        let calls = together.into_iter().map(|(said, call)| self.carry_out_one(host, said, call));
-        let apart = apart.into_iter().map(|(said, call)| self.carry_out_one(host, said, call));
+        let left = AtomicUsize::new(together.len() + apart.len());
+        let carry_out = |(said, call)| self.carry_out_one((host, &left), said, call);
+        let calls = together.into_iter().map(carry_out);
+        let apart = apart.into_iter().map(carry_out);
         let together = stream::iter(calls).buffer_unordered(AT_ONCE);
         let mut done = together.chain(stream::iter(apart).buffered(1));
         let mut slow = pin!(sleep(WORTH_TELLING));
@@ -67,7 +70,10 @@ impl Agent {
             };
             match done {
                 Done::Parked { effect } => transcript.parked(call.place.parked(), effect),
-                Done::Result(result) => transcript.answered(call.place.result(), result),
+                Done::Result { result, owed } => {
+                    transcript.answered(call.place.result(), result);
+                    transcript.owed.extend(owed);
+                }
             }
         }
         if !is_told && transcript.open() > 0 {
@@ -76,10 +82,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Carries out one call as far as it goes now, and writes down what came of it.
+    /// Carries out one call as far as it goes now, and writes down what came of it: the last one of
+    /// a message only with what is said next, unless it could not be carried out again.
     async fn carry_out_one(
         &self,
-        host: &dyn Host,
+        (host, left): (&dyn Host, &AtomicUsize),
         said: ToolCall,
         call: Call,
     ) -> Result<(Call, Done), Refusal> {
@@ -95,7 +102,10 @@ impl Agent {
             }
             Ok(Outcome::Park { asked, effect }) => {
                 match host.park(call.place.parked(), asked).await {
-                    Ok(()) => return Ok((call, Done::Parked { effect })),
+                    Ok(()) => {
+                        left.fetch_sub(1, Ordering::Relaxed);
+                        return Ok((call, Done::Parked { effect }));
+                    }
                     Err(refusal) => Err(refusal.into()),
                 }
             }
@@ -105,10 +115,17 @@ impl Agent {
         let text = told.unwrap_or_else(|ToolError(text)| text);
         let text = shortened(&text, RESULT_MAX).into();
         let result = ToolResult { id: said.id, name: said.name, text, failed };
-        let answer = Answer::Value(Json::of(&result)?);
+        let answer = Arc::new(Answer::Value(Json::of(&result)?));
         let index = call.place.result();
-        host.record(Record { index, label: label::RESULT, answer, spent: None }).await?;
-        Ok((call, Done::Result(result)))
+        let record = Record { index, label: label::RESULT, answer, spent: None };
+        let is_last = left.fetch_sub(1, Ordering::Relaxed) == 1;
+        let tool = self.tools.get(&result.name);
+        let must_not_repeat = tool.is_some_and(|tool| tool.hints().effect == Effect::Once);
+        if is_last && !must_not_repeat {
+            return Ok((call, Done::Result { result, owed: Some(record) }));
+        }
+        host.record(record).await?;
+        Ok((call, Done::Result { result, owed: None }))
     }
 
     /// The tool that is meant, if the agent has it and may use it like this.
@@ -154,7 +171,7 @@ impl Agent {
                      whole or in part. Look before you try again.",
                 )));
             }
-            let (index, answer) = (call.place.effect(), Answer::Value(Json::null()));
+            let (index, answer) = (call.place.effect(), Arc::new(Answer::Value(Json::null())));
             host.record(Record { index, label: label::BEGUN, answer, spent: None }).await?;
         }
         let performed = AssertUnwindSafe(async { tool.call(call.clone()).await });

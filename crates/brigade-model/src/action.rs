@@ -61,6 +61,9 @@ pub struct Start {
     pub journal: u32,
     pub open: Vec<OpenCall>,
     pub state: Option<Json>,
+    /// There is no news, and no budget that anything would be set aside from: the first step needs
+    /// no leave.
+    pub at_leave: bool,
 }
 
 impl Action {

@@ -173,13 +173,12 @@ pub struct Report {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reported {
-    /// A call that was carried out by the work itself, and what it cost. With a cost, whatever
-    /// was reserved is free again.
-    Record {
-        index: CallIndex,
-        label: Arc<str>,
-        answer: Arc<Answer>,
-        spent: Option<Usage>,
+    Record(Written),
+    /// Something else, and before it what the work has not written down yet: all or nothing, in one
+    /// commit.
+    After {
+        records: Vec<Written>,
+        what: Box<Reported>,
     },
     /// Before the next costly step: takes all news under this call, if there is any; else sets
     /// aside up to `most`, of which less than `least` is of no use.
@@ -218,6 +217,16 @@ pub enum Reported {
     },
     /// The work itself is over.
     Ended(End),
+}
+
+/// A call that was carried out by the work itself, and what it cost. With a cost, whatever was
+/// reserved is free again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    pub index: CallIndex,
+    pub label: Arc<str>,
+    pub answer: Arc<Answer>,
+    pub spent: Option<Usage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

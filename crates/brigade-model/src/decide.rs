@@ -5,10 +5,10 @@
 //! that each consequence is decided against the tree as it then is.
 
 mod answer;
-mod budget;
+pub(crate) mod budget;
 mod collect;
 mod message;
-mod news;
+pub(crate) mod news;
 mod park;
 mod recover;
 mod report;
@@ -162,6 +162,10 @@ pub fn decide(tree: &Tree, command: &Command, now: Time) -> Result<Decision, Ref
 }
 
 fn digest(answer: &Answer) -> u64 {
+    // Most answers are text already.
+    if let Answer::Value(value) = answer {
+        return xxhash_rust::xxh3::xxh3_64(value.as_str().as_bytes());
+    }
     let text = serde_json::to_vec(answer).unwrap_or_default();
     xxhash_rust::xxh3::xxh3_64(&text)
 }

@@ -1,6 +1,8 @@
 //! What follows from an event: more events, and actions.
 
 use crate::action::{Action, Start};
+use crate::decide::budget::is_unmetered;
+use crate::decide::news::any as has_news;
 use crate::decide::stop::{order_below, stop_one};
 use crate::decide::{Draft, EntryDraft, answer_to, is_queued_at, satisfied, start_or_queue};
 use crate::event::Event;
@@ -114,6 +116,7 @@ fn start(tree: &Tree, no: TaskNo) -> Vec<Action> {
         journal: row.journal,
         open: row.calls.clone(),
         state: row.extra.as_ref().and_then(|extra| extra.state.clone()),
+        at_leave: is_unmetered(tree, no) && !has_news(tree, no, row),
     })];
     if row.spec.work.conduct().inbox == InboxMode::Push {
         let unread = tree.inbox(Owner::Task(no)).cloned();

@@ -101,12 +101,9 @@ fn soon() -> RetryOptions {
     RetryOptions { first_pause: Duration::from_millis(5), seed: Some(1), ..RetryOptions::default() }
 }
 
+/// Long enough for a busy machine to answer, short enough to wait for what hangs.
 fn quick() -> Limits {
-    Limits {
-        headers: Duration::from_millis(500),
-        idle: Duration::from_millis(500),
-        ..Limits::default()
-    }
+    Limits { headers: Duration::from_secs(4), idle: Duration::from_secs(4), ..Limits::default() }
 }
 
 /// A runtime whose models are at `wire`.

@@ -65,9 +65,24 @@ impl Inner {
     }
 }
 
+impl Inner {
+    fn record_all(&mut self, records: Vec<Record>) {
+        for record in records {
+            self.charged.extend(record.spent);
+            self.write(record.index, record.label, record.answer);
+        }
+    }
+}
+
 impl Host for PaperHost {
-    fn proceed(&self, index: CallIndex, cost: Cost) -> BoxFuture<'_, Result<Proceed, Refusal>> {
+    fn proceed(
+        &self,
+        owed: Vec<Record>,
+        index: CallIndex,
+        cost: Cost,
+    ) -> BoxFuture<'_, Result<Proceed, Refusal>> {
         let mut inner = self.lock();
+        inner.record_all(owed);
         let proceed = match inner.news.pop_front() {
             Some(news) => {
                 let answer = Arc::new(Answer::Gathered(news));
@@ -82,9 +97,7 @@ impl Host for PaperHost {
     }
 
     fn record(&self, record: Record) -> BoxFuture<'_, Result<(), Refusal>> {
-        let mut inner = self.lock();
-        inner.charged.extend(record.spent);
-        inner.write(record.index, record.label, Arc::new(record.answer));
+        self.lock().record_all(vec![record]);
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -112,10 +125,13 @@ impl Host for PaperHost {
         Box::pin(std::future::ready(Ok(rest)))
     }
 
-    fn finish(&self, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
+    fn finish(&self, owed: Vec<Record>, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
         let mut inner = self.lock();
         inner.result = Some(result);
         let done = inner.not_done == 0;
+        if done {
+            inner.record_all(owed);
+        }
         inner.not_done = inner.not_done.saturating_sub(1);
         Box::pin(std::future::ready(Ok(done)))
     }
@@ -263,7 +279,7 @@ impl Stage {
 
     /// Goes on from what is in the journal.
     pub(crate) async fn begin(&self, run: RunNo, open: Vec<OpenCall>) -> Exit {
-        let begun = Begun { run, journal: self.host.lock().journal.clone(), open };
+        let begun = Begun { run, journal: self.host.lock().journal.clone(), open, at_leave: false };
         self.agent.run(&self.host, begun, &Partial::default()).await
     }
 }

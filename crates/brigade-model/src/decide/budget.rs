@@ -16,6 +16,9 @@ pub(super) fn reserve(
     now: Time,
 ) -> Decision {
     let mut granted = most;
+    if is_unmetered(tree, no) {
+        return Decision::reply(Reply::Granted(granted));
+    }
     for holder in tree.upwards(Owner::Task(no)) {
         let Some(left) = left(tree, holder) else { continue };
         if let Some(limit) = left.short_of(&least) {
@@ -24,6 +27,12 @@ pub(super) fn reserve(
         granted = granted.at_most(left);
     }
     Decision::event(Event::Reserved { no, amount: Box::new(granted) }, Reply::Granted(granted))
+}
+
+/// Whether no budget holds here: then there is nothing to set anything aside from.
+pub(crate) fn is_unmetered(tree: &Tree, no: TaskNo) -> bool {
+    let mut limits = tree.upwards(Owner::Task(no)).filter_map(|holder| tree.limits(holder));
+    limits.all(|limits| limits.tokens.is_none() && limits.money.is_none())
 }
 
 /// Charges what was set aside by work that will say no more of it. What was under way may have been

@@ -47,7 +47,7 @@ pub(super) fn asks_for_messages(no: TaskNo, row: &TaskRow) -> Result<(), Refusal
     }
 }
 
-pub(super) fn any(tree: &Tree, no: TaskNo, row: &TaskRow) -> bool {
+pub(crate) fn any(tree: &Tree, no: TaskNo, row: &TaskRow) -> bool {
     tree.unread(Owner::Task(no)) > 0 || untold(tree, no, row).next().is_some()
 }
 

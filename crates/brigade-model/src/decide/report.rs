@@ -2,7 +2,7 @@
 
 use super::stop::{finish, outcome_of};
 use super::{Decision, Draft, EntryDraft, Reply, budget, news, park};
-use crate::command::{Arrival, End, EndedHow, Report, Reported};
+use crate::command::{Arrival, End, EndedHow, Report, Reported, Written};
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::refusal::Refusal;
@@ -24,14 +24,20 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
     if !row.is_performed() {
         return Err(stale(report, row));
     }
-    match &report.what {
-        Reported::Record { index, label, answer, spent } => {
-            record(no, row, *index)?;
-            let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
-            let mut drafts = vec![Draft::recorded(no, entry)];
-            drafts.extend(spent.map(|spent| Event::Charged { no, spent: Box::new(spent) }.into()));
-            Ok(Decision { drafts, reply: Reply::Done })
+    reported(tree, (no, row), &report.what, now)
+}
+
+fn reported(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    what: &Reported,
+    now: Time,
+) -> Result<Decision, Refusal> {
+    match what {
+        Reported::Record(written) => {
+            Ok(Decision { drafts: written_down(no, row, written)?, reply: Reply::Done })
         }
+        Reported::After { records, what } => after(tree, (no, row), (records, what), now),
         Reported::Proceed { index, most, least } => {
             record(no, row, *index)?;
             news::proceed(tree, (no, row), *index, (*most, *least), now)
@@ -91,6 +97,39 @@ pub(super) fn report(tree: &Tree, report: &Report, now: Time) -> Result<Decision
             Ok(Decision { drafts: settled.into_iter().chain(ending).collect(), reply: Reply::Done })
         }
     }
+}
+
+/// What was written down comes first, in the same commit. What is asked after it is decided as if it
+/// were not there, which a cost or a record of the same call would make wrong.
+fn after(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    (records, what): (&[Written], &Reported),
+    now: Time,
+) -> Result<Decision, Refusal> {
+    let settles = records.iter().any(|written| written.spent.is_some());
+    match what {
+        Reported::Proceed { index, .. }
+            if !settles && records.iter().all(|written| written.index != *index) => {}
+        Reported::Ended(_) => {}
+        _ => return Err(Refusal::invalid("this cannot be reported together with records")),
+    }
+    let mut drafts = Vec::with_capacity(2 * records.len() + 2);
+    for written in records {
+        drafts.extend(written_down(no, row, written)?);
+    }
+    let decision = reported(tree, (no, row), what, now)?;
+    drafts.extend(decision.drafts);
+    Ok(Decision { drafts, reply: decision.reply })
+}
+
+fn written_down(no: TaskNo, row: &TaskRow, written: &Written) -> Result<Vec<Draft>, Refusal> {
+    let Written { index, label, answer, spent } = written;
+    record(no, row, *index)?;
+    let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
+    let mut drafts = vec![Draft::recorded(no, entry)];
+    drafts.extend(spent.map(|spent| Event::Charged { no, spent: Box::new(spent) }.into()));
+    Ok(drafts)
 }
 
 /// A call is recorded once, and not by a run that is being ended: what it did in its last moments

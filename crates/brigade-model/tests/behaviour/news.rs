@@ -2,7 +2,7 @@
 
 use brigade_model::action::Action;
 use brigade_model::call::{Answer, Asked, Gathered};
-use brigade_model::command::{EndedHow, Recipient, Reported};
+use brigade_model::command::{EndedHow, Recipient, Reported, Written};
 use brigade_model::decide::Reply;
 use brigade_model::ids::{CallIndex, Owner, TaskNo};
 use brigade_model::json::Json;
@@ -81,12 +81,12 @@ fn with_nothing_new_it_is_told_what_it_may_spend() {
     let limits = Limits { tokens: Some(15), ..Limits::default() };
     let no = env.spawn(hearing_agent().limited(limits));
     assert_eq!(env.report(no, proceed(1)), Reply::Granted(tokens(10)));
-    let said = Reported::Record {
+    let said = Reported::Record(Written {
         index: CallIndex(1),
         label: "model".into(),
         answer: Answer::Value(Json::null()).into(),
         spent: Some(tokens(14)),
-    };
+    });
     env.report(no, said);
     assert_eq!(env.row(no).usage(), tokens(14));
     assert_eq!(env.report(no, proceed(2)), Reply::Granted(tokens(1)));
@@ -153,4 +153,62 @@ fn work_that_is_handed_its_messages_has_no_news() {
     let mut env = Env::new();
     let no = env.spawn(process());
     refused(env.try_report(no, proceed(1)), RefusalKind::Invalid, "handed to it");
+}
+
+fn written(index: u32, spent: Option<Usage>) -> Written {
+    let answer = Answer::Value(Json::null()).into();
+    Written { index: CallIndex(index), label: "step".into(), answer, spent }
+}
+
+fn after(records: Vec<Written>, what: Reported) -> Reported {
+    Reported::After { records, what: Box::new(what) }
+}
+
+#[test]
+fn what_is_owed_is_written_down_with_what_is_said_next_or_not_at_all() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    let asked = after(vec![written(1, None), written(2, None)], proceed(3));
+    assert_eq!(env.report(no, asked), Reply::Granted(tokens(10)));
+    assert!(env.answer(no, 1).is_some() && env.answer(no, 2).is_some());
+    let done = || Reported::Ended(EndedHow::Returned(Json::null()).into());
+    env.send_to(no);
+    let early = after(vec![written(4, Some(tokens(5)))], done());
+    refused(env.try_report(no, early.clone()), RefusalKind::Conflict, "heard of everything");
+    assert_eq!((env.answer(no, 4), env.row(no).usage()), (None, Usage::NONE));
+    env.report(no, proceed(5));
+    env.report(no, early);
+    assert_eq!((env.state(no), env.row(no).usage()), ("succeeded", tokens(5)));
+    assert!(env.answer(no, 4).is_some());
+}
+
+#[test]
+fn nothing_is_owed_that_would_change_what_is_asked_next() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    let paid = after(vec![written(1, Some(tokens(5)))], proceed(2));
+    refused(env.try_report(no, paid), RefusalKind::Invalid, "together");
+    let same = after(vec![written(1, None)], proceed(1));
+    refused(env.try_report(no, same), RefusalKind::Invalid, "together");
+    let progress = after(vec![written(1, None)], Reported::Progress(Json::null()));
+    refused(env.try_report(no, progress), RefusalKind::Invalid, "together");
+}
+
+#[test]
+fn the_first_step_needs_no_leave_where_nothing_is_new_and_nothing_is_limited() {
+    let starts = |env: &Env| {
+        let start = |action: &Action| match action {
+            Action::Start(start) => Some(start.at_leave),
+            _ => None,
+        };
+        env.actions.iter().rev().find_map(start)
+    };
+    let mut env = Env::new();
+    env.spawn(hearing_agent());
+    assert_eq!(starts(&env), Some(true));
+    let limits = Limits { tokens: Some(15), ..Limits::default() };
+    let limited = env.spawn(hearing_agent().limited(limits));
+    assert_eq!(starts(&env), Some(false));
+    env.below(limited, hearing_agent());
+    assert_eq!(starts(&env), Some(false));
 }

@@ -1,7 +1,7 @@
 //! Recovery: each state, each policy.
 
 use brigade_model::call::Asked;
-use brigade_model::command::{Gone, Reported};
+use brigade_model::command::{Gone, Reported, Written};
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, TaskNo};
 use brigade_model::limits::{Limits, Usage};
@@ -154,12 +154,12 @@ fn recorded_progress_resets_the_count_of_crashes() {
             heard: u32::MAX,
             then: brigade_model::command::AfterPark::GoOn,
         },
-        Reported::Record {
+        Reported::Record(Written {
             index: brigade_model::ids::CallIndex(1),
             label: "step".into(),
             answer: brigade_model::call::Answer::Value(json("done")).into(),
             spent: None,
-        },
+        }),
     ];
     for step in steps {
         let mut env = Env::new();

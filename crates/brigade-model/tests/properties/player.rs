@@ -8,7 +8,7 @@ use brigade_model::call::{Answer, Asked, Condition, Verdict, WaitMode};
 use brigade_model::command::{
     AfterPark, Arrival, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone,
     ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
-    StopTarget,
+    StopTarget, Written,
 };
 use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
@@ -286,11 +286,18 @@ fn report(world: &mut World, dice: &mut Dice) {
             let index = world.next_call();
             let answer = Arc::new(Answer::Value(Json::null()));
             let spent = dice.one_in(2).then(|| usage(dice.roll(50)));
-            Reported::Record { index, label: "step".into(), answer, spent }
+            Reported::Record(Written { index, label: "step".into(), answer, spent })
         }
         12 | 13 => {
+            let answer = Arc::new(Answer::Value(Json::null()));
+            let label = "step".into();
+            let written = Written { index: world.next_call(), label, answer, spent: None };
             let (index, most) = (world.next_call(), usage(dice.roll(60)));
-            Reported::Proceed { index, most, least: usage(dice.roll(10)) }
+            let proceed = Reported::Proceed { index, most, least: usage(dice.roll(10)) };
+            match dice.one_in(2) {
+                true => Reported::After { records: vec![written], what: Box::new(proceed) },
+                false => proceed,
+            }
         }
         1 => Reported::Progress(Json::null()),
         2 => Reported::State(Json::null()),

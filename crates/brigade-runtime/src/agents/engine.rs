@@ -188,7 +188,9 @@ impl Driver {
             Err(refusal) => return Some(failed(&refusal)),
         };
         let host = AgentHost::new(self.reporter.clone(), self.inbox.clone());
-        let begun = Begun { run: start.run, journal, open: start.open };
+        // Later attempts may have much to do before they ask the model.
+        let at_leave = start.at_leave && start.journal == 0;
+        let begun = Begun { run: start.run, journal, open: start.open, at_leave };
         Some(agent.run(&host, begun, partial).await)
     }
 

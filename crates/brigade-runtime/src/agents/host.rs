@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_agent::{BoxFuture, Cost, Host, Proceed, Progress, Record, Rest};
 use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{AfterPark, EndedHow, Reported};
+use brigade_model::command::{AfterPark, EndedHow, Reported, Written};
 use brigade_model::decide::Reply;
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
@@ -91,10 +91,16 @@ impl AgentHost {
 }
 
 impl Host for AgentHost {
-    fn proceed(&self, index: CallIndex, cost: Cost) -> BoxFuture<'_, Result<Proceed, Refusal>> {
+    fn proceed(
+        &self,
+        records: Vec<Record>,
+        index: CallIndex,
+        cost: Cost,
+    ) -> BoxFuture<'_, Result<Proceed, Refusal>> {
         Box::pin(async move {
             let Cost { most, least } = cost;
-            Ok(match self.report(Reported::Proceed { index, most, least }).await? {
+            let what = after(records, Reported::Proceed { index, most, least });
+            Ok(match self.report(what).await? {
                 Reply::Gathered(news) => Proceed::News(news),
                 Reply::Granted(granted) => Proceed::Granted(granted),
                 Reply::Exhausted(limit) => Proceed::Exhausted(limit),
@@ -104,11 +110,7 @@ impl Host for AgentHost {
     }
 
     fn record(&self, record: Record) -> BoxFuture<'_, Result<(), Refusal>> {
-        Box::pin(async move {
-            let Record { index, label, answer, spent } = record;
-            let (label, answer) = (label.into(), Arc::new(answer));
-            self.report(Reported::Record { index, label, answer, spent }).await.map(|_| ())
-        })
+        Box::pin(async move { self.report(Reported::Record(written(record))).await.map(|_| ()) })
     }
 
     fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>> {
@@ -147,10 +149,10 @@ impl Host for AgentHost {
         })
     }
 
-    fn finish(&self, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
+    fn finish(&self, records: Vec<Record>, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
         Box::pin(async move {
             let ended = Reported::Ended(EndedHow::Returned(result).into());
-            match self.report(ended).await {
+            match self.report(after(records, ended)).await {
                 Ok(_) => Ok(true),
                 Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(false),
                 Err(refusal) => Err(refusal),
@@ -167,6 +169,19 @@ impl Host for AgentHost {
             self.reporter.mention(Reported::Progress(note));
         }
     }
+}
+
+fn after(records: Vec<Record>, what: Reported) -> Reported {
+    if records.is_empty() {
+        return what;
+    }
+    let records = records.into_iter().map(written).collect();
+    Reported::After { records, what: Box::new(what) }
+}
+
+fn written(record: Record) -> Written {
+    let Record { index, label, answer, spent } = record;
+    Written { index, label: label.into(), answer, spent }
 }
 
 fn unexpected(reply: &Reply) -> Refusal {

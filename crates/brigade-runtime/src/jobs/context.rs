@@ -8,7 +8,7 @@ use std::time::Duration;
 use brigade_model::address::TaskRef;
 use brigade_model::call::{Answer, Asked, Ending, Spawned, WaitMode};
 use brigade_model::command::{
-    Caller, Command, GiveAnswer, Given, Reported, Spawn, Stop, StopTarget,
+    Caller, Command, GiveAnswer, Given, Reported, Spawn, Stop, StopTarget, Written,
 };
 use brigade_model::decide::{Reply, Stopped};
 use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, TaskNo, TreeId};
@@ -137,8 +137,8 @@ impl JobContext {
                 Err(error) => Answer::Error(error.message().clone()),
             };
             self.inner.calls.expect(index);
-            self.report(Reported::Record { index, label, answer: Arc::new(answer), spent: None })
-                .await?;
+            let written = Written { index, label, answer: Arc::new(answer), spent: None };
+            self.report(Reported::Record(written)).await?;
             step_result(&*self.inner.calls.answer(index).await?)
         }
     }
@@ -461,9 +461,8 @@ impl ContextInner {
     ) -> bool {
         let answer = Arc::new(Answer::Refused(refusal.clone()));
         // An attempt that is over records nothing more, and will not be entered again with it.
-        self.report(Reported::Record { index, label: label.into(), answer, spent: None })
-            .await
-            .is_ok()
+        let written = Written { index, label: label.into(), answer, spent: None };
+        self.report(Reported::Record(written)).await.is_ok()
     }
 
     /// Says something until it is heard: that the store was away for a moment is no news to a job.

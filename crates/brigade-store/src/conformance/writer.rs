@@ -6,7 +6,7 @@ use std::sync::Arc;
 use brigade_model::call::{Answer, Asked, Entry, WaitMode};
 use brigade_model::command::{
     AfterPark, Caller, Collect, Command, End, EndedHow, Gone, Recipient, Recover, Report, Reported,
-    Send, Spawn, Stop, StopTarget,
+    Send, Spawn, Stop, StopTarget, Written,
 };
 use brigade_model::decide::Reply;
 use brigade_model::event::EventRecord;
@@ -164,8 +164,8 @@ impl Writer {
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
         let answer = Arc::new(Answer::Value(json(&format!("step {index}"))));
         let label = "step".into();
-        self.report(no, Reported::Record { index: CallIndex(index), label, answer, spent: None })
-            .await;
+        let written = Written { index: CallIndex(index), label, answer, spent: None };
+        self.report(no, Reported::Record(written)).await;
     }
 
     /// Waits for all of these children, without suspending.
