@@ -7,6 +7,7 @@ use crate::ids::{Attempt, Epoch, MessageNo, Millis, Owner, RunNo, Time};
 use crate::limits::{Limits, Usage};
 use crate::message::Receipt;
 use crate::outcome::Outcome;
+use crate::shared::Shared;
 use crate::task::{
     Clock, Delivery, EarlierRun, Ended, Extra, Queued, State, StopStage, Stopping, TaskRow,
 };
@@ -29,6 +30,7 @@ impl Tree {
             last_task: None,
             last_message: MessageNo(0),
             epoch,
+            shared: Shared::default(),
         }))
     }
 }
@@ -100,6 +102,7 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             row.extra_mut().state = Some(state.clone());
             stirred(row, at);
         }),
+        Event::Shared { name, value, .. } => tree.row.shared.set(name, value, record.seq),
         Event::Stalled { no } => tree.edit(*no, |row| row.extra_mut().stalled = true),
         Event::Reserved { no, amount } => tree.edit(*no, |row| {
             let extra = row.extra_mut();

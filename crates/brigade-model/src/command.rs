@@ -8,6 +8,7 @@ use crate::ids::{Attempt, CallIndex, ClientName, MessageNo, Millis, TaskNo};
 use crate::json::Json;
 use crate::limits::{Limits, Usage};
 use crate::outcome::{Failure, Verified};
+use crate::shared::SharedWrite;
 use crate::spec::Spec;
 
 /// Who asks. Scope follows from it.
@@ -227,6 +228,16 @@ pub struct Written {
     pub label: Arc<str>,
     pub answer: Arc<Answer>,
     pub spent: Option<Usage>,
+    /// What it changed of that which the session shares. If somebody else changed it meanwhile, the
+    /// record is refused as a conflict.
+    pub shared: Vec<SharedWrite>,
+}
+
+impl Written {
+    /// At no cost.
+    pub fn new(index: CallIndex, label: impl Into<Arc<str>>, answer: Arc<Answer>) -> Self {
+        Self { index, label: label.into(), answer, spent: None, shared: Vec::new() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -101,6 +101,12 @@ pub enum Event {
         no: TaskNo,
         state: Json,
     },
+    /// A task changed something that its session shares.
+    Shared {
+        no: TaskNo,
+        name: Arc<str>,
+        value: Json,
+    },
     Stalled {
         no: TaskNo,
     },
@@ -219,6 +225,7 @@ impl Event {
             | Self::Suspended { no }
             | Self::Progressed { no, .. }
             | Self::StateSet { no, .. }
+            | Self::Shared { no, .. }
             | Self::Stalled { no }
             | Self::Reserved { no, .. }
             | Self::Charged { no, .. }

@@ -37,6 +37,7 @@ pub mod outcome;
 pub mod patience;
 mod react;
 pub mod refusal;
+pub mod shared;
 mod slots;
 pub mod spec;
 pub mod task;

@@ -14,6 +14,7 @@ use crate::ids::{CallIndex, ClientName, Epoch, MessageNo, Owner, Seq, TaskNo, Ti
 use crate::limits::{Limits, Usage};
 use crate::message::{Message, Receipt};
 use crate::name::SessionName;
+use crate::shared::Shared;
 use crate::slots::Slots;
 use crate::task::{Delivery, Extra, TaskRow};
 
@@ -42,6 +43,9 @@ pub struct TreeRow {
     pub last_task: Option<TaskNo>,
     pub last_message: MessageNo,
     pub epoch: Epoch,
+    /// What its tasks share.
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
+    pub shared: Shared,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -35,7 +35,8 @@ fn reported(
 ) -> Result<Decision, Refusal> {
     match what {
         Reported::Record(written) => {
-            Ok(Decision { drafts: written_down(no, row, written)?, reply: Reply::Done })
+            let drafts = written_down(tree, (no, row), written)?;
+            Ok(Decision { drafts, reply: Reply::Done })
         }
         Reported::After { records, what } => after(tree, (no, row), (records, what), now),
         Reported::Proceed { index, most, least } => {
@@ -108,27 +109,39 @@ fn after(
     now: Time,
 ) -> Result<Decision, Refusal> {
     let settles = records.iter().any(|written| written.spent.is_some());
+    let shares = records.iter().filter(|written| !written.shared.is_empty()).count();
+    if shares > 1 {
+        return Err(Refusal::invalid("only one of several records may change what is shared"));
+    }
     match what {
         Reported::Proceed { index, .. }
             if !settles && records.iter().all(|written| written.index != *index) => {}
-        Reported::Ended(_) => {}
+        Reported::Record(_) | Reported::Ended(_) => {}
         _ => return Err(Refusal::invalid("this cannot be reported together with records")),
     }
     let mut drafts = Vec::with_capacity(2 * records.len() + 2);
     for written in records {
-        drafts.extend(written_down(no, row, written)?);
+        drafts.extend(written_down(tree, (no, row), written)?);
     }
     let decision = reported(tree, (no, row), what, now)?;
     drafts.extend(decision.drafts);
     Ok(Decision { drafts, reply: decision.reply })
 }
 
-fn written_down(no: TaskNo, row: &TaskRow, written: &Written) -> Result<Vec<Draft>, Refusal> {
-    let Written { index, label, answer, spent } = written;
+fn written_down(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    written: &Written,
+) -> Result<Vec<Draft>, Refusal> {
+    let Written { index, label, answer, spent, shared } = written;
     record(no, row, *index)?;
+    tree.row().shared.check(shared)?;
     let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
     let mut drafts = vec![Draft::recorded(no, entry)];
     drafts.extend(spent.map(|spent| Event::Charged { no, spent: Box::new(spent) }.into()));
+    drafts.extend(shared.iter().map(|write| {
+        Event::Shared { no, name: write.name.clone(), value: write.value.clone() }.into()
+    }));
     Ok(drafts)
 }
 

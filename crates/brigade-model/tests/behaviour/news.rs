@@ -81,12 +81,7 @@ fn with_nothing_new_it_is_told_what_it_may_spend() {
     let limits = Limits { tokens: Some(15), ..Limits::default() };
     let no = env.spawn(hearing_agent().limited(limits));
     assert_eq!(env.report(no, proceed(1)), Reply::Granted(tokens(10)));
-    let said = Reported::Record(Written {
-        index: CallIndex(1),
-        label: "model".into(),
-        answer: Answer::Value(Json::null()).into(),
-        spent: Some(tokens(14)),
-    });
+    let said = Reported::Record(written(1, Some(tokens(14))));
     env.report(no, said);
     assert_eq!(env.row(no).usage(), tokens(14));
     assert_eq!(env.report(no, proceed(2)), Reply::Granted(tokens(1)));
@@ -157,7 +152,7 @@ fn work_that_is_handed_its_messages_has_no_news() {
 
 fn written(index: u32, spent: Option<Usage>) -> Written {
     let answer = Answer::Value(Json::null()).into();
-    Written { index: CallIndex(index), label: "step".into(), answer, spent }
+    Written { spent, ..Written::new(CallIndex(index), "step", answer) }
 }
 
 fn after(records: Vec<Written>, what: Reported) -> Reported {

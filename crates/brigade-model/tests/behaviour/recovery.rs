@@ -154,12 +154,11 @@ fn recorded_progress_resets_the_count_of_crashes() {
             heard: u32::MAX,
             then: brigade_model::command::AfterPark::GoOn,
         },
-        Reported::Record(Written {
-            index: brigade_model::ids::CallIndex(1),
-            label: "step".into(),
-            answer: brigade_model::call::Answer::Value(json("done")).into(),
-            spent: None,
-        }),
+        Reported::Record(Written::new(
+            brigade_model::ids::CallIndex(1),
+            "step",
+            brigade_model::call::Answer::Value(json("done")).into(),
+        )),
     ];
     for step in steps {
         let mut env = Env::new();

@@ -286,12 +286,11 @@ fn report(world: &mut World, dice: &mut Dice) {
             let index = world.next_call();
             let answer = Arc::new(Answer::Value(Json::null()));
             let spent = dice.one_in(2).then(|| usage(dice.roll(50)));
-            Reported::Record(Written { index, label: "step".into(), answer, spent })
+            Reported::Record(Written { spent, ..Written::new(index, "step", answer) })
         }
         12 | 13 => {
             let answer = Arc::new(Answer::Value(Json::null()));
-            let label = "step".into();
-            let written = Written { index: world.next_call(), label, answer, spent: None };
+            let written = Written::new(world.next_call(), "step", answer);
             let (index, most) = (world.next_call(), usage(dice.roll(60)));
             let proceed = Reported::Proceed { index, most, least: usage(dice.roll(10)) };
             match dice.one_in(2) {

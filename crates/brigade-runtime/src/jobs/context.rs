@@ -137,7 +137,7 @@ impl JobContext {
                 Err(error) => Answer::Error(error.message().clone()),
             };
             self.inner.calls.expect(index);
-            let written = Written { index, label, answer: Arc::new(answer), spent: None };
+            let written = Written::new(index, label, Arc::new(answer));
             self.report(Reported::Record(written)).await?;
             step_result(&*self.inner.calls.answer(index).await?)
         }
@@ -461,7 +461,7 @@ impl ContextInner {
     ) -> bool {
         let answer = Arc::new(Answer::Refused(refusal.clone()));
         // An attempt that is over records nothing more, and will not be entered again with it.
-        let written = Written { index, label: label.into(), answer, spent: None };
+        let written = Written::new(index, label, answer);
         self.report(Reported::Record(written)).await.is_ok()
     }
 

@@ -163,8 +163,7 @@ impl Writer {
 
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
         let answer = Arc::new(Answer::Value(json(&format!("step {index}"))));
-        let label = "step".into();
-        let written = Written { index: CallIndex(index), label, answer, spent: None };
+        let written = Written::new(CallIndex(index), "step", answer);
         self.report(no, Reported::Record(written)).await;
     }
 
