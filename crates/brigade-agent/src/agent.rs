@@ -36,6 +36,8 @@ pub struct Agent {
     pub model_name: Arc<str>,
     pub tools: Tools,
     pub permissions: Permissions,
+    /// Nobody is there to approve what is to be asked about.
+    pub unattended: bool,
     pub policy: Policy,
     /// What its result must look like; words, when there is none.
     pub result: Option<Schema>,

@@ -11,7 +11,7 @@ use brigade_model::limits::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::permission::Rules;
+use crate::permission::{Rules, Shadowed};
 use crate::validate::Schema;
 
 pub use folder::{Definitions, Found, NoSuchDefinition};
@@ -113,6 +113,12 @@ impl Definition {
         }
         if self.prompt.trim().is_empty() {
             return wrong("prompt", "it is empty: what is this agent to do?".to_owned());
+        }
+        if let Some(Shadowed { list, rule, deny }) = self.permissions.shadowed() {
+            return wrong(
+                &format!("permissions.{list}"),
+                format!("`{rule}` can never match: `{deny}` denies all of it"),
+            );
         }
         if self.steps == Some(0) {
             return wrong("limits.steps", "without a step it does nothing; 1 is the least".into());

@@ -13,7 +13,8 @@
 //! follows from it, and an agent is built again from that alone. It knows no runtime: delegation
 //! reaches it as ordinary tools, everything else through [`Host`].
 //!
-//! - [`agent`]: the loop; `ask`: one model call; `turn`: the calls of one message; `compact`.
+//! - [`agent`]: the loop; `ask`: one model call; `turn`: the calls of one message; `leave`: whether they
+//!   may be carried out; `compact`.
 //! - `transcript`: the journal, read as a conversation; [`news`]: how results and messages look in it.
 //! - [`tool`], [`arguments`]: what a tool is, and its arguments.
 //! - [`host`]: what the loop needs of whoever runs it; [`policy`]: when it is stopped.
@@ -27,6 +28,7 @@ mod ask;
 mod compact;
 pub mod definition;
 pub mod host;
+mod leave;
 pub mod news;
 pub mod permission;
 pub mod policy;

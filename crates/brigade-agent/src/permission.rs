@@ -1,29 +1,29 @@
 //! What an agent may do: rules on tools and their arguments.
 //!
 //! A rule is `tool` or `tool(pattern)`; [`Rules`] are what one of those concerned says, the operator
-//! or an agent definition; [`Permissions`] are the rules of all of them, from the session down. A
-//! call is allowed only if every one of them allows it, so a child never has more than its parent.
+//! or an agent definition; [`Permissions`] are the rules of all of them, from the session down. The
+//! strictest of them decides, so a child never has more than its parent: what one denies is refused,
+//! what one wants to be asked about is asked, and only what all of them allow is simply done.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use rule::{Rule, RuleError};
-
-mod glob;
-mod rule;
-mod shell;
+pub use brigade_model::permission::{Rule, RuleError, Subject};
 
 /// What one of those concerned allows.
 ///
 /// Without an allow list everything is allowed that is not denied. With one, even an empty one, only
-/// what it lists. A deny wins over any allow.
+/// what it lists, and what the ask list lists if somebody says yes. A deny wins over any ask, and an
+/// ask over any allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub allow: Option<Vec<Rule>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ask: Vec<Rule>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
 }
@@ -31,16 +31,6 @@ pub struct Rules {
 /// An allow list that is there but has no value must not read as none, which allows everything.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {
     Vec::deserialize(deserializer).map(Some)
-}
-
-/// A call, as rules see it. Each tool says which of its arguments a pattern is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject<'a> {
-    pub tool: &'a str,
-    /// The command, path or name; for paths, relative to the working directory.
-    pub text: Option<&'a str>,
-    /// Whether a shell reads the text.
-    pub is_shell: bool,
 }
 
 impl Rules {
@@ -53,18 +43,33 @@ impl Rules {
         *self == Self::default()
     }
 
-    fn check(&self, by: &Arc<str>, subject: &Subject<'_>) -> Result<(), Refused> {
+    /// A rule that can never allow or ask anything, and the deny that keeps it from that.
+    pub fn shadowed(&self) -> Option<Shadowed<'_>> {
+        let allow = self.allow.iter().flatten().map(|rule| ("allow", rule));
+        let mut rules = allow.chain(self.ask.iter().map(|rule| ("ask", rule)));
+        rules.find_map(|(list, rule)| {
+            let deny = self.deny.iter().find(|deny| deny.shadows(rule))?;
+            Some(Shadowed { list, rule, deny })
+        })
+    }
+
+    /// The rule that asks, if the call is neither denied nor simply allowed.
+    fn check(&self, by: &Arc<str>, subject: &Subject<'_>) -> Result<Option<&Rule>, Refused> {
         let refused = |why| Err(Refused { by: Arc::clone(by), call: subject.to_string(), why });
         if let Some(rule) = self.deny.iter().find(|rule| rule.denies(subject)) {
             return refused(Why::Denied { rule: rule.clone() });
         }
-        let Some(allow) = &self.allow else { return Ok(()) };
+        // Whoever is asked sees the whole call, so a rule asks about all that it may speak of.
+        if let Some(rule) = self.ask.iter().find(|rule| rule.denies(subject)) {
+            return Ok(Some(rule));
+        }
+        let Some(allow) = &self.allow else { return Ok(None) };
         if allow.iter().any(|rule| rule.allows(subject)) {
-            return Ok(());
+            return Ok(None);
         }
         let allowed: Vec<Rule> =
             allow.iter().filter(|rule| rule.names(subject.tool)).cloned().collect();
-        match subject.text.filter(|_| subject.is_shell).and_then(shell::compound) {
+        match subject.compound() {
             Some(sign) if !allowed.is_empty() => refused(Why::Compound { sign, allowed }),
             _ => refused(Why::NotAllowed { allowed }),
         }
@@ -74,8 +79,18 @@ impl Rules {
     fn may_use(&self, tool: &str) -> bool {
         let denied = self.deny.iter().any(|rule| rule.is_whole_tool() && rule.names(tool));
         let allowed = self.allow.as_ref();
-        !denied && allowed.is_none_or(|allow| allow.iter().any(|rule| rule.names(tool)))
+        let names = |rules: &[Rule]| rules.iter().any(|rule| rule.names(tool));
+        !denied && allowed.is_none_or(|allow| names(allow) || names(&self.ask))
     }
+}
+
+/// A rule that a deny makes useless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shadowed<'a> {
+    /// `allow` or `ask`.
+    pub list: &'static str,
+    pub rule: &'a Rule,
+    pub deny: &'a Rule,
 }
 
 /// The rules of all those concerned, from the session down. There is always at least one.
@@ -107,10 +122,17 @@ impl Permissions {
     }
 
     pub fn check(&self, subject: &Subject<'_>) -> Verdict {
-        let mut grants = self.0.iter();
-        match grants.try_for_each(|grant| grant.rules.check(&grant.by, subject)) {
-            Ok(()) => Verdict::Allowed,
-            Err(refused) => Verdict::Refused(refused),
+        let mut asks = None;
+        for Grant { by, rules } in &self.0 {
+            match rules.check(by, subject) {
+                Err(refused) => return Verdict::Refused(refused),
+                Ok(Some(rule)) if asks.is_none() => asks = Some((rule, by)),
+                Ok(_) => (),
+            }
+        }
+        match asks {
+            Some((rule, by)) => Verdict::Ask { rule: rule.clone(), by: by.clone() },
+            None => Verdict::Allowed,
         }
     }
 
@@ -143,6 +165,11 @@ impl From<Permissions> for Vec<Grant> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allowed,
+    /// If whoever may decide says yes. The rule is the one nearest to the session that asks.
+    Ask {
+        rule: Rule,
+        by: Arc<str>,
+    },
     Refused(Refused),
 }
 
@@ -207,16 +234,6 @@ impl fmt::Display for Listed<'_> {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
-    }
-}
-
-impl fmt::Display for Subject<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 200;
-        let Some(text) = self.text else { return write!(f, "`{}`", self.tool) };
-        let cut: String = text.chars().take(SHOWN).collect();
-        let more = if cut.len() < text.len() { "…" } else { "" };
-        write!(f, "`{}({cut}{more})`", self.tool)
     }
 }
 

@@ -32,6 +32,7 @@ fn paragraph(entry: &Entry) -> Option<(String, String)> {
             let failed = if result.failed { " failed" } else { "" };
             Some((format!("{}{failed}", result.name), result.text.to_string()))
         }
+        (_, Answer::Verdict(verdict)) => Some(("approval".into(), verdict.to_string())),
         (label::NOTE, Answer::Value(value)) => Some(("note".into(), value.decode().ok()?)),
         (label::RUN, Answer::Value(value)) => Some((format!("run {value}"), String::new())),
         (label::SUMMARY, Answer::Value(value)) => {

@@ -80,6 +80,8 @@ pub struct Call {
     pub effect: Option<Arc<Answer>>,
     /// What it was told, if it was parked before.
     pub told: Option<Arc<Answer>>,
+    /// What was said to it, if it asked for leave before.
+    pub(crate) verdict: Option<Arc<Answer>>,
 }
 
 /// Where a call is in its agent's journal: a few indexes of its own.
@@ -103,6 +105,11 @@ impl Place {
     /// Of what the call waits for.
     pub fn parked(self) -> CallIndex {
         CallIndex(self.0 + 2)
+    }
+
+    /// Of the leave that the call asks for.
+    pub fn approval(self) -> CallIndex {
+        CallIndex(self.0 + 3)
     }
 }
 

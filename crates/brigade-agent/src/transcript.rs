@@ -118,14 +118,17 @@ pub(crate) struct TurnCall {
 #[derive(Clone, Debug)]
 pub(crate) enum CallState {
     /// To be carried out: what its slots have tells how far it came.
-    Due {
-        effect: Option<Arc<Answer>>,
-        told: Option<Arc<Answer>>,
-    },
-    Parked {
-        effect: Option<Arc<Answer>>,
-    },
+    Due(Slots),
+    Parked(Slots),
     Answered(ToolResult),
+}
+
+/// What is written down of a call before its result.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots {
+    effect: Option<Arc<Answer>>,
+    told: Option<Arc<Answer>>,
+    verdict: Option<Arc<Answer>>,
 }
 
 /// What is to be done next, as the conversation has it.
@@ -189,8 +192,7 @@ impl Transcript {
 
     /// Takes in the answer to something that waits. One that came twice is not heard twice.
     pub(crate) fn told(&mut self, index: CallIndex, answer: &Arc<Answer>) -> Result<(), Refusal> {
-        let of_call =
-            self.call_at(index).map(|call| matches!(call.state, CallState::Parked { .. }));
+        let of_call = self.call_at(index).map(|call| matches!(call.state, CallState::Parked(_)));
         let news = matches!(**answer, Answer::Gathered(_));
         match of_call {
             Some(true) => self.enter(index, label::TOLD, answer),
@@ -247,7 +249,7 @@ impl Transcript {
             .map(|(at, call)| TurnCall {
                 call: call.clone(),
                 place: Place(index.0 + 1 + at * Place::SLOTS),
-                state: CallState::Due { effect: None, told: None },
+                state: CallState::Due(Slots::default()),
             })
             .collect();
         self.next = index.0 + 1 + calls.len() as u32 * Place::SLOTS;
@@ -284,18 +286,22 @@ impl Transcript {
         answer: &Arc<Answer>,
     ) -> Result<(), Refusal> {
         let Some(call) = self.call_at(index) else { return Ok(()) };
-        if matches!(call.state, CallState::Answered(_)) {
+        let (CallState::Due(slots) | CallState::Parked(slots)) = &call.state else {
             return Ok(());
-        }
+        };
+        let mut slots = slots.clone();
         if index == call.place.result() && label == label::RESULT {
             let Answer::Value(value) = &**answer else { return Ok(()) };
             self.answered(index, value.decode()?);
-        } else if index == call.place.effect() {
-            call.state = CallState::Due { effect: Some(answer.clone()), told: None };
-        } else {
-            let effect = call.state.effect().cloned();
-            call.state = CallState::Due { effect, told: Some(answer.clone()) };
+            return Ok(());
         }
+        let slot = match index {
+            index if index == call.place.effect() => &mut slots.effect,
+            index if index == call.place.approval() => &mut slots.verdict,
+            _ => &mut slots.told,
+        };
+        *slot = Some(answer.clone());
+        call.state = CallState::Due(slots);
         Ok(())
     }
 
@@ -310,10 +316,12 @@ impl Transcript {
     /// A call waits for its answer.
     pub(crate) fn parked(&mut self, index: CallIndex, effect: Option<Arc<Answer>>) {
         let mut calls = self.turn.iter_mut().flat_map(|turn| &mut turn.calls);
-        match calls.find(|call| call.place.parked() == index) {
+        let waits = |call: &Place| [call.parked(), call.approval()].contains(&index);
+        match calls.find(|call| waits(&call.place)) {
             Some(call) => {
-                let effect = effect.or_else(|| call.state.effect().cloned());
-                call.state = CallState::Parked { effect };
+                let mut slots = call.state.slots();
+                slots.effect = effect.or(slots.effect);
+                call.state = CallState::Parked(slots);
             }
             None => self.waits_for_news = true,
         }
@@ -323,7 +331,7 @@ impl Transcript {
     /// How many calls wait for their answers.
     pub(crate) fn open(&self) -> usize {
         let calls = self.turn.iter().flat_map(|turn| &turn.calls);
-        let parked = calls.filter(|call| matches!(call.state, CallState::Parked { .. })).count();
+        let parked = calls.filter(|call| matches!(call.state, CallState::Parked(_))).count();
         parked + usize::from(self.waits_for_news)
     }
 
@@ -335,7 +343,7 @@ impl Transcript {
             .iter()
             .filter_map(|call| match &call.state {
                 CallState::Answered(result) => Some(result.clone()),
-                CallState::Due { .. } | CallState::Parked { .. } => None,
+                CallState::Due(_) | CallState::Parked(_) => None,
             })
             .collect();
         if results.len() < turn.calls.len() {
@@ -384,22 +392,22 @@ impl Transcript {
     /// Whether something is to be carried out.
     pub(crate) fn is_due(&self) -> bool {
         let mut calls = self.turn.iter().flat_map(|turn| &turn.calls);
-        calls.any(|call| matches!(call.state, CallState::Due { .. }))
+        calls.any(|call| matches!(call.state, CallState::Due(_)))
     }
 
     /// The calls that are to be carried out, as far as they came before.
     pub(crate) fn due(&self) -> Vec<(ToolCall, Call)> {
         let calls = self.turn.iter().flat_map(|turn| &turn.calls);
         let due = calls.filter_map(|call| match &call.state {
-            CallState::Due { effect, told } => {
+            CallState::Due(slots) => {
                 let arguments = match &call.call.arguments {
                     Arguments::Json(arguments) => arguments.clone(),
                     Arguments::Malformed { .. } => Value::Null,
                 };
-                let (effect, told) = (effect.clone(), told.clone());
-                Some((call.call.clone(), Call { place: call.place, arguments, effect, told }))
+                let (place, Slots { effect, told, verdict }) = (call.place, slots.clone());
+                Some((call.call.clone(), Call { place, arguments, effect, told, verdict }))
             }
-            CallState::Parked { .. } | CallState::Answered(_) => None,
+            CallState::Parked(_) | CallState::Answered(_) => None,
         });
         due.collect()
     }
@@ -532,10 +540,10 @@ pub(crate) fn bytes_of(message: &Message) -> u64 {
 }
 
 impl CallState {
-    fn effect(&self) -> Option<&Arc<Answer>> {
+    fn slots(&self) -> Slots {
         match self {
-            Self::Due { effect, .. } | Self::Parked { effect } => effect.as_ref(),
-            Self::Answered(_) => None,
+            Self::Due(slots) | Self::Parked(slots) => slots.clone(),
+            Self::Answered(_) => Slots::default(),
         }
     }
 }

@@ -17,8 +17,8 @@ use tokio::time::sleep;
 use crate::agent::{Agent, Ended};
 use crate::ask::WORTH_TELLING;
 use crate::host::{Host, Record};
-use crate::permission::{self, Verdict};
-use crate::tool::{Call, Effect, Outcome, Subject, Tool, ToolError};
+use crate::leave::Leave;
+use crate::tool::{Call, Effect, Outcome, Tool, ToolError};
 use crate::transcript::{Transcript, label};
 
 /// The most that a model is told of one call: the beginning and the end of more than that.
@@ -29,8 +29,15 @@ const AT_ONCE: usize = 64;
 
 /// What became of a call.
 enum Done {
-    Result { result: ToolResult, owed: Option<Record> },
-    Parked { effect: Option<Arc<Answer>> },
+    Result {
+        result: ToolResult,
+        owed: Option<Record>,
+    },
+    Parked {
+        effect: Option<Arc<Answer>>,
+    },
+    /// It asks for leave.
+    Asked,
 }
 
 impl Agent {
@@ -69,6 +76,7 @@ impl Agent {
                 }
             };
             match done {
+                Done::Asked => transcript.parked(call.place.approval(), None),
                 Done::Parked { effect } => transcript.parked(call.place.parked(), effect),
                 Done::Result { result, owed } => {
                     transcript.answered(call.place.result(), result);
@@ -91,7 +99,14 @@ impl Agent {
         call: Call,
     ) -> Result<(Call, Done), Refusal> {
         let outcome = match self.permitted(&said, &call) {
-            Ok(tool) => self.perform(host, tool, &call).await?,
+            Ok((tool, Leave::Given)) => self.perform(host, tool, &call).await?,
+            Ok((_, Leave::Asked(asked))) => match host.park(call.place.approval(), asked).await {
+                Ok(()) => {
+                    left.fetch_sub(1, Ordering::Relaxed);
+                    return Ok((call, Done::Asked));
+                }
+                Err(refusal) => Err(refusal.into()),
+            },
             Err(error) => Err(error),
         };
         let told = match outcome {
@@ -129,7 +144,11 @@ impl Agent {
     }
 
     /// The tool that is meant, if the agent has it and may use it like this.
-    fn permitted(&self, said: &ToolCall, call: &Call) -> Result<&Arc<dyn Tool>, ToolError> {
+    fn permitted(
+        &self,
+        said: &ToolCall,
+        call: &Call,
+    ) -> Result<(&Arc<dyn Tool>, Leave), ToolError> {
         let Some(tool) = self.tools.get(&said.name) else {
             let names = self.tools.names().collect::<Vec<_>>().join(", ");
             let name: String = said.name.chars().take(100).collect();
@@ -142,19 +161,9 @@ impl Agent {
             return Err(ToolError::new("the arguments must be a JSON object"));
         }
         // What has begun was permitted, and what it did is told in any case.
-        if call.effect.is_none() && call.told.is_none() {
-            let subject = tool.subject(&call.arguments);
-            let (text, is_shell) = match &subject {
-                Subject::Nothing => (None, false),
-                Subject::Text(text) => (Some(text.as_str()), false),
-                Subject::Shell(text) => (Some(text.as_str()), true),
-            };
-            let asked = permission::Subject { tool: &said.name, text, is_shell };
-            if let Verdict::Refused(refused) = self.permissions.check(&asked) {
-                return Err(ToolError::new(refused.to_string()));
-            }
-        }
-        Ok(tool)
+        let begun = call.effect.is_some() || call.told.is_some();
+        let leave = if begun { Leave::Given } else { self.leave(tool, said, call)? };
+        Ok((tool, leave))
     }
 
     async fn perform(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::approval::Grants;
 use crate::event::{Event, EventRecord, SpawnedEvent};
 use crate::ids::{Attempt, Epoch, MessageNo, Millis, Owner, RunNo, Time};
 use crate::limits::{Limits, Usage};
@@ -13,6 +14,9 @@ use crate::task::{
 };
 use crate::tree::{SessionState, Tree, TreeRow, sweeps_children};
 use crate::work::WakeOn;
+
+/// How many verdicts a row has.
+const RULED_KEPT: usize = 8;
 
 impl Tree {
     /// A tree from its first event.
@@ -31,6 +35,7 @@ impl Tree {
             last_message: MessageNo(0),
             epoch,
             shared: Shared::default(),
+            grants: Grants::default(),
         }))
     }
 }
@@ -88,6 +93,15 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             });
             answered(tree, *no, *index);
         }
+        Event::Ruled { no, index, verdict } => tree.edit(*no, |row| {
+            let ruled = &mut row.extra_mut().ruled;
+            if ruled.len() >= RULED_KEPT {
+                ruled.remove(0);
+            }
+            ruled.push((*index, (**verdict).clone()));
+        }),
+        Event::Granted(grant) => tree.row.grants.add(grant),
+        Event::GrantRevoked { grant } => tree.row.grants.remove(*grant),
         Event::Abandoned { no, index, .. } => {
             tree.edit(*no, |row| settle_call(row, *index, at));
             answered(tree, *no, *index);

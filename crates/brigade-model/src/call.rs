@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::{ApprovalRequest, Verdict};
 use crate::ids::{CallIndex, MessageNo, Millis, RunNo, Seq, TaskNo, Time};
 use crate::json::Json;
 use crate::message::Message;
@@ -41,7 +42,8 @@ pub enum Condition {
     },
     /// Leave to do something; the operator gives it.
     Approval {
-        request: Json,
+        request: Arc<ApprovalRequest>,
+        since: Time,
     },
     /// A tool that the client runs.
     ClientTool {
@@ -101,7 +103,7 @@ pub enum Asked {
     News,
     Sleep { span: Millis },
     Question { question: Json },
-    Approval { request: Json },
+    Approval { request: Arc<ApprovalRequest> },
     ClientTool { request: Json },
 }
 
@@ -163,14 +165,6 @@ pub struct Ending {
     pub at: Time,
     /// It had been delivered before.
     pub collected_before: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    AllowOnce,
-    AllowAlways,
-    Deny { reason: Arc<str> },
 }
 
 /// One row of a task's journal.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::address::TaskRef;
-use crate::call::{Answer, Asked, Verdict, WaitMode};
+use crate::approval::Verdict;
+use crate::call::{Answer, Asked, WaitMode};
 use crate::ids::{Attempt, CallIndex, ClientName, MessageNo, Millis, TaskNo};
 use crate::json::Json;
 use crate::limits::{Limits, Usage};
@@ -32,6 +33,7 @@ pub enum Command {
     Stop(Stop),
     Collect(Collect),
     Answer(GiveAnswer),
+    Revoke(Revoke),
     Resume(Resume),
     Report(Report),
     /// The clock has moved.
@@ -54,6 +56,7 @@ impl Command {
             Self::Stop(stop) => Some(&stop.caller),
             Self::Collect(collect) => Some(&collect.caller),
             Self::Answer(given) => Some(&given.caller),
+            Self::Revoke(revoke) => Some(&revoke.caller),
             Self::Resume(resume) => Some(&resume.caller),
             Self::Report(_) | Self::Tick | Self::Sweep | Self::Recover(_) => None,
         }
@@ -154,6 +157,13 @@ pub struct GiveAnswer {
 pub enum Given {
     Reply(Json),
     Verdict(Verdict),
+}
+
+/// Takes back what was allowed for good. Calls that have begun go on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Revoke {
+    pub caller: Caller,
+    pub grant: u32,
 }
 
 /// Opens the next run of an ended task.

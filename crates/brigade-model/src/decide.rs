@@ -5,6 +5,7 @@
 //! that each consequence is decided against the tree as it then is.
 
 mod answer;
+mod approve;
 pub(crate) mod budget;
 mod collect;
 mod message;
@@ -31,6 +32,7 @@ use crate::message::Message;
 use crate::refusal::Refusal;
 use crate::tree::Tree;
 
+pub(crate) use approve::released;
 pub(crate) use park::{answer_to, satisfied};
 pub(crate) use spawn::{is_queued_at, start_or_queue};
 
@@ -152,7 +154,8 @@ pub fn decide(tree: &Tree, command: &Command, now: Time) -> Result<Decision, Ref
         Command::ReadInbox(read) => message::read_inbox(tree, read),
         Command::Stop(stop) => stop::stop(tree, stop, now),
         Command::Collect(collect) => collect::collect(tree, collect),
-        Command::Answer(given) => answer::answer(tree, given),
+        Command::Answer(given) => answer::answer(tree, given, now),
+        Command::Revoke(revoke) => approve::revoke(tree, revoke),
         Command::Resume(resume) => session::resume(tree, resume),
         Command::Report(report) => report::report(tree, report, now),
         Command::Tick => Ok(tick::tick(tree, now)),

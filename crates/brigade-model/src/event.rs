@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::{Grant, Verdict};
 use crate::call::OpenCall;
 use crate::ids::{
     Attempt, CallIndex, ClientName, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time, TreeId,
@@ -78,6 +79,17 @@ pub enum Event {
         no: TaskNo,
         index: CallIndex,
         digest: u64,
+    },
+    /// What was said to an approval that a call asks for. Its answer follows.
+    Ruled {
+        no: TaskNo,
+        index: CallIndex,
+        verdict: Box<Verdict>,
+    },
+    /// Something is allowed for good in this tree.
+    Granted(Box<Grant>),
+    GrantRevoked {
+        grant: u32,
     },
     /// The work dropped a parked call before it was answered.
     Abandoned {
@@ -205,6 +217,8 @@ impl Event {
             Self::SessionOpened { .. }
             | Self::SessionClosing { .. }
             | Self::SessionClosed
+            | Self::Granted(_)
+            | Self::GrantRevoked { .. }
             | Self::Swept { .. }
             | Self::Collected { .. } => None,
             Self::LimitsSet { of: owner, .. }
@@ -220,6 +234,7 @@ impl Event {
             | Self::Recorded { no, .. }
             | Self::Parked { no, .. }
             | Self::Answered { no, .. }
+            | Self::Ruled { no, .. }
             | Self::Abandoned { no, .. }
             | Self::Heard { no }
             | Self::Suspended { no }

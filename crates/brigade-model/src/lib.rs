@@ -13,6 +13,7 @@
 //! In reading order:
 //! - [`ids`], [`name`], [`json`], [`address`]: the small words.
 //! - [`work`], [`spec`], [`limits`]: what is asked for.
+//! - [`permission`], [`approval`]: what needs leave, and who gave it.
 //! - [`task`], [`call`], [`message`], [`outcome`]: what there is.
 //! - [`tree`]: all of it together, in memory.
 //! - [`command`], [`event`], [`action`], [`refusal`]: in, stored, out, not.
@@ -23,6 +24,7 @@
 pub mod action;
 pub mod address;
 pub mod apply;
+pub mod approval;
 pub mod call;
 pub mod command;
 pub mod decide;
@@ -35,6 +37,7 @@ pub mod name;
 pub mod needs;
 pub mod outcome;
 pub mod patience;
+pub mod permission;
 mod react;
 pub mod refusal;
 pub mod shared;

@@ -5,7 +5,7 @@
 
 use crate::address::{TaskRef, Who};
 use crate::call::Asked;
-use crate::command::{Caller, Command, Recipient, Reported, StopTarget};
+use crate::command::{Caller, Command, Given, Recipient, Reported, StopTarget};
 use crate::ids::{Owner, TaskNo};
 use crate::name::Name;
 use crate::tree::Tree;
@@ -43,7 +43,13 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
                 needs.reference(&collect.caller, task);
             }
         }
-        Command::Answer(given) => needs.reference(&given.caller, &given.task),
+        // A client decides for whatever is below what it started.
+        Command::Answer(given) => match (&given.caller, &given.answer) {
+            (Caller::Client(_), Given::Verdict(_)) => {
+                needs.reference(&Caller::Operator, &given.task);
+            }
+            (caller, _) => needs.reference(caller, &given.task),
+        },
         Command::Resume(resume) => needs.reference(&resume.caller, &resume.task),
         Command::SetLimits(set) => {
             if let Some(task) = &set.task {
@@ -61,7 +67,11 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
             }
         }
         Command::Recover(recover) => needs.task(recover.no),
-        Command::Close(_) | Command::ReadInbox(_) | Command::Tick | Command::Sweep => {}
+        Command::Close(_)
+        | Command::ReadInbox(_)
+        | Command::Revoke(_)
+        | Command::Tick
+        | Command::Sweep => {}
     }
     needs.found
 }

@@ -4,7 +4,9 @@ use crate::action::{Action, Start};
 use crate::decide::budget::is_unmetered;
 use crate::decide::news::any as has_news;
 use crate::decide::stop::{order_below, stop_one};
-use crate::decide::{Draft, EntryDraft, answer_to, is_queued_at, satisfied, start_or_queue};
+use crate::decide::{
+    Draft, EntryDraft, answer_to, is_queued_at, released, satisfied, start_or_queue,
+};
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::outcome::Outcome;
@@ -24,6 +26,7 @@ pub(crate) struct Reaction {
 pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now: Time) -> Reaction {
     let mut reaction = Reaction::default();
     match event {
+        Event::Granted(_) => reaction.drafts = released(tree),
         Event::Spawned(spawned) if spawned.queued.is_none() => {
             reaction.actions = start(tree, spawned.no);
         }

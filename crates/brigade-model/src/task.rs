@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Verdict;
 use crate::call::OpenCall;
 use crate::ids::{Attempt, CallIndex, ClientName, Millis, Owner, RunNo, Seq, Time};
 use crate::json::{Json, present};
@@ -75,6 +76,9 @@ pub struct Extra {
     /// The owner's run under which the latest run was opened, if another spawned the task.
     pub asked_by: Option<RunNo>,
     pub stalled: bool,
+    /// What was said to the last few approvals, for whoever says it again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ruled: Vec<(CallIndex, Verdict)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Grants;
 use crate::ids::{CallIndex, ClientName, Epoch, MessageNo, Owner, Seq, TaskNo, Time, TreeId};
 use crate::limits::{Limits, Usage};
 use crate::message::{Message, Receipt};
@@ -46,6 +47,9 @@ pub struct TreeRow {
     /// What its tasks share.
     #[serde(default, skip_serializing_if = "Shared::is_empty")]
     pub shared: Shared,
+    /// What its operator allowed for good.
+    #[serde(default, skip_serializing_if = "Grants::is_unused")]
+    pub grants: Grants,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +79,8 @@ pub struct Tree {
     timers: BTreeSet<(Time, TaskNo, Timer)>,
     /// Tasks of stopped subtrees that have not been looked at yet.
     pub(crate) sweep: VecDeque<TaskNo>,
+    /// Tasks with a call that waits for an approval.
+    pub(crate) asking: BTreeSet<TaskNo>,
     /// Tasks that may leave memory.
     evictable: Vec<TaskNo>,
     /// Ended tasks in memory whose owners are not: they are linked when those come back.

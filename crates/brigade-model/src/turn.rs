@@ -78,7 +78,7 @@ pub fn handle_into(
 /// Whether a consequence of an earlier draft of the same command has answered this call.
 fn already_answered(tree: &Tree, event: &Event) -> bool {
     match event {
-        Event::Answered { no, index, .. } => {
+        Event::Answered { no, index, .. } | Event::Ruled { no, index, .. } => {
             tree.get(*no).is_none_or(|row| row.open_call(*index).is_none())
         }
         _ => false,

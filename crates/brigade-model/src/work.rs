@@ -159,6 +159,9 @@ pub struct AgentWork {
     /// Whether it ends although children of its live, whose results it then does not hear of.
     #[serde(default)]
     pub leaves_children: bool,
+    /// Nobody is there to approve what it asks leave for: that is denied, to it and to all below it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
     /// What was found for this request: the definition's content, and what the agent may do. An edit
     /// of the definition changes neither running work nor whether two requests are the same.
     pub blueprint: Json,
@@ -194,6 +197,7 @@ impl AgentWork {
             model: None,
             cwd: None,
             leaves_children: false,
+            unattended: false,
             blueprint: Json::null(),
             limits: None,
         }

@@ -14,10 +14,12 @@
 //! - `supervisor`, `commit`, `perform`: the loop; `recovery`: what it does before the first turn.
 //! - [`performer`]: the contract with whatever carries out work; [`jobs`]: async functions;
 //!   [`processes`]: commands; [`agents`]: models that delegate.
+//! - [`approvals`]: what waits for leave, and what was allowed for good.
 //! - `view`, [`feed`], `waiters`: how committed state reaches readers.
 //! - [`clock`], `ids`, `input`, `error`: the seams.
 
 pub mod agents;
+pub mod approvals;
 pub mod builder;
 pub mod clock;
 mod commit;
@@ -39,6 +41,7 @@ mod view;
 mod waiters;
 
 pub use agents::{AgentOptions, ChosenModel, Cost, ModelSource, OneModel, Providers};
+pub use approvals::PendingApproval;
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock};
 pub use feed::{FeedMessage, Subscription};

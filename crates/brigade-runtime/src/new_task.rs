@@ -135,6 +135,16 @@ impl NewTask {
         })
     }
 
+    /// Nobody is there to approve what an agent, or one below it, is to be asked about: that is
+    /// denied, unless it was allowed for good before.
+    #[must_use]
+    pub fn unattended(self) -> Self {
+        self.for_agent("somebody who attends it", |work| {
+            work.unattended = true;
+            Ok(())
+        })
+    }
+
     fn for_agent(
         mut self,
         what: &str,

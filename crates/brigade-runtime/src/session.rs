@@ -18,12 +18,12 @@ use brigade_model::message::Message;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_model::tree::{MessageRow, TreeRow};
-use brigade_model::work::Kind;
+use brigade_model::work::{Kind, Work};
 use brigade_store::{RunRow, TaskQuery};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agents::Parent;
+use crate::agents::{Blueprint, Parent};
 use crate::error::{gone, in_doubt, refusal};
 use crate::feed::{Scope, Subscription};
 use crate::input::{Input, Outcome, WaitInput};
@@ -119,8 +119,25 @@ impl Session {
     }
 
     fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
-        let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, Parent::Nobody)?);
+        let above = self.agent_above()?;
+        let parent = above.as_ref().map_or(Parent::Nobody, Parent::Agent);
+        let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, parent)?);
         Ok(Command::Spawn(Spawn { caller: self.caller.clone(), spec, call: None }))
+    }
+
+    /// The nearest agent above a task that acts here. A command of an agent that starts agents does
+    /// it with what that agent may do, and no more.
+    fn agent_above(&self) -> Result<Option<Blueprint>, Refusal> {
+        let mut here = self.caller.owner();
+        while let Owner::Task(no) = here
+            && let Some(row) = self.view.get(no)
+        {
+            if let Work::Agent(agent) = &row.spec.work {
+                return agent.blueprint.decode().map(Some);
+            }
+            here = row.owner;
+        }
+        Ok(None)
     }
 
     fn spawned(&self, spawned: Spawned) -> TaskHandle {

@@ -161,13 +161,14 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 /// What a field wants, in a writer's words.
-const WANTED: [(&str, &str); 23] = [
+const WANTED: [(&str, &str); 24] = [
     ("name", "a name, such as `reviewer`"),
     ("description", "a sentence on what it is for"),
     ("model", "a model's name"),
     ("tools", "a list of tools, such as [read_file, run_process]"),
-    ("permissions", "`allow` and `deny`, each a list of rules"),
+    ("permissions", "`allow`, `ask` and `deny`, each a list of rules"),
     ("permissions.allow", "a list of rules, such as [read_file, \"run_process(cargo *)\"]"),
+    ("permissions.ask", "a list of rules, such as [\"run_process(cargo publish*)\"]"),
     ("permissions.deny", "a list of rules, such as [\"run_process(git push*)\"]"),
     ("limits", "limits, such as `steps: 50` below it"),
     ("limits.steps", "a whole number of model calls"),

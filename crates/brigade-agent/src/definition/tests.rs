@@ -55,6 +55,7 @@ fn reviewer() -> Definition {
         .tools(["read_file", "run_process"])
         .permissions(Rules {
             allow: Some(read(&["read_file", "run_process(cargo *)"])),
+            ask: read(&["run_process(cargo update*)"]),
             deny: read(&["run_process(cargo publish*)"]),
         })
         .steps(50)

@@ -4,9 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn list(rules: &[&str]) -> Vec<Rule> {
+    rules.iter().map(|rule| rule.parse().unwrap()).collect()
+}
+
 fn rules(allow: Option<&[&str]>, deny: &[&str]) -> Rules {
-    let read = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Rules { allow: allow.map(read), deny: read(deny) }
+    Rules { allow: allow.map(list), ask: Vec::new(), deny: list(deny) }
 }
 
 fn allowing(allow: &[&str]) -> Permissions {
@@ -28,7 +31,7 @@ fn shell(text: &str) -> Subject<'_> {
 fn refusal(permissions: &Permissions, subject: &Subject<'_>) -> String {
     match permissions.check(subject) {
         Verdict::Refused(refused) => refused.to_string(),
-        Verdict::Allowed => panic!("{subject} is allowed"),
+        Verdict::Allowed | Verdict::Ask { .. } => panic!("{subject} is allowed"),
     }
 }
 
@@ -222,7 +225,10 @@ fn permissions_survive_being_stored() {
     let stored = serde_json::to_string(&permissions).unwrap();
     assert_eq!(serde_json::from_str::<Permissions>(&stored).unwrap(), permissions);
     assert!(serde_json::from_str::<Permissions>("[]").is_err(), "it would allow everything");
-    assert!(serde_json::from_str::<Rules>(r#"{"ask": []}"#).is_err());
+    assert!(serde_json::from_str::<Rules>(r#"{"asks": []}"#).is_err());
+    let asking = Rules { ask: list(&["pay"]), ..Rules::all() };
+    let stored = serde_json::to_string(&asking).unwrap();
+    assert_eq!(serde_json::from_str::<Rules>(&stored).unwrap(), asking);
     assert!(serde_json::from_str::<Rules>(r#"{"allow": null}"#).is_err());
 }
 
@@ -235,7 +241,11 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 
 fn any_rules() -> impl Strategy<Value = Rules> {
     let list = || prop::collection::vec(any_rule(), 0..4);
-    (prop::option::of(list()), list()).prop_map(|(allow, deny)| Rules { allow, deny })
+    (prop::option::of(list()), list(), list()).prop_map(|(allow, ask, deny)| Rules {
+        allow,
+        ask,
+        deny,
+    })
 }
 
 fn any_call() -> impl Strategy<Value = (String, Option<String>, bool)> {
@@ -271,7 +281,7 @@ proptest! {
         rule in any_rule(), (tool, text, is_shell) in any_call(),
     ) {
         let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
-        let rules = Rules { allow: Some(vec![rule.clone()]), deny: vec![rule] };
+        let rules = Rules { allow: Some(vec![rule.clone()]), ask: vec![rule.clone()], deny: vec![rule] };
         prop_assert!(!Permissions::of("both", rules).check(&subject).is_allowed());
     }
 

@@ -256,6 +256,7 @@ impl Stage {
             model_name: "paper".into(),
             tools: Tools::default(),
             permissions: Permissions::of("test", Rules::all()),
+            unattended: false,
             policy: Policy::default(),
             result: None,
             temperature: None,

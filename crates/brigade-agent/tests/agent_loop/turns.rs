@@ -57,7 +57,7 @@ async fn a_call_that_must_not_happen_twice_is_not_repeated_after_a_crash() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_must_not_happen_twice_may_wait_and_goes_on_with_its_answer() {
-    let asked = Asked::Approval { request: Json::null() };
+    let asked = Asked::ClientTool { request: Json::null() };
     let parks = Outcome::Park { asked, effect: None };
     let pay = || PaperTool::new("pay", Effect::Once, [parks.clone(), Outcome::text("paid")]);
     let plays = || [reply(vec![call("pay", json!({}))]), say("Done.")];

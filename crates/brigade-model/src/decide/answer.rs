@@ -1,16 +1,26 @@
 //! Answers from people, parents and clients to calls that wait for them.
 
 use super::scope::{fence, no_such_task, resolve};
-use super::{Decision, Draft, Reply};
+use super::{Decision, Draft, Reply, approve};
 use crate::call::{Answer, Condition, OpenCall};
-use crate::command::{Caller, GiveAnswer, Given};
+use crate::command::{GiveAnswer, Given};
 use crate::event::Event;
+use crate::ids::Time;
 use crate::json::Json;
 use crate::message::{Purpose, Sender};
 use crate::refusal::Refusal;
 use crate::tree::Tree;
 
-pub(super) fn answer(tree: &Tree, given: &GiveAnswer) -> Result<Decision, Refusal> {
+pub(super) fn answer(tree: &Tree, given: &GiveAnswer, now: Time) -> Result<Decision, Refusal> {
+    let decision = match &given.answer {
+        Given::Reply(reply) => reply_to(tree, given, reply)?,
+        Given::Verdict(verdict) => approve::approve(tree, given, verdict, now)?,
+    };
+    let answered = Answer::Value(Json::null());
+    Ok(decision.recorded_for(given.caller.task(), given.record, "answer", answered))
+}
+
+fn reply_to(tree: &Tree, given: &GiveAnswer, reply: &Json) -> Result<Decision, Refusal> {
     fence(tree, &given.caller)?;
     let no = resolve(tree, &given.caller, &given.task)?;
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
@@ -19,14 +29,10 @@ pub(super) fn answer(tree: &Tree, given: &GiveAnswer) -> Result<Decision, Refusa
         return Err(Refusal::ended(format!("{address} is {}", row.state.word())));
     }
     let fits = |call: &&OpenCall| {
-        matches!(
-            (&call.on, &given.answer),
-            (Condition::Answer { .. } | Condition::ClientTool { .. }, Given::Reply(_))
-                | (Condition::Approval { .. }, Given::Verdict(_))
-        )
+        matches!(call.on, Condition::Answer { .. } | Condition::ClientTool { .. })
+            && given.call.is_none_or(|index| index == call.index)
     };
-    let wanted = |call: &&OpenCall| given.call.is_none_or(|index| index == call.index);
-    let mut calls = row.calls.iter().filter(fits).filter(wanted);
+    let mut calls = row.calls.iter().filter(fits);
     let call = match (calls.next(), calls.next()) {
         (Some(call), None) => call,
         (None, _) => {
@@ -38,10 +44,6 @@ pub(super) fn answer(tree: &Tree, given: &GiveAnswer) -> Result<Decision, Refusa
             )));
         }
     };
-    if matches!(call.on, Condition::Approval { .. }) && matches!(given.caller, Caller::Task { .. })
-    {
-        return Err(Refusal::forbidden("a task cannot approve; ask the operator"));
-    }
     let mut drafts: Vec<Draft> = Vec::new();
     let question = tree.inbox(row.owner).find(|message| {
         message.from == Sender::Child(no) && message.purpose == Purpose::Question(call.index)
@@ -49,12 +51,6 @@ pub(super) fn answer(tree: &Tree, given: &GiveAnswer) -> Result<Decision, Refusa
     if let Some(message) = question {
         drafts.push(Event::MessageRead { to: row.owner, message: message.no }.into());
     }
-    let answer = match &given.answer {
-        Given::Reply(reply) => Answer::Reply(reply.clone()),
-        Given::Verdict(verdict) => Answer::Verdict(verdict.clone()),
-    };
-    drafts.push(Draft::answered(no, call.index, call.on.label(), answer));
-    let decision = Decision { drafts, reply: Reply::Done };
-    let answered = Answer::Value(Json::null());
-    Ok(decision.recorded_for(given.caller.task(), given.record, "answer", answered))
+    drafts.push(Draft::answered(no, call.index, call.on.label(), Answer::Reply(reply.clone())));
+    Ok(Decision { drafts, reply: Reply::Done })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::collect::{collected, endings_of};
-use super::{Decision, Draft, Reply, news};
+use super::{Decision, Draft, Reply, approve, news};
 use crate::call::{Answer, Asked, Condition, OpenCall, TasksCondition, WaitMode};
 use crate::command::AfterPark;
 use crate::event::Event;
@@ -107,7 +107,7 @@ fn condition(
         }
         Asked::Sleep { span } => Condition::Timer { until: now.after(*span) },
         Asked::Question { question } => Condition::Answer { question: question.clone() },
-        Asked::Approval { request } => Condition::Approval { request: request.clone() },
+        Asked::Approval { request } => Condition::Approval { request: request.clone(), since: now },
         Asked::ClientTool { request } => Condition::ClientTool { request: request.clone() },
     })
 }
@@ -164,10 +164,8 @@ pub(crate) fn satisfied(tree: &Tree, no: TaskNo, call: &OpenCall, now: Time) -> 
         }
         Condition::Message { .. } => tree.inbox(Owner::Task(no)).next().is_some(),
         Condition::News => tree.get(no).is_some_and(|row| news::any(tree, no, row)),
-        Condition::Timer { .. }
-        | Condition::Answer { .. }
-        | Condition::Approval { .. }
-        | Condition::ClientTool { .. } => false,
+        Condition::Approval { request, .. } => approve::is_settled(tree, no, request),
+        Condition::Timer { .. } | Condition::Answer { .. } | Condition::ClientTool { .. } => false,
     }
 }
 
@@ -191,6 +189,7 @@ pub(crate) fn answer_to(tree: &Tree, no: TaskNo, call: &OpenCall) -> Vec<Draft> 
     let mut drafts: Vec<Draft> = Vec::new();
     let mine = Owner::Task(no);
     let answer = match &call.on {
+        Condition::Approval { request, .. } => return approve::settled(tree, no, call, request),
         Condition::Tasks(wait) => {
             let ended = all_or_any(tree, (no, call.index), wait);
             if ended {
@@ -219,10 +218,9 @@ pub(crate) fn answer_to(tree: &Tree, no: TaskNo, call: &OpenCall) -> Vec<Draft> 
             }
             None => Answer::Elapsed,
         },
-        Condition::Timer { .. }
-        | Condition::Answer { .. }
-        | Condition::Approval { .. }
-        | Condition::ClientTool { .. } => Answer::Elapsed,
+        Condition::Timer { .. } | Condition::Answer { .. } | Condition::ClientTool { .. } => {
+            Answer::Elapsed
+        }
     };
     drafts.push(Draft::answered(no, call.index, call.on.label(), answer));
     drafts

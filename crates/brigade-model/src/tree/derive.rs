@@ -32,11 +32,18 @@ pub(super) struct Facts {
     queue: Option<(Owner, Seq)>,
     timers: [Option<(Time, Timer)>; 2],
     reserved: Usage,
+    asks: bool,
 }
 
 impl Facts {
-    const NOTHING: Self =
-        Self { living: false, slot: false, queue: None, timers: [None; 2], reserved: Usage::NONE };
+    const NOTHING: Self = Self {
+        living: false,
+        slot: false,
+        queue: None,
+        timers: [None; 2],
+        reserved: Usage::NONE,
+        asks: false,
+    };
 }
 
 impl Tree {
@@ -84,6 +91,9 @@ impl Tree {
         }
         if before.reserved != after.reserved {
             self.count_reserved(Owner::Task(no), before.reserved, after.reserved);
+        }
+        if before.asks != after.asks {
+            let _ = if after.asks { self.asking.insert(no) } else { self.asking.remove(&no) };
         }
         if before.timers != after.timers {
             for (time, timer) in before.timers.into_iter().flatten() {
@@ -192,6 +202,7 @@ impl Facts {
             queue,
             timers: [Self::first_timer(row), Self::limit_timer(row)],
             reserved: row.reserved(),
+            asks: row.calls.iter().any(|call| matches!(call.on, Condition::Approval { .. })),
         }
     }
 

@@ -24,6 +24,7 @@ impl Tree {
             keys_full: super::index::KEYS_FULL,
             timers: BTreeSet::new(),
             sweep: VecDeque::new(),
+            asking: BTreeSet::new(),
             evictable: Vec::new(),
             orphans: BTreeSet::new(),
             touched: Touched::default(),

@@ -1,6 +1,7 @@
 //! What waits for a person, a parent or a client.
 
-use brigade_model::call::{Answer, Asked, Verdict};
+use brigade_model::approval::Verdict;
+use brigade_model::call::{Answer, Asked};
 use brigade_model::command::{AfterPark, Command, GiveAnswer, Given};
 use brigade_model::ids::{CallIndex, Owner};
 use brigade_model::message::{Purpose, Sender};
@@ -13,7 +14,7 @@ fn question() -> Asked {
 }
 
 fn approval() -> Asked {
-    Asked::Approval { request: json("rm -rf") }
+    asks_for("rm -rf x")
 }
 
 fn yes() -> Given {
@@ -87,9 +88,10 @@ fn a_reply_is_no_verdict_and_a_verdict_no_reply() {
     let no = env.spawn(agent());
     env.park(no, 1, approval());
     refused(env.give(operator(), no, yes()), RefusalKind::NotFound, "no such question open");
+    assert_eq!(env.state(no), "waiting");
     let other = env.spawn(agent());
     env.park(other, 1, question());
-    refused(env.give(operator(), other, allow()), RefusalKind::NotFound, "no such question");
+    refused(env.give(operator(), other, allow()), RefusalKind::NotFound, "no such approval");
 }
 
 #[test]

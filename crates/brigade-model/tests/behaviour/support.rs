@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::action::Action;
 use brigade_model::address::TaskRef;
+use brigade_model::approval::ApprovalRequest;
 use brigade_model::call::{Answer, Asked, Ending, Entry, Spawned, WaitMode};
 use brigade_model::command::{
     AfterPark, Caller, Close, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox,
@@ -16,6 +17,7 @@ use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money, Usage};
 use brigade_model::message::Message;
 use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::permission::Subject;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::spec::Spec;
 use brigade_model::task::{State, TaskRow};
@@ -46,6 +48,14 @@ pub(crate) fn client(name: &str) -> Caller {
 
 pub(crate) fn json(text: &str) -> Json {
     Json::of(text).expect("a short text is JSON")
+}
+
+/// Leave to run this command.
+pub(crate) fn asks_for(command: &str) -> Asked {
+    let subject = Subject { tool: "run_process", text: Some(command), is_shell: true };
+    let rule = "run_process".parse().expect("a rule");
+    let request = ApprovalRequest::new(&subject, "{}", (rule, "the session".into()));
+    Asked::Approval { request: Arc::new(request) }
 }
 
 pub(crate) fn tokens(tokens: u64) -> Usage {

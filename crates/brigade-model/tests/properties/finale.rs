@@ -1,6 +1,7 @@
 //! Every history has an end: all work over, every timer fired, every result and message accounted for.
 
-use brigade_model::call::{Asked, Condition, Verdict, WaitMode};
+use brigade_model::approval::Verdict;
+use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
     AfterPark, Caller, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recover,
     Report, Reported,

@@ -3,6 +3,7 @@
 //! `PROPTEST_CASES` sets how many histories each test plays. A failing one is shrunk, and its seed
 //! is printed and kept in `proptest-regressions`.
 
+mod approvals;
 mod checks;
 mod finale;
 mod ledger;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
-    Caller, Collect, Command, EndedHow, Recipient, Report, Reported, StopTarget,
+    Caller, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report, Reported, StopTarget,
 };
 use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo};
 use brigade_model::limits::{DEPTH_MAX, Limits};
@@ -58,6 +58,12 @@ impl<'a> Naive<'a> {
                     _ => Ok(Expected::Accepted),
                 },
             }),
+            Command::Revoke(revoke) => {
+                self.fence(&revoke.caller).and_then(|()| self.revoke(revoke))
+            }
+            Command::Answer(given @ GiveAnswer { answer: Given::Verdict(verdict), .. }) => {
+                self.fence(&given.caller).and_then(|()| self.verdict(given, verdict))
+            }
             Command::Answer(given) => {
                 let found = self
                     .fence(&given.caller)
@@ -142,7 +148,7 @@ impl<'a> Naive<'a> {
         }
     }
 
-    fn find(self, caller: &Caller, task: &TaskRef) -> Verdict<TaskNo> {
+    pub(crate) fn find(self, caller: &Caller, task: &TaskRef) -> Verdict<TaskNo> {
         let no = match &task.who {
             Who::No(no) => *no,
             Who::Kinded(kind, no) => {
@@ -449,6 +455,7 @@ impl<'a> Naive<'a> {
         match on {
             Condition::Message { .. } => mail,
             Condition::News => self.has_news(no),
+            Condition::Approval { request, .. } => self.is_ruled_on(no, request),
             Condition::Tasks(wait) => {
                 wait.interruptible && mail || self.ended_enough(&wait.tasks, wait.mode)
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use brigade_model::address::{TaskRef, Who};
-use brigade_model::call::{Answer, Asked, Condition, Verdict, WaitMode};
+use brigade_model::call::{Answer, Asked, Condition, WaitMode};
 use brigade_model::command::{
     AfterPark, Arrival, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone,
     ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
@@ -21,6 +21,7 @@ use brigade_model::work::{
     OnReturn, ProcessWork, Recovery, WakeOn, Work,
 };
 
+use crate::approvals;
 use crate::world::World;
 
 /// One step of a history: what to do, and the numbers that say with what. The step of all zeros does
@@ -56,7 +57,7 @@ impl Dice {
         self.roll(sides) == 0
     }
 
-    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.roll(from.len())].clone())
     }
 }
@@ -72,7 +73,8 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
         52..=57 => send(world, &mut dice),
         58..=62 => stop(world, &mut dice),
         63..=67 => collect(world, &mut dice),
-        68..=70 => answer(world, &mut dice),
+        68..=69 => answer(world, &mut dice),
+        70 => approvals::rule(world, &mut dice),
         71..=73 => resume(world, &mut dice),
         74..=76 => set_limits(world, &mut dice),
         77 if dice.one_in(6) => {
@@ -99,7 +101,7 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
 }
 
 /// A refusal is as good an outcome as any: the world has checked it.
-fn submit(world: &mut World, command: Command) {
+pub(crate) fn submit(world: &mut World, command: Command) {
     let _ = world.submit(&command);
 }
 
@@ -118,7 +120,7 @@ fn performer(world: &World, dice: &mut Dice) -> Option<(TaskNo, Attempt)> {
     dice.pick(&at_work(world))
 }
 
-fn caller(world: &World, dice: &mut Dice) -> Caller {
+pub(crate) fn caller(world: &World, dice: &mut Dice) -> Caller {
     match dice.roll(8) {
         0 => Caller::Operator,
         1 => Caller::Client("one".into()),
@@ -132,7 +134,7 @@ fn caller(world: &World, dice: &mut Dice) -> Caller {
 
 const NAMES: [&str; 4] = ["Tester", "tester", "Cook", "Waiter"];
 
-fn task_ref(world: &World, dice: &mut Dice, caller: &Caller) -> TaskRef {
+pub(crate) fn task_ref(world: &World, dice: &mut Dice, caller: &Caller) -> TaskRef {
     let mine: Vec<TaskNo> = world
         .folded
         .rows()
@@ -235,7 +237,7 @@ fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> Asked {
         0 => Asked::Message { patience },
         1 => Asked::Sleep { span: Millis([0, 100, 2_000][dice.roll(3)]) },
         2 => Asked::Question { question: Json::null() },
-        3 if dice.one_in(2) => Asked::Approval { request: Json::null() },
+        3 if dice.one_in(2) => approvals::asked(dice),
         3 => Asked::ClientTool { request: Json::null() },
         _ => {
             let rows = world.folded.rows();
@@ -382,11 +384,7 @@ fn answer(world: &mut World, dice: &mut Dice) {
         Some(no) if !dice.one_in(5) => no.into(),
         _ => task_ref(world, dice, &caller),
     };
-    let answer = if dice.one_in(3) {
-        Given::Verdict(Verdict::AllowOnce)
-    } else {
-        Given::Reply(Json::null())
-    };
+    let answer = Given::Reply(Json::null());
     submit(world, Command::Answer(GiveAnswer { caller, task, call: None, answer, record: None }));
 }
 

@@ -55,6 +55,9 @@ pub(crate) struct Blueprint {
     counts_money: bool,
     #[serde(default)]
     pub(crate) is_child: bool,
+    /// Nobody is there to approve anything, here and below.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unattended: bool,
 }
 
 /// Everything that agents of this runtime have in common.
@@ -178,6 +181,8 @@ impl Agents {
             directory: work.cwd.clone(),
             counts_money,
             is_child: matches!(parent, Parent::Agent(_)),
+            unattended: work.unattended
+                || matches!(parent, Parent::Agent(parent) if parent.unattended),
         };
         work.blueprint = Json::of(&blueprint)?;
         Ok(work)
@@ -256,6 +261,7 @@ impl Agents {
             model_name: chosen.name,
             tools,
             permissions: blueprint.permissions.clone(),
+            unattended: blueprint.unattended,
             policy: Policy { max_steps: definition.steps.unwrap_or(policy.max_steps), ..policy },
             result: prepared.result.clone(),
             temperature: definition.temperature,
@@ -307,7 +313,7 @@ fn only(tools: Option<&[String]>) -> Result<Rules, Refusal> {
     let Some(tools) = tools else { return Ok(Rules::all()) };
     let rules: Result<Vec<Rule>, RuleError> = tools.iter().map(|tool| tool.parse()).collect();
     let allow = rules.map_err(|error| Refusal::invalid(format!("tools: {error}")))?;
-    Ok(Rules { allow: Some(allow), deny: Vec::new() })
+    Ok(Rules { allow: Some(allow), ..Rules::default() })
 }
 
 /// The definitions that a new agent may use in its turn: never more than its parent.

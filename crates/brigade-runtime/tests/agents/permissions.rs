@@ -9,7 +9,7 @@ use crate::support::{script, transcript, words};
 
 fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     let all = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Rules { allow: Some(all(allow)), deny: all(deny) }
+    Rules { allow: Some(all(allow)), ask: Vec::new(), deny: all(deny) }
 }
 
 #[tokio::test(start_paused = true)]

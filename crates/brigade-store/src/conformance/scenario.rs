@@ -1,5 +1,6 @@
 //! A session's life with everything in it that the model can do, one commit at a time.
 
+use brigade_model::approval::{ApprovalRequest, Verdict};
 use brigade_model::call::{Asked, WaitMode};
 use brigade_model::command::{
     AfterPark, Arrival, Caller, Close, Command, GiveAnswer, Given, Gone, ReadInbox, Recipient,
@@ -7,6 +8,7 @@ use brigade_model::command::{
 };
 use brigade_model::ids::{CallIndex, MessageNo, Millis, TaskNo};
 use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::permission::Subject;
 use brigade_model::task::{State, TaskRow};
 use brigade_model::tree::SessionState;
 
@@ -128,13 +130,27 @@ async fn messages(w: &mut Writer) {
 async fn questions(w: &mut Writer) {
     let calls = vec![
         (CallIndex(1), Asked::Question { question: json("which one?") }),
-        (CallIndex(2), Asked::Approval { request: json("may I?") }),
+        (CallIndex(2), approval("cook")),
+        (CallIndex(3), approval("taste")),
     ];
-    let then = AfterPark::Suspend { open: 2 };
+    let then = AfterPark::Suspend { open: 3 };
     w.report(no(HELPER), Reported::Park { calls, heard: u32::MAX, then }).await;
     let lead = w.acting(no(LEAD));
     answer(w, lead, Given::Reply(json("the red one"))).await;
-    answer(w, Caller::Operator, Given::Verdict(brigade_model::call::Verdict::AllowOnce)).await;
+    let always = Verdict::AllowAlways { rule: Some("cook".parse().expect("a rule")) };
+    for (call, verdict) in [(2, always), (3, Verdict::AllowOnce)] {
+        let (caller, call) = (Caller::Operator, Some(CallIndex(call)));
+        let (task, answer) = (no(HELPER).into(), Given::Verdict(verdict));
+        let given = GiveAnswer { caller, task, call, answer, record: None };
+        w.submit(Command::Answer(given)).await;
+    }
+}
+
+fn approval(tool: &str) -> Asked {
+    let subject = Subject { tool, text: Some("soup"), is_shell: false };
+    let rule = tool.parse().expect("a rule");
+    let request = ApprovalRequest::new(&subject, "{}", (rule, "the session".into()));
+    Asked::Approval { request: request.into() }
 }
 
 async fn waits(w: &mut Writer) {

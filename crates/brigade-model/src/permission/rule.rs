@@ -29,16 +29,41 @@ pub struct RuleError {
 }
 
 impl Rule {
-    pub(super) fn names(&self, tool: &str) -> bool {
+    /// Whether it speaks of this tool.
+    pub fn names(&self, tool: &str) -> bool {
         glob::matches(&self.tool, tool, glob::Star::Anything)
     }
 
-    pub(super) fn is_whole_tool(&self) -> bool {
+    /// Whether it speaks of every call of its tools.
+    pub fn is_whole_tool(&self) -> bool {
         self.pattern.is_none()
     }
 
+    /// The tool that it names, as it is written.
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// Whether every call that the other speaks of is surely one that this one denies. Where it
+    /// depends on what the tool makes of its pattern, it is not sure.
+    pub fn shadows(&self, other: &Self) -> bool {
+        // A star of the other is a letter here, which only a star of this one can be.
+        if !self.names(&other.tool) {
+            return false;
+        }
+        match (&self.pattern, &other.pattern) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(pattern), Some(other)) => {
+                let path = other.replace("**", "*/*");
+                matches_command(pattern, other)
+                    && glob::matches(pattern, &path, glob::Star::WithinFolder)
+            }
+        }
+    }
+
     /// Whether the call is surely one that the rule speaks of.
-    pub(super) fn allows(&self, subject: &Subject<'_>) -> bool {
+    pub fn allows(&self, subject: &Subject<'_>) -> bool {
         if !self.names(subject.tool) {
             return false;
         }
@@ -54,7 +79,7 @@ impl Rule {
 
     /// Whether the call may be one that the rule speaks of. A pattern that has nothing to be
     /// compared with denies: what cannot be told apart is not let through.
-    pub(super) fn denies(&self, subject: &Subject<'_>) -> bool {
+    pub fn denies(&self, subject: &Subject<'_>) -> bool {
         if !self.names(subject.tool) {
             return false;
         }

@@ -1,0 +1,268 @@
+//! Who may say yes, what is allowed for good, and what that answers.
+
+use brigade_model::approval::{Excerpt, GRANTS_MAX, REASON_MAX, Verdict};
+use brigade_model::call::{Answer, Asked};
+use brigade_model::command::{AfterPark, Caller, Command, GiveAnswer, Given, Revoke, Spawn};
+use brigade_model::decide::Reply;
+use brigade_model::event::Event;
+use brigade_model::ids::{CallIndex, TaskNo};
+use brigade_model::refusal::RefusalKind;
+
+use crate::support::*;
+
+fn always(rule: Option<&str>) -> Verdict {
+    Verdict::AllowAlways { rule: rule.map(|rule| rule.parse().unwrap()) }
+}
+
+fn once() -> Verdict {
+    Verdict::AllowOnce
+}
+
+fn deny(reason: &str) -> Verdict {
+    Verdict::Deny { reason: reason.into() }
+}
+
+fn say(
+    env: &mut Env,
+    caller: Caller,
+    (no, call): (TaskNo, u32),
+    verdict: Verdict,
+) -> Asking<Reply> {
+    let (task, call) = (no.into(), Some(CallIndex(call)));
+    let answer = Given::Verdict(verdict);
+    env.submit(&Command::Answer(GiveAnswer { caller, task, call, answer, record: None }))
+}
+
+fn revoke(env: &mut Env, caller: Caller, grant: u32) -> Asking<Reply> {
+    env.submit(&Command::Revoke(Revoke { caller, grant }))
+}
+
+fn told(env: &Env, no: TaskNo, call: u32) -> Option<Verdict> {
+    env.answer(no, call).map(|answer| match answer {
+        Answer::Verdict(verdict) => verdict.clone(),
+        other => panic!("an approval was answered with {other:?}"),
+    })
+}
+
+fn started_by(env: &mut Env, caller: Caller) -> TaskNo {
+    let spawn = Spawn { caller, spec: agent().into(), call: None };
+    match env.submit(&Command::Spawn(spawn)).unwrap() {
+        Reply::Spawned(spawned) => spawned.no,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_allowed_for_good_is_not_asked_again_in_the_whole_tree() {
+    let mut env = Env::new();
+    let (one, other) = (env.spawn(agent()), env.spawn(agent()));
+    env.park(one, 1, asks_for("make soup"));
+    say(&mut env, operator(), (one, 1), always(None)).unwrap();
+    assert_eq!(told(&env, one, 1), Some(always(None)));
+    assert!(!env.park(other, 1, asks_for("make soup")), "there is nothing to wait for");
+    assert_eq!(told(&env, other, 1), Some(always(None)));
+    assert!(env.park(other, 2, asks_for("make  soup")), "the very same, and nothing like it");
+    assert_eq!(told(&env, other, 2), None);
+}
+
+#[test]
+fn allowing_for_good_answers_all_that_waits_for_it() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    let far = env.spawn(agent());
+    let calls =
+        vec![(1, asks_for("cargo test")), (2, asks_for("cargo publish")), (3, asks_for("rm x"))];
+    env.park_all(child, calls, AfterPark::Suspend { open: 3 }).unwrap();
+    env.park(far, 1, asks_for("cargo build"));
+    env.park(parent, 1, asks_for("cargo test; rm x"));
+    let rule = Some("run_process(cargo *)");
+    say(&mut env, operator(), (child, 2), always(rule)).unwrap();
+    for (no, call, expect) in [
+        (child, 1, Some(always(rule))),
+        (child, 2, Some(always(rule))),
+        (child, 3, None),
+        (far, 1, Some(always(rule))),
+        (parent, 1, None),
+    ] {
+        assert_eq!(told(&env, no, call), expect, "{no:?} {call}");
+    }
+    env.states(&[(child, "waiting"), (far, "running"), (parent, "waiting")]);
+    let granted = env.events.iter().filter(|record| matches!(record.event, Event::Granted(_)));
+    assert_eq!(granted.count(), 1);
+}
+
+#[test]
+fn a_rule_must_allow_what_is_asked() {
+    for (command, rule, fits) in [
+        ("cargo test", "run_process(cargo *)", true),
+        ("cargo test", "run_process", true),
+        ("cargo test", "*", true),
+        ("cargo test", "run_process(git *)", false),
+        ("cargo test", "read_file", false),
+        ("cargo test; rm x", "run_process(cargo *)", false),
+        ("cargo test; rm x", "run_process", true),
+    ] {
+        let mut env = Env::new();
+        let no = env.spawn(agent());
+        env.park(no, 1, asks_for(command));
+        let said = say(&mut env, operator(), (no, 1), always(Some(rule)));
+        assert_eq!(said.is_ok(), fits, "{command} {rule}");
+        assert_eq!(env.tree.row().grants.all.len(), usize::from(fits), "{command} {rule}");
+    }
+}
+
+#[test]
+fn what_is_too_long_to_be_shown_is_allowed_once_or_as_a_whole() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let long = format!("echo {}", "x".repeat(Excerpt::MAX));
+    env.park(no, 1, asks_for(&format!("{long} one")));
+    for rule in [None, Some("run_process(echo *)")] {
+        let said = say(&mut env, operator(), (no, 1), always(rule));
+        refused(said, RefusalKind::Invalid, "allow");
+    }
+    say(&mut env, operator(), (no, 1), once()).unwrap();
+    assert!(env.park(no, 2, asks_for(&format!("{long} two"))), "it is another one");
+    say(&mut env, operator(), (no, 2), always(Some("run_process"))).unwrap();
+    assert!(!env.park(no, 3, asks_for(&format!("{long} three"))));
+}
+
+#[test]
+fn once_is_for_one_call() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.park(no, 1, asks_for("make soup"));
+    say(&mut env, operator(), (no, 1), once()).unwrap();
+    assert!(env.park(no, 2, asks_for("make soup")));
+    assert!(env.tree.row().grants.all.is_empty());
+}
+
+#[test]
+fn the_same_verdict_again_changes_nothing_and_another_comes_too_late() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let calls = vec![(1, asks_for("a")), (2, asks_for("b"))];
+    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    let say_one = |env: &mut Env, verdict| say(env, operator(), (no, 1), verdict);
+    say_one(&mut env, deny("too hot")).unwrap();
+    let before = env.events.len();
+    say_one(&mut env, deny("too hot")).unwrap();
+    assert_eq!(env.events.len(), before);
+    refused(say_one(&mut env, once()), RefusalKind::Conflict, "call 1 was denied: too hot");
+    let other = say(&mut env, operator(), (no, 7), once());
+    refused(other, RefusalKind::NotFound, "waits for no such approval");
+    env.give(operator(), no, Given::Verdict(once())).unwrap();
+    let again = env.give(operator(), no, Given::Verdict(once()));
+    refused(again, RefusalKind::Conflict, "call 2 was allowed once");
+}
+
+#[test]
+fn several_are_told_apart_by_their_calls() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let calls = vec![(4, asks_for("a")), (8, asks_for("b"))];
+    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    let which = env.give(operator(), no, Given::Verdict(once()));
+    refused(which, RefusalKind::Conflict, "say which call: 4, 8");
+    say(&mut env, operator(), (no, 8), deny("")).unwrap();
+    assert_eq!(env.state(no), "waiting");
+    say(&mut env, operator(), (no, 4), once()).unwrap();
+    assert_eq!(env.state(no), "running");
+    assert_eq!((told(&env, no, 4), told(&env, no, 8)), (Some(once()), Some(deny(""))));
+}
+
+#[test]
+fn a_client_decides_for_what_it_started_and_for_nothing_else() {
+    let mut env = Env::new();
+    let mine = started_by(&mut env, client("me"));
+    let below = env.below(mine, agent());
+    let theirs = started_by(&mut env, client("them"));
+    let nobodys = started_by(&mut env, operator());
+    for no in [mine, below, theirs, nobodys] {
+        env.park(no, 1, asks_for("make soup"));
+    }
+    for no in [theirs, nobodys] {
+        let said = say(&mut env, client("me"), (no, 1), once());
+        refused(said, RefusalKind::Forbidden, "ask the operator");
+    }
+    let nowhere = say(&mut env, client("me"), (TaskNo::new(99).unwrap(), 1), once());
+    refused(nowhere, RefusalKind::NotFound, "no task 99");
+    say(&mut env, client("me"), (below, 1), always(None)).unwrap();
+    let allowed = Some(always(None));
+    assert_eq!((told(&env, below, 1), told(&env, mine, 1)), (allowed.clone(), allowed));
+    env.states(&[(theirs, "waiting"), (nobodys, "waiting")]);
+    refused(revoke(&mut env, client("them"), 1), RefusalKind::Forbidden, "not yours");
+    revoke(&mut env, client("me"), 1).unwrap();
+}
+
+#[test]
+fn no_task_decides_for_itself_or_below() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let child = env.below(parent, agent());
+    let stranger = env.spawn(agent());
+    env.park_all(child, vec![(1, asks_for("a"))], AfterPark::GoOn).unwrap();
+    for (no, why) in [(child, "not yours"), (parent, "cannot approve"), (stranger, "not yours")] {
+        let by = env.by(no);
+        refused(say(&mut env, by, (child, 1), once()), RefusalKind::Forbidden, why);
+    }
+    say(&mut env, operator(), (child, 1), always(None)).unwrap();
+    let by = env.by(child);
+    refused(revoke(&mut env, by, 1), RefusalKind::Forbidden, "a task cannot change");
+}
+
+#[test]
+fn what_is_revoked_is_asked_again() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.park(no, 1, asks_for("make soup"));
+    say(&mut env, operator(), (no, 1), always(None)).unwrap();
+    assert!(!env.park(no, 2, asks_for("make soup")));
+    revoke(&mut env, operator(), 1).unwrap();
+    refused(revoke(&mut env, operator(), 1), RefusalKind::NotFound, "nothing is allowed here as 1");
+    assert!(env.park(no, 3, asks_for("make soup")));
+    say(&mut env, operator(), (no, 3), always(None)).unwrap();
+    let numbers: Vec<u32> = env.tree.row().grants.all.iter().map(|grant| grant.no).collect();
+    assert_eq!(numbers, [2], "a number is given out once");
+}
+
+#[test]
+fn where_nobody_is_there_only_what_was_allowed_before_is_allowed() {
+    let unattended = |command: &str| match asks_for(command) {
+        Asked::Approval { request } => {
+            let mut request = (*request).clone();
+            request.is_unattended = true;
+            Asked::Approval { request: request.into() }
+        }
+        other => panic!("{other:?}"),
+    };
+    let mut env = Env::new();
+    let (no, attended) = (env.spawn(agent()), env.spawn(agent()));
+    assert!(!env.park(no, 1, unattended("make soup")));
+    let Some(Verdict::Deny { reason }) = told(&env, no, 1) else { panic!("it was not denied") };
+    assert!(reason.contains("nobody is there to be asked"), "{reason}");
+    env.park(attended, 1, asks_for("make soup"));
+    say(&mut env, operator(), (attended, 1), always(None)).unwrap();
+    assert!(!env.park(no, 2, unattended("make soup")));
+    assert_eq!(told(&env, no, 2), Some(always(None)));
+}
+
+#[test]
+fn there_are_only_so_many_grants_and_so_long_reasons() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    for at in 0..=GRANTS_MAX {
+        let call = at as u32 + 1;
+        env.park(no, call, asks_for(&format!("make {at}")));
+        let said = say(&mut env, operator(), (no, call), always(None));
+        if at < GRANTS_MAX {
+            said.unwrap();
+        } else {
+            refused(said, RefusalKind::Limit, "allow it once");
+            let long = deny(&"x".repeat(REASON_MAX + 1));
+            let said = say(&mut env, operator(), (no, call), long);
+            refused(said, RefusalKind::Invalid, "the reason is longer");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Approvals in random histories, and who is told what by a reference that only compares texts.
+
+use std::sync::Arc;
+
+use brigade_model::approval::{ApprovalRequest, Covers, Grant, Verdict};
+use brigade_model::call::{Asked, Condition};
+use brigade_model::command::{Caller, Command, GiveAnswer, Given, Revoke};
+use brigade_model::ids::{CallIndex, ClientName, Owner, TaskNo};
+use brigade_model::permission::Subject;
+use brigade_model::refusal::RefusalKind;
+use brigade_model::task::TaskRow;
+
+use crate::naive::{Expected, Naive, ending, living};
+use crate::player::{Dice, caller, submit, task_ref};
+use crate::world::World;
+
+const TOOL: &str = "stir";
+
+pub(crate) fn asked(dice: &mut Dice) -> Asked {
+    let text = [Some("soup"), Some("stew"), None][dice.roll(3)];
+    let subject = Subject { tool: TOOL, text, is_shell: false };
+    let arguments = ["{}", "{\"hot\":true}"][dice.roll(2)];
+    let rule = TOOL.parse().expect("a rule");
+    let request = ApprovalRequest::new(&subject, arguments, (rule, "the test".into()));
+    let is_unattended = dice.one_in(6);
+    Asked::Approval { request: Arc::new(ApprovalRequest { is_unattended, ..request }) }
+}
+
+/// Says something to an approval, often to one that is open, or takes back what was said.
+pub(crate) fn rule(world: &mut World, dice: &mut Dice) {
+    let caller = if dice.one_in(2) { Caller::Operator } else { caller(world, dice) };
+    if dice.one_in(5) {
+        let grant = dice.roll(world.folded.row().grants.last as usize + 2) as u32;
+        return submit(world, Command::Revoke(Revoke { caller, grant }));
+    }
+    let open: Vec<(TaskNo, CallIndex)> = world
+        .folded
+        .rows()
+        .flat_map(|(no, row)| approvals(row).map(move |(index, _)| (no, index)))
+        .collect();
+    let (task, index) = match dice.pick(&open) {
+        Some((no, index)) if !dice.one_in(5) => (no.into(), Some(index)),
+        _ => (task_ref(world, dice, &caller), None),
+    };
+    let call = if dice.one_in(3) { None } else { index };
+    let verdict = match dice.roll(5) {
+        0 => Verdict::AllowOnce,
+        1 => Verdict::Deny { reason: "too hot".into() },
+        2 => Verdict::AllowAlways { rule: None },
+        3 => Verdict::AllowAlways { rule: Some(TOOL.parse().expect("a rule")) },
+        _ => Verdict::AllowAlways { rule: Some("stir(soup)".parse().expect("a rule")) },
+    };
+    let answer = Given::Verdict(verdict);
+    submit(world, Command::Answer(GiveAnswer { caller, task, call, answer, record: None }));
+}
+
+fn approvals(row: &TaskRow) -> impl Iterator<Item = (CallIndex, &ApprovalRequest)> {
+    row.calls.iter().filter_map(|call| match &call.on {
+        Condition::Approval { request, .. } => Some((call.index, &**request)),
+        _ => None,
+    })
+}
+
+fn text(request: &ApprovalRequest) -> Option<&str> {
+    request.subject.as_ref().map(|subject| &*subject.text)
+}
+
+fn speaks_of(rule: &str, request: &ApprovalRequest) -> bool {
+    rule == TOOL || text(request).is_some_and(|text| rule == format!("{TOOL}({text})"))
+}
+
+impl Naive<'_> {
+    /// What comes of a verdict.
+    pub(crate) fn verdict(
+        self,
+        given: &GiveAnswer,
+        verdict: &Verdict,
+    ) -> Result<Expected, RefusalKind> {
+        let found = match &given.caller {
+            Caller::Client(_) => self.find(&Caller::Operator, &given.task)?,
+            other => self.find(other, &given.task)?,
+        };
+        let may = match &given.caller {
+            Caller::Operator => true,
+            Caller::Client(client) => {
+                let ended = self.row(found).is_some_and(|row| !living(row));
+                ended || self.started_by(found).as_ref() == Some(client)
+            }
+            Caller::Task { .. } => false,
+        };
+        let row = self.row(found).ok_or(RefusalKind::NotFound)?;
+        if !may {
+            return Err(RefusalKind::Forbidden);
+        }
+        if ending(row) {
+            return Err(RefusalKind::Ended);
+        }
+        let meant = |index: CallIndex| given.call.is_none_or(|call| call == index);
+        let open: Vec<_> = approvals(row).filter(|(index, _)| meant(*index)).collect();
+        match (open.as_slice(), verdict) {
+            ([], _) => {
+                let ruled = row.extra.iter().flat_map(|extra| extra.ruled.iter().rev());
+                match ruled.filter(|(index, _)| meant(*index)).map(|(_, said)| said).next() {
+                    None => Err(RefusalKind::NotFound),
+                    Some(said) if given.call.is_some() && said == verdict => Ok(Expected::Accepted),
+                    Some(_) => Err(RefusalKind::Conflict),
+                }
+            }
+            ([(_, request)], Verdict::AllowAlways { rule: Some(rule) })
+                if !speaks_of(&rule.to_string(), request) =>
+            {
+                Err(RefusalKind::Invalid)
+            }
+            ([_], _) => Ok(Expected::Accepted),
+            _ => Err(RefusalKind::Conflict),
+        }
+    }
+
+    pub(crate) fn revoke(self, revoke: &Revoke) -> Result<Expected, RefusalKind> {
+        let grants = &self.all.row().grants.all;
+        let grant = grants.iter().find(|grant| grant.no == revoke.grant);
+        match (&revoke.caller, grant) {
+            (Caller::Task { .. }, _) => Err(RefusalKind::Forbidden),
+            (_, None) => Err(RefusalKind::NotFound),
+            (Caller::Client(client), Some(grant)) if grant.client.as_ref() != Some(client) => {
+                Err(RefusalKind::Forbidden)
+            }
+            _ => Ok(Expected::Accepted),
+        }
+    }
+
+    /// Whether it needs nobody to answer an approval.
+    pub(crate) fn is_ruled_on(self, no: TaskNo, request: &ApprovalRequest) -> bool {
+        let covers = |grant: &Grant| match &grant.covers {
+            Covers::Rule(rule) => speaks_of(&rule.to_string(), request),
+            Covers::Subject { text: covered, .. } => text(request) == Some(covered),
+            Covers::Arguments { json, .. } => {
+                text(request).is_none() && request.arguments.text == *json
+            }
+        };
+        let client = self.started_by(no);
+        let reaches = |grant: &Grant| grant.client.is_none() || grant.client == client;
+        let grants = &self.all.row().grants.all;
+        request.is_unattended || grants.iter().any(|grant| reaches(grant) && covers(grant))
+    }
+
+    fn started_by(self, no: TaskNo) -> Option<ClientName> {
+        let top = self.chain(Owner::Task(no)).into_iter().filter_map(Owner::task).next_back()?;
+        self.row(top)?.client.clone()
+    }
+}

@@ -1,0 +1,90 @@
+//! What waits for leave, and what was allowed for good, as whoever may decide sees it.
+
+use std::sync::Arc;
+
+use brigade_model::address::TaskRef;
+use brigade_model::approval::{ApprovalRequest, Grant, Verdict};
+use brigade_model::call::Condition;
+use brigade_model::command::{Caller, Command, Given, Revoke};
+use brigade_model::ids::{CallIndex, ClientName, Owner, TaskNo, Time};
+use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
+
+use crate::session::Session;
+
+/// A call that waits for somebody to say yes or no.
+#[derive(Clone, Debug)]
+pub struct PendingApproval {
+    pub task: TaskNo,
+    pub row: Arc<TaskRow>,
+    /// The top-level task that it is below, or is.
+    pub top: TaskNo,
+    pub call: CallIndex,
+    pub request: Arc<ApprovalRequest>,
+    pub since: Time,
+}
+
+impl Session {
+    /// Says yes or no to a call that waits for leave. Only the operator and, for what it started, a
+    /// client may. The call may be left out while the task waits for one approval only.
+    pub async fn approve(
+        &self,
+        task: impl Into<TaskRef>,
+        call: Option<CallIndex>,
+        verdict: Verdict,
+    ) -> Result<(), Refusal> {
+        self.answer_call(task, call, Given::Verdict(verdict)).await
+    }
+
+    /// All calls that this caller may decide about, in the order of their tasks.
+    pub fn approvals(&self) -> Vec<PendingApproval> {
+        let client = match &self.caller {
+            Caller::Operator => None,
+            Caller::Client(client) => Some(client),
+            Caller::Task { .. } => return Vec::new(),
+        };
+        let rows = self.view.list(None);
+        let asking = rows.iter().flat_map(|(no, row)| {
+            row.calls.iter().filter_map(move |call| match &call.on {
+                Condition::Approval { request, since } => {
+                    Some((*no, row, (call.index, request, *since)))
+                }
+                _ => None,
+            })
+        });
+        let pending = asking.map(|(task, row, (call, request, since))| {
+            let (top, started_by) = self.top_of(task, row);
+            let (row, request) = (row.clone(), request.clone());
+            (started_by, PendingApproval { task, row, top, call, request, since })
+        });
+        let own = pending.filter(|(by, _)| client.is_none() || by.as_ref() == client);
+        own.map(|(_, pending)| pending).collect()
+    }
+
+    /// What was allowed for good: the operator sees all of it, a client its own.
+    pub fn grants(&self) -> Vec<Grant> {
+        let all = self.row().grants.all;
+        let seen = |grant: &&Grant| match &self.caller {
+            Caller::Operator => true,
+            Caller::Client(client) => grant.client.as_ref() == Some(client),
+            Caller::Task { .. } => false,
+        };
+        all.iter().filter(seen).cloned().collect()
+    }
+
+    /// Takes back what was allowed for good.
+    pub async fn revoke(&self, grant: u32) -> Result<(), Refusal> {
+        let revoke = Revoke { caller: self.caller.clone(), grant };
+        self.submit(Command::Revoke(revoke)).await.map(|_| ())
+    }
+
+    fn top_of(&self, no: TaskNo, row: &Arc<TaskRow>) -> (TaskNo, Option<ClientName>) {
+        let (mut top, mut here) = (no, row.clone());
+        while let Owner::Task(above) = here.owner
+            && let Some(row) = self.view.get(above)
+        {
+            (top, here) = (above, row);
+        }
+        (top, here.client.clone())
+    }
+}
