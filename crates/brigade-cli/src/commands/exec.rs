@@ -88,7 +88,8 @@ impl Exec {
         let request = self.request(context)?;
         let session = request.session.clone();
         let mut client = context.daemon().await?;
-        let started = context.ask_over(&mut client, request).await?;
+        let mut started = context.ask_over(&mut client, request).await?;
+        started.known_by(self.key.as_deref());
         let address = started.task.address.clone();
         if self.detach {
             print_started(context, &started, &address)?;
@@ -115,7 +116,7 @@ impl Exec {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         Ok(requests::Exec {
             name: self.name.clone(),
-            key: self.key.clone(),
+            key: Some(self.key.clone().unwrap_or_else(brigade_runtime::new_key)),
             cwd: Some(cwd),
             env: self.environment(),
             reads_messages: self.stdin,

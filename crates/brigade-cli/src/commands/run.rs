@@ -84,7 +84,7 @@ impl Run {
         let mut client = context.daemon().await?;
         let request = self.request(context, &mut client).await?;
         let session = request.session.clone();
-        let started = context.ask_over(&mut client, request).await.map_err(|failure| {
+        let mut started = context.ask_over(&mut client, request).await.map_err(|failure| {
             let unknown = failure.is_not_found();
             if unknown {
                 failure.hint("`brigade agents` lists those that can be run here")
@@ -92,6 +92,7 @@ impl Run {
                 failure
             }
         })?;
+        started.known_by(self.key.as_deref());
         let address = started.task.address.clone();
         if self.detach {
             print_started(context, &started, &address)?;
@@ -135,7 +136,7 @@ impl Run {
         };
         Ok(requests::Run {
             name: self.name.clone(),
-            key: self.key.clone(),
+            key: Some(self.key.clone().unwrap_or_else(brigade_runtime::new_key)),
             agent: self.agent.clone(),
             model: self.model.as_deref().map(models::absolute).transpose()?,
             config: self.config.clone(),

@@ -8,6 +8,7 @@ mod agents_seen;
 mod agents_wrong;
 mod bad_input;
 mod crash;
+mod cut_off;
 mod daemon;
 mod exec;
 mod inside;

@@ -51,6 +51,14 @@ pub struct Started {
     pub existed: bool,
 }
 
+impl Started {
+    /// Whoever gave no key asked once, however often that had to be passed on: what is found under
+    /// a key of our own is what was just started.
+    pub fn known_by(&mut self, key: Option<&str>) {
+        self.existed &= key.is_some();
+    }
+}
+
 impl Exec {
     pub fn new(session: impl Into<String>, command: Command) -> Self {
         Self {
