@@ -19,6 +19,8 @@ pub(crate) struct Feed<'a> {
     context: &'a Context,
     client: Client,
     target: Target,
+    /// Whether messages are to be heard at once.
+    interrupt: bool,
     /// The numbers of the messages in the order in which they were sent.
     sent: Vec<u64>,
     /// Events up to this position have been looked at.
@@ -43,7 +45,13 @@ impl Item {
 
 impl<'a> Feed<'a> {
     pub(crate) fn new(context: &'a Context, client: Client, target: Target) -> Self {
-        Self { context, client, target, sent: Vec::new(), position: 0, since: show::now() }
+        let (sent, since) = (Vec::new(), show::now());
+        Self { context, client, target, interrupt: false, sent, position: 0, since }
+    }
+
+    /// The same with messages that are to be heard at once.
+    pub(crate) fn interrupting(self, interrupt: bool) -> Self {
+        Self { interrupt, ..self }
     }
 
     pub(crate) fn into_sent(self) -> Vec<u64> {
@@ -77,7 +85,8 @@ impl<'a> Feed<'a> {
     async fn send(&mut self, item: Item) -> Result<(), Failure> {
         loop {
             let Item { body: message, last } = item.clone();
-            let send = Send { target: self.target.clone(), message, last };
+            let (target, interrupt) = (self.target.clone(), self.interrupt && !last);
+            let send = Send { target, message, last, interrupt };
             match self.client.ask(send).await {
                 Ok(numbers) => {
                     self.sent.extend(numbers);

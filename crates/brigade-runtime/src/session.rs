@@ -325,6 +325,18 @@ impl Session {
         first_sent(sent)
     }
 
+    /// Sends what is to be heard at once: an agent breaks off what its model is saying.
+    pub async fn interrupt(
+        &self,
+        to: impl Into<TaskRef>,
+        body: impl Serialize,
+    ) -> Result<MessageNo, Refusal> {
+        let Command::Send(send) = self.send_command(to.into(), Json::of(&body)?) else {
+            return Err(unexpected());
+        };
+        first_sent(self.submit(Command::Send(Send { interrupt: true, ..send })).await?)
+    }
+
     /// Sends many messages with one acknowledgement, in order.
     pub async fn send_all<B: Serialize>(
         &self,

@@ -241,7 +241,12 @@ impl Stage {
 
     async fn message(&self, client: &Client, echo: &TaskInfo) -> Result<Seen, Failure> {
         let message = Some(brigade_model::json::Json::of("hello")?);
-        let send = brigade_server::requests::Send { target: target(echo), message, last: true };
+        let send = brigade_server::requests::Send {
+            interrupt: false,
+            target: target(echo),
+            message,
+            last: true,
+        };
         client.ask(send).await?;
         let ended = self.wait(client, echo).await?;
         let read = Read {

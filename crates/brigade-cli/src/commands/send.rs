@@ -20,6 +20,9 @@ pub(crate) struct Send {
     /// Nothing follows: the command reads the end of its input
     #[arg(long)]
     close: bool,
+    /// An agent is to hear it at once: what its model is saying is broken off
+    #[arg(long, conflicts_with = "close", requires = "text")]
+    interrupt: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -27,12 +30,14 @@ Examples:
   brigade exec -d --stdin --name Calculator -- bc
   brigade send Calculator '6 * 7'
   printf '1+1\\n2+2\\n' | brigade send Calculator - --close
-  brigade send agent:3 'And the same in French'";
+  brigade send agent:3 'And the same in French'
+  brigade send --interrupt agent:3 'Stop reading, write it down'";
 
 impl Send {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let client = context.daemon().await?;
-        let mut feed = Feed::new(context, client, context.target(&self.address)?);
+        let feed = Feed::new(context, client, context.target(&self.address)?);
+        let mut feed = feed.interrupting(self.interrupt);
         match self.text.as_deref() {
             Some("-") => feed.lines().await?,
             Some(text) => feed.text(text).await?,

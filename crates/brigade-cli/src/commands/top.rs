@@ -114,7 +114,8 @@ impl View<'_> {
                         self.client.ask(answer).await.map(|()| format!("answered {task}"))
                     }
                     None => {
-                        let send = Send { target, message: Some(message), last: false };
+                        let message = Some(message);
+                        let send = Send { target, message, last: false, interrupt: false };
                         self.client.ask(send).await.map(|_| format!("sent to {task}"))
                     }
                 }

@@ -5,6 +5,7 @@
 mod addresses;
 mod agents;
 mod agents_seen;
+mod agents_steered;
 mod agents_wrong;
 mod bad_input;
 mod crash;

@@ -25,6 +25,9 @@ pub(super) struct SendMessage {
     /// The number of the question that this answers; needed only while a sub-agent asks several.
     #[serde(default)]
     question: Option<u32>,
+    /// A sub-agent is to hear it now, not at its next step: what its model is saying is broken off.
+    #[serde(default)]
+    interrupt: bool,
 }
 
 impl Tool for SendMessage {
@@ -69,8 +72,12 @@ impl Tool for SendMessage {
 impl SendMessage {
     async fn send(&self, call: &Call) -> Result<Vec<u64>, Refusal> {
         let message = self.message.as_deref().map(Json::of).transpose()?;
-        let send =
-            || Send { target: call.target(&self.to), message: message.clone(), last: self.close };
+        let send = || Send {
+            target: call.target(&self.to),
+            message: message.clone(),
+            last: self.close,
+            interrupt: self.interrupt,
+        };
         call.line.ask_once(send).await.map_err(|refusal| match refusal.kind {
             RefusalKind::Unknown => Refusal::unknown(format!(
                 "{}: the message to {} may have arrived or not; read_output shows what came of it",
@@ -102,6 +109,7 @@ impl SendMessage {
                 structured["messages"] = json!(self.send(call).await?);
                 structured["resumed"] = json!(!info.living);
                 match info.living {
+                    true if self.interrupt => "the message is on its way; it is heard at once",
                     true => "the message is on its way; it is heard at the next step",
                     false => {
                         "it had ended and goes on with the message; wait_tasks returns what comes"

@@ -2,6 +2,7 @@
 
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
+use brigade_model::work::InboxMode;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Items, Never};
@@ -16,6 +17,9 @@ pub struct Send {
     /// Nothing follows: closes the input of a command.
     #[serde(default)]
     pub last: bool,
+    /// It is to be heard now, not at the next pause.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupt: bool,
 }
 
 impl Ask for Send {
@@ -25,9 +29,19 @@ impl Ask for Send {
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Vec<u64>, Refusal> {
         let found = desk.find(&self.target).await?;
+        if self.interrupt && found.row.spec.work.conduct().inbox == InboxMode::Push {
+            let address = found.row.address(found.no);
+            return Err(Refusal::invalid(format!(
+                "{address} is handed every message at once: there is nothing to interrupt"
+            )));
+        }
         let mut sent = Vec::new();
         if let Some(message) = &self.message {
-            sent.push(found.session.send(found.no, message).await?.0);
+            let no = match self.interrupt {
+                true => found.session.interrupt(found.no, message).await?,
+                false => found.session.send(found.no, message).await?,
+            };
+            sent.push(no.0);
         }
         if self.last {
             sent.push(found.session.close_input(found.no).await?.0);

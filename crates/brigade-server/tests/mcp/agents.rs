@@ -80,6 +80,19 @@ async fn a_message_steers_it_and_wakes_it_after_its_end() {
 }
 
 #[tokio::test]
+async fn an_interrupting_message_is_heard_within_a_model_call() {
+    let kitchen = Kitchen::playing(
+        "agent *\nturn\n  when hurry\n  say Hurried.\nturn\n  delay 600s\n  say Never.\n",
+    );
+    let client = kitchen.client("cook").await;
+    client.call("spawn_agent", json!({"task": "Cook.", "name": "Cook"})).await;
+    client.until("list_tasks", json!({}), "thinking").await;
+    let hurry = json!({"to": "Cook", "message": "hurry", "interrupt": true});
+    client.call("send_message", hurry).await.has("heard at once");
+    client.call("wait_tasks", json!({"timeout_secs": 30})).await.has("Hurried.");
+}
+
+#[tokio::test]
 async fn a_question_is_told_as_text_and_answered_by_a_message() {
     let kitchen = Kitchen::playing(ASKS);
     let client = kitchen.client("cook").await;
