@@ -34,6 +34,7 @@ commands! {
     send::Send,
     stop::Stop,
     answer::Answer,
+    inbox::Inbox,
     resume::Resume,
     agents::Agents,
     top::Top,

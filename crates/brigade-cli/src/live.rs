@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 use brigade_model::json::Json;
-use brigade_server::requests::{Answer, Beginning, Below, Read, Which};
+use brigade_server::requests::{Answer, Beginning, Below, Inbox, Read, Which};
 use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -137,11 +137,12 @@ impl<'a> Live<'a> {
             Face::Nowhere => Ok(()),
             Face::Lines { .. } => {
                 self.tell_changes();
-                Ok(())
+                self.tell_notes(client).await
             }
             Face::Terminal { .. } => {
                 // What is typed must not be drawn over.
                 if self.shown.is_none() {
+                    self.tell_notes(client).await?;
                     self.draw(client).await?;
                 }
                 self.ask()
@@ -237,6 +238,17 @@ impl<'a> Live<'a> {
         }
     }
 
+    /// What the one at the top says to whoever started it, who hears it here.
+    async fn tell_notes(&mut self, client: &mut Client) -> Result<(), Failure> {
+        let Target { session, task } = self.root.clone();
+        let asked =
+            Inbox { session, from: Some(task), take: true, notes_only: true, ..Inbox::default() };
+        for note in self.context.ask_over(client, asked).await? {
+            self.say(&format!("{} says: {}", show::sender(&note), show::plain(&note.text)))?;
+        }
+        Ok(())
+    }
+
     /// Shows a question of the one at the top, once, and makes room for the answer.
     fn ask(&mut self) -> Result<(), Failure> {
         let Some(root) = self.tasks.first() else { return Ok(()) };
@@ -288,6 +300,11 @@ impl<'a> Live<'a> {
     fn tell(&mut self, notice: Notice) -> Result<(), Failure> {
         let without = "the next one goes on with the last step";
         let text = notice.text(without, &self.living());
+        self.say(&text)
+    }
+
+    /// Says something that stays.
+    fn say(&mut self, text: &str) -> Result<(), Failure> {
         match self.face {
             Face::Terminal { .. } => {
                 let line_end = if self.shown.is_some() { "\n" } else { "" };
@@ -295,7 +312,7 @@ impl<'a> Live<'a> {
                 self.put(&format!("{line_end}{text}"), Vec::new())
             }
             Face::Lines { .. } | Face::Nowhere => {
-                show::note(&text);
+                show::note(text);
                 Ok(())
             }
         }

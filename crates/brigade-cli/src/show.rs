@@ -7,6 +7,7 @@ use brigade_agent::Progress;
 use brigade_model::limits::Usage;
 use brigade_runtime::{Clock, SystemClock};
 use brigade_server::TaskInfo;
+use brigade_server::requests::Note;
 use serde::Serialize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -101,6 +102,14 @@ pub(crate) fn called(task: &TaskInfo) -> String {
     match &task.name {
         Some(name) => format!("{} ({name})", task.address),
         None => task.address.clone(),
+    }
+}
+
+/// Who sent a note.
+pub(crate) fn sender(note: &Note) -> String {
+    match &note.name {
+        Some(name) => format!("{} ({name})", note.from),
+        None => note.from.clone(),
     }
 }
 

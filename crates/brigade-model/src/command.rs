@@ -106,11 +106,22 @@ pub enum Recipient {
     Children,
 }
 
-/// Takes the unread messages that reached the session.
+/// Reads what reached the session and nobody has read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadInbox {
     pub caller: Caller,
-    pub most: usize,
+    pub take: Take,
+}
+
+/// Which messages count as read afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// None: it is only looked.
+    Nothing,
+    /// The oldest so many.
+    Oldest(usize),
+    /// Those of these that nobody has read yet.
+    These(Vec<MessageNo>),
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Ending, Spawned, WaitMode};
 use brigade_model::command::{
     Caller, Close, Collect, Command, GiveAnswer, Given, ReadInbox, Recipient, Resume, Send,
-    SetLimits, Spawn, Stop, StopTarget,
+    SetLimits, Spawn, Stop, StopTarget, Take,
 };
 use brigade_model::decide::{Reply, Stopped};
 use brigade_model::ids::{CallIndex, MessageNo, Owner, Position, RunNo, TaskNo, TreeId};
@@ -375,7 +375,12 @@ impl Session {
 
     /// Takes the unread messages that tasks sent to the session.
     pub async fn inbox(&self, most: usize) -> Result<Vec<Arc<Message>>, Refusal> {
-        let read = ReadInbox { caller: self.caller.clone(), most };
+        self.read_inbox(Take::Oldest(most)).await
+    }
+
+    /// Reads what tasks sent to the session, and says which of it counts as read from then on.
+    pub async fn read_inbox(&self, take: Take) -> Result<Vec<Arc<Message>>, Refusal> {
+        let read = ReadInbox { caller: self.caller.clone(), take };
         match self.submit(Command::ReadInbox(read)).await? {
             Reply::Inbox(messages) => Ok(messages),
             _ => Err(unexpected()),

@@ -51,6 +51,7 @@ requests! {
     exec::Exec,
     follow::Follow,
     heed::Heed,
+    inbox::Inbox,
     leave::Leave,
     list::List,
     prune::Prune,
@@ -73,6 +74,7 @@ impl Request {
         match self {
             Self::Exec(exec) => exec.key.is_some(),
             Self::Run(run) => run.key.is_some(),
+            Self::Inbox(inbox) => !inbox.take,
             Self::Send(_) | Self::Answer(_) | Self::Resume(_) | Self::Leave(_) => false,
             _ => true,
         }

@@ -34,3 +34,52 @@ fn a_command_has_nothing_to_interrupt() {
     assert!(ran.err.contains("process:1 is handed every message at once"), "{}", ran.err);
     assert!(!kitchen.ok(["events"]).contains("message sent"));
 }
+
+/// Says how far it is, then asks, then is done.
+const TELLING: &str = r#"
+agent *
+turn
+  call send_message {"to": "parent", "message": "Half done."}
+turn
+  call ask_parent {"question": "Go on?"}
+turn
+  say Done.
+"#;
+
+#[test]
+fn what_an_agent_says_on_the_way_is_in_the_inbox_until_it_is_read() {
+    let kitchen = Kitchen::new();
+    kitchen.script(TELLING);
+    assert_eq!(kitchen.ok(["inbox"]), "", "there is not even a workspace");
+    kitchen.ok(["run", "-d", "--name", "Cook", "Make soup"]);
+    kitchen.until_state("Cook", "waiting");
+    let unread = kitchen.json(["inbox", "--peek"]);
+    assert_eq!((&unread[0]["from"], &unread[0]["text"]), (&"agent:1".into(), &"Half done.".into()));
+    let said = kitchen.ok(["inbox", "Cook"]);
+    let (note, question) = said.split_once('\n').unwrap();
+    assert!(note.starts_with("agent:1 (Cook) says (") && note.ends_with("): Half done."), "{said}");
+    assert!(
+        question.starts_with("agent:1 (Cook) asks (") && question.ends_with("): Go on?\n"),
+        "{said}"
+    );
+    assert_eq!(kitchen.ok(["inbox"]), "", "it was read");
+    let all = kitchen.json(["inbox", "--all"]);
+    assert_eq!((&all[0]["number"], &all[0]["receipt"]), (&1.into(), &"read".into()));
+    kitchen.ok(["answer", "Cook", "yes"]);
+    assert_eq!(kitchen.ok(["wait", "Cook"]), "agent:1 (Cook) succeeded\n");
+}
+
+#[test]
+fn whoever_looks_on_is_told_what_the_agent_says() {
+    let kitchen = Kitchen::new();
+    kitchen.script(&TELLING.replace("  call ask_parent {\"question\": \"Go on?\"}\nturn\n", ""));
+    let ran = kitchen.run(["run", "--name", "Cook", "Make soup"]);
+    assert_eq!((ran.code, &*ran.out), (0, "Done.\n"), "{}", ran.err);
+    assert_eq!(
+        ran.err.matches("brigade: agent:1 (Cook) says: Half done.\n").count(),
+        1,
+        "{}",
+        ran.err
+    );
+    assert_eq!(kitchen.ok(["inbox"]), "", "it was read");
+}

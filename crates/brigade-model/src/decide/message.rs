@@ -6,7 +6,7 @@ use super::scope::{fence, resolve};
 use super::session::open_run;
 use super::{Decision, Draft, Reply};
 use crate::call::Answer;
-use crate::command::{Caller, ReadInbox, Recipient, Send};
+use crate::command::{Caller, ReadInbox, Recipient, Send, Take};
 use crate::event::Event;
 use crate::ids::{MessageNo, Owner, TaskNo, Time};
 use crate::limits::INBOX_DEFAULT;
@@ -124,7 +124,12 @@ pub(super) fn read_inbox(tree: &Tree, read: &ReadInbox) -> Result<Decision, Refu
     if let Caller::Task { .. } = read.caller {
         return Err(Refusal::forbidden("a task receives from its own inbox only"));
     }
-    let messages: Vec<Arc<Message>> = tree.inbox(Owner::Session).take(read.most).cloned().collect();
+    let unread = tree.inbox(Owner::Session).cloned();
+    let messages: Vec<Arc<Message>> = match &read.take {
+        Take::Nothing => return Ok(Decision::reply(Reply::Inbox(unread.collect()))),
+        Take::Oldest(most) => unread.take(*most).collect(),
+        Take::These(these) => unread.filter(|message| these.contains(&message.no)).collect(),
+    };
     let mut decision = Decision::reply(Reply::Inbox(messages.clone()));
     for message in messages {
         decision.drafts.push(Event::MessageRead { to: Owner::Session, message: message.no }.into());

@@ -2,7 +2,7 @@
 
 use brigade_model::action::Action;
 use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{Arrival, Caller, Gone, Recipient, Reported};
+use brigade_model::command::{Arrival, Caller, Gone, Recipient, Reported, Take};
 use brigade_model::event::Event;
 use brigade_model::ids::{MessageNo, Owner};
 use brigade_model::message::{Receipt, Sender};
@@ -73,6 +73,24 @@ fn a_top_level_task_writes_to_the_session() {
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].from, Sender::Child(no));
     assert!(env.read_inbox().is_empty(), "it was read");
+}
+
+#[test]
+fn of_the_sessions_messages_only_those_taken_count_as_read() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    for _ in 0..3 {
+        let caller = env.by(no);
+        env.send(caller, Recipient::Parent).unwrap();
+    }
+    let numbers = |messages: Vec<std::sync::Arc<brigade_model::message::Message>>| -> Vec<u64> {
+        messages.iter().map(|message| message.no.0).collect()
+    };
+    assert_eq!(numbers(env.read(Take::Nothing)), [1, 2, 3]);
+    assert_eq!(numbers(env.read(Take::These(vec![MessageNo(2), MessageNo(9)]))), [2]);
+    assert_eq!(numbers(env.read(Take::These(vec![MessageNo(2)]))), [], "read once");
+    assert_eq!(numbers(env.read(Take::Nothing)), [1, 3]);
+    assert_eq!(numbers(env.read(Take::Oldest(1))), [1]);
 }
 
 #[test]

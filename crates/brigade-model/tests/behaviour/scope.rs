@@ -3,7 +3,7 @@
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::WaitMode;
 use brigade_model::command::{
-    Caller, Close, Command, Given, ReadInbox, Recipient, SetLimits, StopTarget,
+    Caller, Close, Command, Given, ReadInbox, Recipient, SetLimits, StopTarget, Take,
 };
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::limits::Limits;
@@ -153,7 +153,7 @@ fn what_belongs_to_the_session_is_not_a_tasks_to_change() {
     refused(env.submit(&Command::SetLimits(set)), RefusalKind::Forbidden, "session's limits");
     let close = Close { caller: caller.clone(), reason: None };
     refused(env.submit(&Command::Close(close)), RefusalKind::Forbidden, "close its session");
-    let read = ReadInbox { caller, most: 1 };
+    let read = ReadInbox { caller, take: Take::Nothing };
     refused(env.submit(&Command::ReadInbox(read)), RefusalKind::Forbidden, "its own inbox");
 }
 

@@ -8,7 +8,7 @@ use brigade_model::approval::ApprovalRequest;
 use brigade_model::call::{Answer, Asked, Ending, Entry, Spawned, WaitMode};
 use brigade_model::command::{
     AfterPark, Caller, Close, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox,
-    Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop, StopTarget,
+    Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop, StopTarget, Take,
 };
 use brigade_model::decide::{Reply, Stopped};
 use brigade_model::event::{Event, EventRecord};
@@ -382,7 +382,11 @@ impl Env {
     }
 
     pub(crate) fn read_inbox(&mut self) -> Vec<Arc<Message>> {
-        let read = ReadInbox { caller: operator(), most: usize::MAX };
+        self.read(Take::Oldest(usize::MAX))
+    }
+
+    pub(crate) fn read(&mut self, take: Take) -> Vec<Arc<Message>> {
+        let read = ReadInbox { caller: operator(), take };
         match self.submit(&Command::ReadInbox(read)) {
             Ok(Reply::Inbox(messages)) => messages,
             other => panic!("an inbox was answered with {other:?}"),

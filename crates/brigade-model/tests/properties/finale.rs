@@ -4,7 +4,7 @@ use brigade_model::approval::Verdict;
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
     AfterPark, Caller, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recover,
-    Report, Reported,
+    Report, Reported, Take,
 };
 use brigade_model::decide::Reply;
 use brigade_model::ids::{Millis, Owner, TaskNo};
@@ -187,7 +187,7 @@ fn every_result_can_be_collected_once(world: &mut World) {
 }
 
 fn every_message_arrived(world: &mut World) {
-    let read = ReadInbox { caller: Caller::Operator, most: usize::MAX };
+    let read = ReadInbox { caller: Caller::Operator, take: Take::Oldest(usize::MAX) };
     world.submit(&Command::ReadInbox(read)).expect("the operator reads");
     let lost: Vec<_> = world.ledger.sent.difference(&world.ledger.arrived).collect();
     assert!(lost.is_empty(), "these messages are nowhere: {lost:?}");

@@ -8,7 +8,7 @@ use brigade_model::call::{Answer, Asked, Condition, WaitMode};
 use brigade_model::command::{
     AfterPark, Arrival, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone,
     ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
-    StopTarget, Written,
+    StopTarget, Take, Written,
 };
 use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
@@ -94,7 +94,8 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
         89..=93 => world.evict(),
         94..=97 => world.rebuild(),
         _ => {
-            let read = ReadInbox { caller: caller(world, &mut dice), most: dice.roll(3) };
+            let take = Take::Oldest(dice.roll(3));
+            let read = ReadInbox { caller: caller(world, &mut dice), take };
             submit(world, Command::ReadInbox(read));
         }
     }

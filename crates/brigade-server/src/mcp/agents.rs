@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::text;
 use super::tool::{Answer, Call};
 use crate::info::TaskInfo;
+use crate::requests::Note;
 
 const WORDS_SHOWN: usize = 200;
 /// A longer result is there in parts, by read_output.
@@ -83,6 +84,19 @@ pub(super) fn asks(call: &Call, info: &TaskInfo) -> Option<String> {
 
 fn read_on(address: &str) -> String {
     format!("read_output, task {address:?}")
+}
+
+/// What tasks said to this client: data, whoever it comes from.
+pub(super) fn notes(notes: &[Note]) -> (Vec<String>, Value) {
+    let lines = notes.iter().map(|note| {
+        let name = note.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        let text = clipped(&note.text, SHOWN, "The note", &read_on(&note.from));
+        format!("{}{name} says: {text}", note.from)
+    });
+    let values = notes.iter().map(|note| {
+        json!({ "number": note.number, "from": note.from, "name": note.name, "text": note.text })
+    });
+    (lines.collect(), values.collect())
 }
 
 /// How it ended, with its result. Its own failure is a result like any other.

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::text;
 use super::tool::{Answer, Call, LOOKED_THROUGH, Tool};
+use super::{agents, text};
 use crate::info::TaskInfo;
 
 /// The newest so many are shown.
@@ -61,10 +61,14 @@ impl Tool for ListTasks {
                 "\n[only the newest {LOOKED_THROUGH} tasks were looked through]"
             ));
         }
-        Ok(Answer::Said {
-            text,
-            structured: json!({ "tasks": as_values(call, &shown), "total": total }),
-        })
+        let mut structured = json!({ "tasks": as_values(call, &shown), "total": total });
+        // Only looked at: wait_tasks takes them.
+        let (lines, notes) = agents::notes(&call.notes(false).await);
+        if !lines.is_empty() {
+            text.push_str(&format!("\n{}", lines.join("\n")));
+            structured["notes"] = notes;
+        }
+        Ok(Answer::Said { text, structured })
     }
 }
 

@@ -20,7 +20,7 @@ use super::line::Line;
 use super::progress::Progress;
 use crate::desk::Target;
 use crate::info::TaskInfo;
-use crate::requests::{self, Heed, List, Show, Wait, Waited};
+use crate::requests::{self, Heed, Inbox, List, Note, Show, Wait, Waited};
 use crate::wire::As;
 
 /// What is still answered after the client has closed its end: it may only have asked and gone.
@@ -183,6 +183,14 @@ impl Call {
     pub(super) async fn list(&self, ended: bool) -> Result<Vec<TaskInfo>, Refusal> {
         let (session, most) = (Some(self.options.session.clone()), Some(LOOKED_THROUGH));
         self.line.ask(|| List { session: session.clone(), ended, most }).await
+    }
+
+    /// What this client's tasks said to it. Taken, it is told once. Whoever has no inbox, as a call
+    /// from within a task, is told nothing: what is told beside it is not held up.
+    pub(super) async fn notes(&self, take: bool) -> Vec<Note> {
+        let session = self.options.session.clone();
+        let inbox = Inbox { session, take, notes_only: true, ..Inbox::default() };
+        self.line.ask_once(|| inbox.clone()).await.unwrap_or_default()
     }
 
     async fn given_up(&self) {

@@ -7,10 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::input;
 use super::run_process::ended_answer;
-use super::text;
 use super::tool::{Answer, Call, Tool};
+use super::{agents, input, text};
 use crate::info::TaskInfo;
 use crate::requests::Waited;
 
@@ -90,7 +89,7 @@ async fn living(call: &Call) -> Result<Vec<TaskInfo>, Refusal> {
 }
 
 async fn tell(call: &Call, waited: &Waited) -> Result<Answer, Refusal> {
-    let mut texts = Vec::new();
+    let (mut texts, notes) = agents::notes(&call.notes(true).await);
     let mut ended: Vec<Value> = Vec::new();
     for (at, info) in waited.ended.iter().enumerate() {
         if at < WITH_OUTPUT
@@ -116,6 +115,10 @@ async fn tell(call: &Call, waited: &Waited) -> Result<Answer, Refusal> {
     }
     let going_on: Vec<Value> =
         waited.going_on.iter().map(|info| text::structured(call, info)).collect();
-    let structured = json!({ "ended": ended, "going_on": going_on, "timed_out": waited.timed_out });
+    let mut structured =
+        json!({ "ended": ended, "going_on": going_on, "timed_out": waited.timed_out });
+    if notes != json!([]) {
+        structured["notes"] = notes;
+    }
     Ok(Answer::Said { text: texts.join("\n"), structured })
 }

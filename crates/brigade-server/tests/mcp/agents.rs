@@ -93,6 +93,26 @@ async fn an_interrupting_message_is_heard_within_a_model_call() {
 }
 
 #[tokio::test]
+async fn what_it_says_on_the_way_is_told_once_to_whoever_started_it() {
+    let kitchen = Kitchen::playing(
+        "agent *\nturn\n  call send_message {\"to\": \"parent\", \"message\": \"Half done.\"}\n\
+         turn\n  say Done.\n",
+    );
+    let client = kitchen.client("cook").await;
+    client.call("spawn_agent", json!({"task": "Cook.", "name": "Cook"})).await;
+    let listed = client.until("list_tasks", json!({}), "agent:1 \"Cook\" says: Half done.").await;
+    assert_eq!(listed.structured["notes"][0]["text"], "Half done.");
+    let other = kitchen.client("other").await;
+    let heard = other.call("wait_tasks", json!({"timeout_secs": 1})).await;
+    assert!(!heard.text.contains("Half done."), "{}", heard.text);
+    let waited = client.call("wait_tasks", json!({})).await;
+    waited.has("agent:1 \"Cook\" says: Half done.").has("Done.");
+    assert_eq!(waited.structured["notes"][0]["from"], "agent:1");
+    let again = client.call("wait_tasks", json!({})).await;
+    assert!(!again.text.contains("Half done."), "{}", again.text);
+}
+
+#[tokio::test]
 async fn a_question_is_told_as_text_and_answered_by_a_message() {
     let kitchen = Kitchen::playing(ASKS);
     let client = kitchen.client("cook").await;
