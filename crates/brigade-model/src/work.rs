@@ -168,6 +168,9 @@ pub struct AgentWork {
     /// The definition's limits, which hold beside those that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
+    /// Its model, where nobody knows what that costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpriced: Option<Arc<str>>,
 }
 
 impl PartialEq for AgentWork {
@@ -200,6 +203,7 @@ impl AgentWork {
             unattended: false,
             blueprint: Json::null(),
             limits: None,
+            unpriced: None,
         }
     }
 
@@ -281,6 +285,14 @@ impl Work {
         match self {
             Self::Agent(agent) => agent.limits.as_deref(),
             Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// What it uses whose price nobody knows: under a budget of money it cannot run.
+    pub fn unpriced(&self) -> Option<&str> {
+        match self {
+            Self::Agent(agent) => agent.unpriced.as_deref(),
+            _ => None,
         }
     }
 

@@ -86,6 +86,12 @@ pub(super) fn open_run(
     };
     super::spawn::check_open(tree, owner)?;
     super::spawn::check_width(tree, owner)?;
+    super::spawn::check_priced(tree, owner, &row.spec)?;
+    if let Some(model) = row.spec.work.unpriced()
+        && limits.is_some_and(|limits| limits.money.is_some())
+    {
+        return Err(Refusal::invalid(format!("what {model} costs is not known; give its price")));
+    }
     let taken = row.name.as_ref().is_some_and(|name| tree.living_named(owner, name).is_some());
     Ok(Event::RunOpened {
         no,

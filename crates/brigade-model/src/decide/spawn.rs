@@ -31,6 +31,7 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn) -> Result<Decision, Refusal> {
             check_open(tree, owner)?;
             check_name(tree, owner, spec)?;
             check_limits(tree, owner)?;
+            check_priced(tree, owner, spec)?;
             let no = next_no(tree)?;
             let kind = spec.work.kind();
             let event = SpawnedEvent {
@@ -130,6 +131,19 @@ pub(super) fn check_width(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     }
 }
 
+/// A budget of money holds nobody back whose price is not known, wherever above it is set.
+pub(super) fn check_priced(tree: &Tree, owner: Owner, spec: &Spec) -> Result<(), Refusal> {
+    let Some(model) = spec.work.unpriced() else { return Ok(()) };
+    let counts = |holder: &Owner| tree.limits(*holder).is_some_and(|limits| limits.money.is_some());
+    match tree.upwards(owner).find(counts) {
+        Some(holder) => Err(Refusal::invalid(format!(
+            "{} has a budget of money, and what {model} costs is not known; give its price",
+            called(tree, holder)
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     check_width(tree, owner)?;
     let mut distance: u16 = 0;
@@ -166,10 +180,7 @@ fn spent_up(limits: &crate::limits::Limits, used: Usage) -> Option<(LimitKind, u
 }
 
 fn reached(tree: &Tree, holder: Owner, kind: LimitKind, at: u64) -> Refusal {
-    let whose = match holder {
-        Owner::Session => format!("the session {}", tree.row().name),
-        Owner::Task(no) => tree.get(no).map_or(format!("task {no}"), |row| row.address(no)),
-    };
+    let whose = called(tree, holder);
     Refusal::limit(match kind {
         LimitKind::Depth => {
             format!("the depth limit of {whose} is reached: {at} levels; nothing may nest deeper")
@@ -182,6 +193,13 @@ fn reached(tree: &Tree, holder: Owner, kind: LimitKind, at: u64) -> Refusal {
             format!("the money budget of {whose} is spent: {at} millionths of a dollar")
         }
     })
+}
+
+fn called(tree: &Tree, holder: Owner) -> String {
+    match holder {
+        Owner::Session => format!("the session {}", tree.row().name),
+        Owner::Task(no) => tree.get(no).map_or(format!("task {no}"), |row| row.address(no)),
+    }
 }
 
 fn next_no(tree: &Tree) -> Result<TaskNo, Refusal> {

@@ -88,7 +88,7 @@ fn of_the_sessions_messages_only_those_taken_count_as_read() {
     };
     assert_eq!(numbers(env.read(Take::Nothing)), [1, 2, 3]);
     assert_eq!(numbers(env.read(Take::These(vec![MessageNo(2), MessageNo(9)]))), [2]);
-    assert_eq!(numbers(env.read(Take::These(vec![MessageNo(2)]))), [], "read once");
+    assert!(env.read(Take::These(vec![MessageNo(2)])).is_empty(), "read once");
     assert_eq!(numbers(env.read(Take::Nothing)), [1, 3]);
     assert_eq!(numbers(env.read(Take::Oldest(1))), [1]);
 }

@@ -160,6 +160,7 @@ impl Agents {
         let chosen = self.options.models.find(&model);
         let chosen = chosen.map_err(|refusal| Refusal::invalid(refusal.message))?;
         self.options.models.ready(&model)?;
+        work.unpriced = chosen.cost.is_unknown().then(|| model.clone());
         if counts_money && chosen.cost.is_unknown() {
             return Err(Refusal::invalid(format!(
                 "there is a budget of money, and what {model} costs is not known; give its price"

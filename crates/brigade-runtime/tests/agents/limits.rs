@@ -1,11 +1,15 @@
 //! When an agent is ended although it would go on. Each ending says why, and keeps the last words.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_agent::definition::Definition;
-use brigade_model::limits::{LimitKind, Limits};
+use brigade_llm::Model;
+use brigade_llm::scripted::{Script, Scripted};
+use brigade_model::limits::{LimitKind, Limits, Money};
 use brigade_model::outcome::Failure;
-use brigade_runtime::NewTask;
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_runtime::{AgentOptions, ChosenModel, Cost, ModelSource, NewTask, OneModel};
 use brigade_testkit::TestRuntime;
 
 use crate::support::{failure, playing, script};
@@ -59,6 +63,37 @@ async fn time_is_up_inside_a_model_call() {
     let task = NewTask::agent("go").name("A").deadline(Duration::from_secs(60));
     let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
     assert!(matches!(failure(&ending).0, Failure::Timeout { .. }), "{}", ending.outcome);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_a_budget_of_money_every_price_must_be_known() {
+    let script = Script::parse("test", "agent *\nturn\n  say Done.\n").unwrap();
+    let model = Unpriced(Arc::new(Scripted::new(script)));
+    let options = AgentOptions::new(model).model("mystery");
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let money = Limits { money: Some(Money(1_000_000)), ..Limits::default() };
+    let own = runtime.session.spawn(NewTask::agent("go").limits(money)).await.unwrap_err();
+    assert!(own.message.contains("what mystery costs is not known"), "{own}");
+    let free = runtime.session.spawn(NewTask::agent("go")).await.unwrap();
+    free.wait().await.unwrap();
+    let resumed = runtime.session.resume(free.no(), Some(money)).await.unwrap_err();
+    assert!(resumed.message.contains("what mystery costs is not known"), "{resumed}");
+    // The session's budget holds for whatever is started in it.
+    let session = runtime.runtime.session_with("counted", money).await.unwrap();
+    let refused = session.spawn(NewTask::agent("go")).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Invalid);
+    assert!(refused.message.contains("the session counted has a budget of money"), "{refused}");
+    assert_eq!(session.list().len(), 0);
+}
+
+#[derive(Debug)]
+struct Unpriced(Arc<dyn Model>);
+
+impl ModelSource for Unpriced {
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
+        let chosen = OneModel(self.0.clone()).find(name)?;
+        Ok(ChosenModel { cost: Cost::Unknown, ..chosen })
+    }
 }
 
 #[tokio::test(start_paused = true)]
