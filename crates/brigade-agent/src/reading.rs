@@ -1,36 +1,65 @@
 //! A conversation as text, for whoever looks at it from outside.
 
+use std::sync::Arc;
+
 use brigade_llm::conversation::Arguments;
 use brigade_llm::{Content, Reply, ToolResult};
 use brigade_model::call::{Answer, Entry};
+use brigade_model::ids::CallIndex;
 
 use crate::news;
+use crate::tool::Place;
 use crate::transcript::{Summary, label};
 
-/// All that was said and done, in the order of the conversation.
+/// All that was said and done, in the order in which it was written down: the text only ever grows at
+/// its end, so that a position in it stays what it is. Calls that ran side by side are numbered, since
+/// their results come in any order.
 pub fn as_text(task: &str, mut journal: Vec<Entry>) -> String {
-    journal.sort_by_key(|entry| entry.index);
+    journal.sort_by_key(|entry| entry.order);
     let mut text = format!("[task]\n{task}\n");
+    let mut asked = Asked::default();
     for entry in &journal {
-        if let Some((who, said)) = paragraph(entry) {
+        if let Some((who, said)) = paragraph(entry, &mut asked) {
             text.push_str(&format!("\n[{who}]\n{said}\n"));
         }
     }
     text
 }
 
-fn paragraph(entry: &Entry) -> Option<(String, String)> {
+/// The calls of the last reply.
+#[derive(Default)]
+struct Asked {
+    /// The index of the reply.
+    at: u32,
+    names: Vec<Arc<str>>,
+}
+
+impl Asked {
+    /// Which call a result is of, where its name does not say.
+    fn number(&self, result: &ToolResult, index: CallIndex) -> String {
+        let same = self.names.iter().filter(|name| **name == result.name).count();
+        match index.0.checked_sub(self.at + 1) {
+            Some(slots) if same > 1 => format!(", call {}", slots / Place::SLOTS + 1),
+            _ => String::new(),
+        }
+    }
+}
+
+fn paragraph(entry: &Entry, asked: &mut Asked) -> Option<(String, String)> {
     match (&*entry.label, &*entry.answer) {
         (label::NEWS, Answer::Gathered(gathered)) => Some(("news".into(), news::text(gathered))),
         (label::MODEL, Answer::Value(value)) => {
             let reply: Reply = value.decode().ok()?;
+            let names = reply.message.calls().map(|call| call.name.clone());
+            *asked = Asked { at: entry.index.0, names: names.collect() };
             let said: Vec<String> = reply.message.content.iter().map(content).collect();
             Some(("assistant".into(), said.join("\n")))
         }
         (label::RESULT, Answer::Value(value)) => {
             let result: ToolResult = value.decode().ok()?;
             let failed = if result.failed { " failed" } else { "" };
-            Some((format!("{}{failed}", result.name), result.text.to_string()))
+            let number = asked.number(&result, entry.index);
+            Some((format!("{}{number}{failed}", result.name), result.text.to_string()))
         }
         (_, Answer::Verdict(verdict)) => Some(("approval".into(), verdict.to_string())),
         (label::NOTE, Answer::Value(value)) => Some(("note".into(), value.decode().ok()?)),
@@ -51,5 +80,55 @@ fn content(content: &Content) -> String {
             Arguments::Json(arguments) => format!("-> {} {arguments}", call.name),
             Arguments::Malformed { problem } => format!("-> {} ({problem})", call.name),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_llm::conversation::AssistantMessage;
+    use brigade_llm::{StopReason, TokenUsage, ToolCall};
+    use brigade_model::ids::Seq;
+    use brigade_model::json::Json;
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(order: u64, index: u32, label: &str, value: serde_json::Value) -> Entry {
+        let answer = Arc::new(Answer::Value(Json::of(&value).unwrap()));
+        Entry { index: CallIndex(index), order: Seq(order), label: label.into(), answer }
+    }
+
+    fn result(order: u64, index: u32, text: &str) -> Entry {
+        let result = json!({ "id": "x", "name": "look", "text": text, "failed": false });
+        entry(order, index, label::RESULT, result)
+    }
+
+    /// Two calls, of which the second is answered first.
+    fn journal() -> Vec<Entry> {
+        let call = |id: &str| {
+            let arguments = Arguments::Json(json!({}));
+            let (id, name, opaque) = (id.into(), "look".into(), serde_json::Value::Null);
+            Content::Call(ToolCall { id, name, arguments, opaque })
+        };
+        let message =
+            AssistantMessage { content: vec![call("a"), call("b")], ..Default::default() };
+        let (usage, stop) = (TokenUsage::default(), StopReason::EndOfTurn);
+        let reply = serde_json::to_value(Reply { message, usage, stop }).unwrap();
+        vec![
+            entry(1, 7, label::MODEL, reply),
+            result(2, 8 + Place::SLOTS, "Mushrooms."),
+            result(3, 8, "Nothing."),
+        ]
+    }
+
+    #[test]
+    fn text_grows_at_its_end_only() {
+        let whole = as_text("go", journal());
+        for known in 0..journal().len() {
+            let so_far = as_text("go", journal().into_iter().take(known).collect());
+            assert!(whole.starts_with(&so_far), "{so_far:?} {whole:?}");
+        }
+        let results = "\n[look, call 2]\nMushrooms.\n\n[look, call 1]\nNothing.\n";
+        assert!(whole.ends_with(results), "{whole}");
     }
 }

@@ -17,9 +17,19 @@ pub(crate) async fn whole(
     client: &mut Client,
     target: &Target,
 ) -> Result<Option<String>, Failure> {
+    after(context, client, target, 0).await
+}
+
+/// What comes after so many bytes of it.
+async fn after(
+    context: &Context,
+    client: &mut Client,
+    target: &Target,
+    shown: u64,
+) -> Result<Option<String>, Failure> {
     let mut text = String::new();
     loop {
-        let from = text.len() as u64;
+        let from = shown + text.len() as u64;
         let asked = Transcript { target: target.clone(), from, max_bytes: None };
         let Some(said) = context.ask_over(client, asked).await? else { return Ok(None) };
         text.push_str(&said.text);
@@ -29,32 +39,25 @@ pub(crate) async fn whole(
     }
 }
 
-/// What comes after what was shown, until the agent has ended. Where an answer came in between, which
-/// happens when calls are made side by side, it is shown again from there.
+/// What comes after so many bytes that were shown, until the agent has ended.
 pub(crate) async fn follow(
     context: &Context,
     client: &mut Client,
-    (target, mut shown): (&Target, String),
+    (target, mut shown): (&Target, u64),
     mut print: impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     loop {
         let task = context.ask_over(client, Show { target: target.clone() }).await?;
-        let Some(text) = whole(context, client, target).await? else { return Ok(()) };
-        let same = shown.bytes().zip(text.bytes()).take_while(|(one, other)| one == other).count();
-        let from = if same == shown.len() { same } else { line_start(&text, same) };
-        if from < text.len() {
-            print(&text[from..])?;
+        let Some(text) = after(context, client, target, shown).await? else { return Ok(()) };
+        if !text.is_empty() {
+            print(&text)?;
+            shown += text.len() as u64;
         }
-        shown = text;
         if !task.living {
             return Ok(());
         }
         tokio::time::sleep(BETWEEN_LOOKS).await;
     }
-}
-
-fn line_start(text: &str, at: usize) -> usize {
-    text.as_bytes()[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
 
 /// The last so many bytes, or a little less.

@@ -149,7 +149,8 @@ impl Reading<'_> {
         if !follow {
             return Ok(());
         }
-        transcript::follow(self.context, &mut self.client, (&self.target, text), print).await
+        transcript::follow(self.context, &mut self.client, (&self.target, text.len() as u64), print)
+            .await
     }
 
     /// What is there now.
