@@ -395,6 +395,10 @@ impl Partial {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = partial;
     }
 
+    pub fn get(&self) -> Option<Json> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
     pub fn take(&self) -> Option<Json> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }

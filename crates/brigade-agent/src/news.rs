@@ -89,7 +89,7 @@ fn ending_text(ending: &Ending, shown: usize) -> String {
         Outcome::Cancelled(cancelled) => match &cancelled.late {
             Some(Late::Result(result)) => result_text(result),
             Some(Late::Failure(failure)) => failure.to_string(),
-            None => String::new(),
+            None => cancelled.partial.as_ref().map_or_else(String::new, result_text),
         },
     };
     quoted("result", &about, &clipped(&body, shown, "The result", &read_on))

@@ -107,7 +107,12 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             answered(tree, *no, *index);
         }
         Event::Heard { no } => tree.edit(*no, |row| row.told = None),
-        Event::Suspended { no } => tree.edit(*no, |row| row.state = State::Waiting),
+        Event::Suspended { no, partial } => tree.edit(*no, |row| {
+            row.state = State::Waiting;
+            if partial.is_some() || row.extra.is_some() {
+                row.extra_mut().partial.clone_from(partial);
+            }
+        }),
         Event::Progressed { no, note } => tree.edit(*no, |row| {
             row.extra_mut().progress = Some(note.clone());
             stirred(row, at);
@@ -387,6 +392,8 @@ fn apply_ended(tree: &mut Tree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>, 
         row.crashes = 0;
         if let Some(extra) = &mut row.extra {
             extra.reserved = Usage::NONE;
+            // The outcome has it, or something better.
+            extra.partial = None;
         }
         row.state = State::Ended(Ended {
             outcome: outcome.clone(),

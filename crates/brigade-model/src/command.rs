@@ -215,6 +215,12 @@ pub enum Reported {
         heard: u32,
         then: AfterPark,
     },
+    /// It can do nothing until one of its open calls, of which it knows so many, is answered. This
+    /// is what there is of a result until then.
+    Rest {
+        open: usize,
+        partial: Option<Json>,
+    },
     /// The work dropped these calls.
     Abandon {
         calls: Vec<CallIndex>,

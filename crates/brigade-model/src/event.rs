@@ -9,7 +9,7 @@ use crate::call::OpenCall;
 use crate::ids::{
     Attempt, CallIndex, ClientName, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time, TreeId,
 };
-use crate::json::Json;
+use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::message::Message;
 use crate::name::SessionName;
@@ -104,6 +104,9 @@ pub enum Event {
     /// Every open call is parked: the performer let go.
     Suspended {
         no: TaskNo,
+        /// What there is of a result, for whoever ends it while nobody is at work.
+        #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+        partial: Option<Json>,
     },
     Progressed {
         no: TaskNo,
@@ -237,7 +240,7 @@ impl Event {
             | Self::Ruled { no, .. }
             | Self::Abandoned { no, .. }
             | Self::Heard { no }
-            | Self::Suspended { no }
+            | Self::Suspended { no, .. }
             | Self::Progressed { no, .. }
             | Self::StateSet { no, .. }
             | Self::Shared { no, .. }

@@ -34,6 +34,9 @@ pub struct Cancelled {
     /// What the work said after it was told to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
+    /// What there was of a result when it was told to stop.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Json>,
     pub verified: Verified,
 }
 
@@ -123,7 +126,8 @@ impl Outcome {
     }
 
     pub fn cancelled(order: Arc<StopOrder>) -> Self {
-        Self::Cancelled(Cancelled { order, late: None, verified: Verified::Gone })
+        let verified = Verified::Gone;
+        Self::Cancelled(Cancelled { order, late: None, partial: None, verified })
     }
 
     pub fn is_success(&self) -> bool {
@@ -137,7 +141,7 @@ impl Outcome {
             Self::Failed(failed) => failed.partial.as_ref(),
             Self::Cancelled(cancelled) => match &cancelled.late {
                 Some(Late::Result(result)) => Some(result),
-                Some(Late::Failure(_)) | None => None,
+                Some(Late::Failure(_)) | None => cancelled.partial.as_ref(),
             },
         };
         said.map_or(0, |said| said.as_str().len())

@@ -82,7 +82,7 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
                 .collect();
             reaction.freed = Some(Owner::Session);
         }
-        Event::Suspended { no }
+        Event::Suspended { no, .. }
         | Event::Queued { no, .. }
         | Event::Recovered { no, .. }
         | Event::SlotReturned { no } => reaction.freed = tree.owner_of(*no),

@@ -68,6 +68,9 @@ pub struct Extra {
     /// Typed state of the work, restored when it goes on.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub state: Option<Json>,
+    /// Of a task that waits: what there is of a result.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Json>,
     /// Endings of earlier runs that nobody has collected yet.
     pub earlier: Vec<EarlierRun>,
     pub clock: Clock,
@@ -217,6 +220,11 @@ impl TaskRow {
 
     pub fn reserved(&self) -> Usage {
         self.extra.as_ref().map_or(Usage::NONE, |extra| extra.reserved)
+    }
+
+    /// What there is of a result while nobody is at work.
+    pub fn partial(&self) -> Option<Json> {
+        self.extra.as_ref().and_then(|extra| extra.partial.clone())
     }
 
     pub fn clock(&self) -> Clock {

@@ -171,7 +171,10 @@ impl TaskInfo {
                     self.result = Some(result.clone());
                     None
                 }
-                None => None,
+                None => {
+                    self.result = cancelled.partial.clone();
+                    None
+                }
             },
         };
         match failure {

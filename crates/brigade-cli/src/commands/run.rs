@@ -225,9 +225,11 @@ fn ended(
     Ok(exit)
 }
 
-/// The result goes to the output; how it ended otherwise beside it.
+/// The result goes to the output; how it ended otherwise beside it. Whoever stopped it wants no part
+/// of one there: `brigade show` has it.
 fn print_result(task: &TaskInfo) -> Result<(), Failure> {
-    if let Some(result) = &task.result {
+    let is_stopped = matches!(&task.outcome, Some(Outcome::Cancelled(one)) if one.late.is_none());
+    if let Some(result) = task.result.as_ref().filter(|_| !is_stopped) {
         let text: String = result.decode().unwrap_or_else(|_| result.as_str().to_owned());
         let obeyed = std::io::stdout().is_terminal();
         show::line(&if obeyed { show::plain(&text) } else { text })?;

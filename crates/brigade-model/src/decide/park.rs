@@ -64,7 +64,7 @@ pub(super) fn park(
         AfterPark::Suspend { open: known } => !answered_now && known > 0 && known == open.len(),
     };
     if suspended {
-        drafts.push(Event::Suspended { no }.into());
+        drafts.push(Event::Suspended { no, partial: None }.into());
     }
     Ok(Decision { drafts, reply: Reply::Parked { suspended } })
 }

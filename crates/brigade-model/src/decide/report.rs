@@ -2,7 +2,7 @@
 
 use super::stop::{finish, outcome_of};
 use super::{Decision, Draft, EntryDraft, Reply, budget, news, park};
-use crate::command::{Arrival, End, EndedHow, Report, Reported, Written};
+use crate::command::{AfterPark, Arrival, End, EndedHow, Report, Reported, Written};
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::refusal::Refusal;
@@ -45,6 +45,16 @@ fn reported(
         }
         Reported::Park { calls, heard, then } => {
             park::park(tree, (no, row), calls, (*heard, *then), now)
+        }
+        Reported::Rest { open, partial } => {
+            let then = AfterPark::Suspend { open: *open };
+            let mut decision = park::park(tree, (no, row), &[], (u32::MAX, then), now)?;
+            for draft in &mut decision.drafts {
+                if let Event::Suspended { partial: kept, .. } = &mut draft.event {
+                    kept.clone_from(partial);
+                }
+            }
+            Ok(decision)
         }
         Reported::Abandon { calls } => {
             let open = calls.iter().filter_map(|index| row.open_call(*index));

@@ -77,7 +77,9 @@ pub(crate) fn stop_one(
             Some(Event::StopAsked { no, cause, deadline: now.after(grace) })
         }
         State::Queued(_) | State::Waiting => {
-            Some(over(tree, no, Arc::new(Outcome::cancelled(order.clone()))))
+            let (order, partial) = (order.clone(), row.partial());
+            let cancelled = Cancelled { order, late: None, partial, verified: Verified::Gone };
+            Some(over(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
         }
         State::Closing { outcome } => match &**outcome {
             // The result came first, but the run has not ended: commit order decides.
@@ -85,6 +87,7 @@ pub(crate) fn stop_one(
                 let cancelled = Cancelled {
                     order: order.clone(),
                     late: Some(Late::Result(result.clone())),
+                    partial: None,
                     verified: Verified::Gone,
                 };
                 Some(over(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
@@ -115,7 +118,8 @@ pub(crate) fn fail(tree: &Tree, no: TaskNo, failure: Failure, now: Time) -> Opti
             Some(Event::StopAsked { no, cause, deadline: now.after(grace) })
         }
         State::Queued(_) | State::Waiting => {
-            Some(over(tree, no, Arc::new(Outcome::failed(failure))))
+            let failed = Failed { failure, partial: row.partial(), verified: Verified::Gone };
+            Some(over(tree, no, Arc::new(Outcome::Failed(failed))))
         }
         State::Closing { outcome } if !sweeps_children(row) => {
             let partial = match &**outcome {
@@ -203,6 +207,11 @@ pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
                 EndedHow::Failed { failure, .. } => Some(Late::Failure(failure.clone())),
                 EndedHow::CutShort { .. } | EndedHow::Aborted => None,
             },
+            partial: match &end.how {
+                EndedHow::CutShort { partial } => Some(partial.clone()),
+                EndedHow::Failed { partial, .. } => partial.clone(),
+                EndedHow::Returned(_) | EndedHow::Aborted => None,
+            },
             verified: end.verified.clone(),
         }),
         Some(StopCause::Failure(failure)) => Outcome::Failed(Failed {
@@ -259,6 +268,7 @@ pub(super) fn unconfirmed(row: &TaskRow) -> Option<Outcome> {
         StopCause::Order(order) => Outcome::Cancelled(Cancelled {
             order: order.clone(),
             late: None,
+            partial: None,
             verified: Verified::Unconfirmed,
         }),
         StopCause::Failure(failure) => Outcome::Failed(Failed {

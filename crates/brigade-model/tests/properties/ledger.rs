@@ -56,7 +56,7 @@ impl Ledger {
                 let owner = before.owner_of(*no).expect("what starts exists");
                 self.started(naive, (*no, owner), *attempt);
             }
-            Event::Suspended { no } => {
+            Event::Suspended { no, .. } => {
                 assert!(!self.told.contains(no), "{no:?} let go with an answer on its way");
             }
             Event::Answered { no, index, .. } => {

@@ -187,7 +187,7 @@ impl Driver {
             Ok(journal) => journal,
             Err(refusal) => return Some(failed(&refusal)),
         };
-        let host = AgentHost::new(self.reporter.clone(), self.inbox.clone());
+        let host = AgentHost::new(self.reporter.clone(), self.inbox.clone(), partial.clone());
         // Later attempts may have much to do before they ask the model.
         let at_leave = start.at_leave && start.journal == 0;
         let begun = Begun { run: start.run, journal, open: start.open, at_leave };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brigade_agent::{BoxFuture, Cost, Host, Proceed, Progress, Record, Rest};
+use brigade_agent::{BoxFuture, Cost, Host, Partial, Proceed, Progress, Record, Rest};
 use brigade_model::call::{Answer, Asked};
 use brigade_model::command::{AfterPark, EndedHow, Reported, Written};
 use brigade_model::decide::Reply;
@@ -16,10 +16,14 @@ use tokio::sync::Notify;
 use super::link::insist;
 use crate::performer::Reporter;
 
+/// Bytes of the last words that are kept while an agent waits.
+const PARTIAL_KEPT: usize = 300;
+
 #[derive(Debug)]
 pub(crate) struct AgentHost {
     reporter: Reporter,
     inbox: Arc<Inbox>,
+    partial: Partial,
 }
 
 /// What the loop of the runtime hands to an agent that is at work.
@@ -80,8 +84,8 @@ impl Inbox {
 }
 
 impl AgentHost {
-    pub(crate) fn new(reporter: Reporter, inbox: Arc<Inbox>) -> Self {
-        Self { reporter, inbox }
+    pub(crate) fn new(reporter: Reporter, inbox: Arc<Inbox>, partial: Partial) -> Self {
+        Self { reporter, inbox, partial }
     }
 
     /// Says something until it is heard.
@@ -136,9 +140,8 @@ impl Host for AgentHost {
             if let Some((index, answer)) = arrived {
                 return Ok(Rest::Answered(index, answer));
             }
-            let then = AfterPark::Suspend { open };
-            let what = Reported::Park { calls: Vec::new(), heard: u32::MAX, then };
-            match self.report(what).await? {
+            let partial = self.partial.get().and_then(brief);
+            match self.report(Reported::Rest { open, partial }).await? {
                 Reply::Parked { suspended: true } => Ok(Rest::Suspended),
                 Reply::Parked { suspended: false } => {
                     let (index, answer) = self.inbox.next_answer().await;
@@ -181,7 +184,18 @@ fn after(records: Vec<Record>, what: Reported) -> Reported {
 
 fn written(record: Record) -> Written {
     let Record { index, label, answer, spent } = record;
-    Written { index, label: label.into(), answer, spent }
+    Written { spent, ..Written::new(index, label, answer) }
+}
+
+/// What is kept of the last words of an agent that waits. Many do, and each has them in memory: whoever
+/// ends one has no time to read its journal, and the conversation has the words whole.
+fn brief(partial: Json) -> Option<Json> {
+    if partial.as_str().len() <= PARTIAL_KEPT {
+        return Some(partial);
+    }
+    let words: String = partial.decode().ok()?;
+    let head = &words[..words.floor_char_boundary(PARTIAL_KEPT)];
+    Json::of(&format!("{head} [cut: the first of {} bytes]", words.len())).ok()
 }
 
 fn unexpected(reply: &Reply) -> Refusal {

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use brigade_model::ids::Millis;
+use brigade_model::limits::{LimitKind, Limits};
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_runtime::NewTask;
 use brigade_store::MemoryStore;
 use brigade_testkit::{CrashStore, TestRuntime};
 
-use crate::support::{STORY, everything, paused, script, spawn};
+use crate::support::{STORY, everything, failure, paused, playing, script, settled, spawn};
 
 /// Stops the boss of the story after so many commits. Returns how many there were.
 fn stopped_after(commits: u64) -> u64 {
@@ -48,4 +52,66 @@ fn a_stop_takes_effect_wherever_it_comes() {
     for commits in 3..all {
         stopped_after(commits);
     }
+}
+
+/// Says something, and then waits for its child, which may spend or last too much.
+const RESTING: &str = "agent Boss
+turn
+  say So far: two mushrooms.
+  call spawn_agent {\"name\": \"Helper\", \"task\": \"Look.\", \"wait\": true}
+agent Helper
+usage input=100 output=6000
+turn
+  delay 5s
+  call list_tasks {}
+turn
+  say Never.
+";
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_ended_while_it_waits_keeps_its_last_words() {
+    let runtime = playing(RESTING).await;
+    let so_far = Some("So far: two mushrooms.".to_owned());
+    let boss = spawn(&runtime, "Boss", "go").await;
+    settled(&runtime).await;
+    assert_eq!(boss.get().await.unwrap().state.word(), "waiting");
+    boss.stop(None).await.unwrap();
+    let ending = boss.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
+    assert_eq!(cancelled.partial.as_ref().map(|said| said.decode().unwrap()), so_far);
+
+    let limits = Limits { tokens: Some(5_000), ..Limits::default() };
+    let boss = runtime.session.spawn(NewTask::agent("go").name("Boss").limits(limits)).await;
+    let ending = boss.unwrap().wait().await.unwrap();
+    assert_eq!(failure(&ending), (Failure::Budget { limit: LimitKind::Tokens }, so_far.clone()));
+
+    let hurried = NewTask::agent("go").name("Boss").deadline(Duration::from_secs(2));
+    let ending = runtime.session.spawn(hurried).await.unwrap().wait().await.unwrap();
+    assert_eq!(failure(&ending), (Failure::Timeout { after: Millis(2_000) }, so_far));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_last_words_the_first_are_kept() {
+    let runtime = playing(&RESTING.replace("mushrooms", &"many ".repeat(200))).await;
+    let boss = spawn(&runtime, "Boss", "go").await;
+    settled(&runtime).await;
+    boss.stop(None).await.unwrap();
+    let ending = boss.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
+    let said: String = cancelled.partial.as_ref().unwrap().decode().unwrap();
+    assert!(said.starts_with("So far: two many many ") && said.len() < 400, "{said}");
+    assert!(said.ends_with(" [cut: the first of 1013 bytes]"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_stopped_at_work_keeps_its_last_words() {
+    let text =
+        "agent A\nturn\n  say Half.\n  call list_tasks {}\nturn\n  fault hang\n  say Never.\n";
+    let runtime = playing(text).await;
+    let agent = spawn(&runtime, "A", "go").await;
+    settled(&runtime).await;
+    agent.stop(None).await.unwrap();
+    let ending = agent.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
+    assert_eq!(cancelled.partial.as_ref().unwrap().as_str(), "\"Half.\"");
 }
