@@ -5,16 +5,19 @@ use std::{fmt, mem};
 
 use brigade_llm::{Effort, ErrorKind, Model, ModelError, StopReason, TokenUsage};
 use brigade_model::call::{Answer, Asked, Entry, OpenCall};
-use brigade_model::ids::{CallIndex, RunNo, TaskNo};
+use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Failure;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
+use crate::hooks::When;
 use crate::host::{Host, Proceed, Progress, Record, Rest};
 use crate::permission::Permissions;
+use crate::plugin::{Gate, Plugin};
 use crate::policy::Policy;
+use crate::state::Board;
 use crate::tool::Tools;
 use crate::transcript::{Next, Transcript, label};
 use crate::validate::Schema;
@@ -35,6 +38,7 @@ pub struct Agent {
     /// The provider's name of the model.
     pub model_name: Arc<str>,
     pub tools: Tools,
+    pub plugins: Vec<Arc<dyn Plugin>>,
     pub permissions: Permissions,
     /// Nobody is there to approve what is to be asked about.
     pub unattended: bool,
@@ -79,7 +83,8 @@ impl Agent {
     /// Works until the task is done, waits, or fails. Dropped at any point it can be begun anew from
     /// what the host has written down. `partial` is kept at what there is of a result.
     pub async fn run(&self, host: &dyn Host, begun: Begun, partial: &Partial) -> Exit {
-        let mut transcript = match Transcript::load(self.task.clone(), begun.journal, &begun.open) {
+        let opening = (self.task.clone(), Board::new(host.session_state()));
+        let mut transcript = match Transcript::load(opening, begun.journal, &begun.open) {
             Ok(transcript) => transcript,
             Err(refusal) => return Exit::failed(format!("its journal cannot be read: {refusal}")),
         };
@@ -105,6 +110,7 @@ impl Agent {
         if transcript.run < run {
             self.note(host, transcript, label::RUN, &run).await?;
         }
+        self.bind(host, transcript).await?;
         loop {
             while transcript.open() > 0 && !transcript.is_due() {
                 self.write_owed(host, transcript).await?;
@@ -120,7 +126,13 @@ impl Agent {
                         return Ok(Exit::Finished);
                     }
                 }
-                Next::Model => self.step(host, transcript, partial).await?,
+                Next::Model => {
+                    if !transcript.stepped {
+                        self.consult(host, transcript, When::StepEnd).await?;
+                        transcript.stepped = true;
+                    }
+                    self.step(host, transcript, partial).await?;
+                }
             }
         }
     }
@@ -140,22 +152,25 @@ impl Agent {
         {
             return self.compact(host, transcript, cut).await;
         }
-        let Some((index, granted)) = self.proceed(host, transcript).await? else { return Ok(()) };
-        let request = self.request(transcript, transcript.messages(), granted);
+        let Some(granted) = self.proceed(host, transcript).await? else { return Ok(()) };
+        let mut request = self.request(transcript, transcript.messages(), granted);
+        let paid = request.max_output;
+        self.consult(host, transcript, When::BeforeModel(&mut request)).await?;
+        request.max_output = request.max_output.min(paid);
         let progress =
             Progress { step: transcript.tally.steps + 1, ..self.progress(transcript, "thinking") };
-        match self.listen(host, progress, request).await? {
+        match self.listen(host, progress, Arc::new(request)).await? {
             Ok(Some(reply)) => {
                 let spent = Some((self.cost)(&reply.usage));
                 let (reply, written) = self.within_bounds(reply)?;
-                let answer = Arc::new(Answer::Value(written));
-                let record = Record { index, label: label::MODEL, answer, spent };
+                self.consult(host, transcript, When::AfterModel(&reply)).await?;
+                let (index, answer) = (transcript.next_index(), Arc::new(Answer::Value(written)));
+                let record = Record { spent, ..Record::new(index, label::MODEL, answer) };
+                transcript.owed.push(record);
                 // Nothing is done before it is written down. Last words are written down with the
                 // ending that they are.
                 if reply.message.calls().next().is_some() {
-                    host.record(record).await?;
-                } else {
-                    transcript.owed.push(record);
+                    self.write_owed(host, transcript).await?;
                 }
                 transcript.said(index, reply);
                 partial.set(transcript.partial());
@@ -166,15 +181,15 @@ impl Agent {
         }
     }
 
-    /// Hears the news; or else says what may be spent, and under which index it is written down.
+    /// Hears the news; or else says what may be spent.
     pub(crate) async fn proceed(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-    ) -> Result<Option<(CallIndex, Usage)>, Ended> {
+    ) -> Result<Option<Usage>, Ended> {
         let (index, cost) = (transcript.next_index(), self.expected_cost(transcript));
         if mem::take(&mut transcript.at_leave) {
-            return Ok(Some((index, cost.most)));
+            return Ok(Some(cost.most));
         }
         match host.proceed(mem::take(&mut transcript.owed), index, cost).await? {
             Proceed::News(news) => {
@@ -182,20 +197,20 @@ impl Agent {
                 Ok(None)
             }
             Proceed::Exhausted(limit) => Err(Failure::Budget { limit }.into()),
-            Proceed::Granted(granted) => Ok(Some((index, granted))),
+            Proceed::Granted(granted) => Ok(Some(granted)),
         }
     }
 
     /// Writes down what could wait for the next thing to be said, when that is something else.
-    async fn write_owed(
+    pub(crate) async fn write_owed(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
     ) -> Result<(), Refusal> {
-        for record in mem::take(&mut transcript.owed) {
-            host.record(record).await?;
+        match mem::take(&mut transcript.owed) {
+            owed if owed.is_empty() => Ok(()),
+            owed => host.record(owed).await,
         }
-        Ok(())
     }
 
     /// A conversation that is too long is made shorter; anything else has been tried often enough.
@@ -227,6 +242,11 @@ impl Agent {
         match self.result(text, stop, transcript)? {
             Err(problem) => self.note(host, transcript, label::NOTE, &problem).await?,
             Ok(result) => {
+                let gate = self.consult(host, transcript, When::RunEnd(&result)).await?;
+                if let Gate::Refuse(why) = gate {
+                    self.refuse_ending(host, transcript, &why).await?;
+                    return Ok(false);
+                }
                 if host.finish(transcript.owed.clone(), result).await? {
                     return Ok(true);
                 }
@@ -238,6 +258,22 @@ impl Agent {
             }
         }
         Ok(false)
+    }
+
+    /// Sends the model back to its work, as often as plugins may.
+    async fn refuse_ending(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        why: &str,
+    ) -> Result<(), Ended> {
+        let times = transcript.tally.refusals + 1;
+        if times > self.policy.max_refusals {
+            let failure = format!("plugins refused its ending {times} times. The last: {why}");
+            return Err(Failure::Error(failure.into()).into());
+        }
+        let told = format!("You cannot end yet: {why}");
+        self.note(host, transcript, label::REFUSED, &told).await
     }
 
     /// The result that the last words are; or what is wrong with them, to be mended.
@@ -298,7 +334,7 @@ impl Agent {
     ) -> Result<(), Ended> {
         self.write_owed(host, transcript).await?;
         let answer = Arc::new(Answer::Value(Json::of(what)?));
-        let record = Record { index: transcript.next_index(), label, answer, spent: None };
+        let record = Record::new(transcript.next_index(), label, answer);
         self.record(host, transcript, record).await
     }
 
@@ -310,7 +346,7 @@ impl Agent {
         record: Record,
     ) -> Result<(), Ended> {
         let (index, label, answer) = (record.index, record.label, record.answer.clone());
-        host.record(record).await?;
+        host.record(vec![record]).await?;
         Ok(transcript.enter(index, label, &answer)?)
     }
 

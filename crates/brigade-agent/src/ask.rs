@@ -75,8 +75,8 @@ impl Agent {
         transcript: &Transcript,
         messages: Vec<Message>,
         granted: Usage,
-    ) -> Arc<Request> {
-        Arc::new(Request {
+    ) -> Request {
+        Request {
             asker: self.name.clone(),
             model: self.model_name.clone(),
             system: self.system.clone(),
@@ -85,7 +85,7 @@ impl Agent {
             max_output: self.longest_reply(transcript, granted),
             temperature: self.temperature,
             effort: self.effort,
-        })
+        }
     }
 
     /// What the model replies; `None` when a message came that is to be heard first. What was set

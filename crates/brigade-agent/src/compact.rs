@@ -39,11 +39,11 @@ impl Agent {
         transcript: &mut Transcript,
         kept_from: u32,
     ) -> Result<(), Ended> {
-        let Some((index, granted)) = self.proceed(host, transcript).await? else { return Ok(()) };
+        let Some(granted) = self.proceed(host, transcript).await? else { return Ok(()) };
         // What is sent must fit, whatever has been said: that is why it is summed up.
         let mut messages = transcript.messages_before(kept_from, self.window / 5 * 9);
         messages.push(Message::user(ASK));
-        let request = self.request(transcript, messages, granted);
+        let request = Arc::new(self.request(transcript, messages, granted));
         let reply =
             match self.listen(host, self.progress(transcript, "summing up"), request).await? {
                 Ok(Some(reply)) => reply,
@@ -56,7 +56,8 @@ impl Agent {
         let summary = Summary { text: text.into(), kept_from };
         let spent = Some((self.cost)(&reply.usage));
         let answer = Arc::new(Answer::Value(Json::of(&summary)?));
-        let record = Record { index, label: label::SUMMARY, answer, spent };
+        let index = transcript.next_index();
+        let record = Record { spent, ..Record::new(index, label::SUMMARY, answer) };
         self.record(host, transcript, record).await
     }
 }

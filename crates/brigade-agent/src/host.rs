@@ -7,8 +7,10 @@ use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
 use brigade_model::limits::{LimitKind, Usage};
 use brigade_model::refusal::Refusal;
+use brigade_model::shared::SharedWrite;
 use serde::{Deserialize, Serialize};
 
+use crate::state::{Alone, SessionState};
 use crate::tool::BoxFuture;
 
 /// Keeps the journal of one agent, and its purse.
@@ -24,8 +26,9 @@ pub trait Host: Send + Sync {
         cost: Cost,
     ) -> BoxFuture<'_, Result<Proceed, Refusal>>;
 
-    /// Writes down an entry, and charges what it cost.
-    fn record(&self, record: Record) -> BoxFuture<'_, Result<(), Refusal>>;
+    /// Writes down entries, all or none, and charges what they cost. Refused as a conflict when
+    /// somebody else has changed what the session shares: then the attempt is not over.
+    fn record(&self, records: Vec<Record>) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// Says what was spent on something that there is no record of.
     fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>>;
@@ -42,6 +45,11 @@ pub trait Host: Send + Sync {
 
     /// Returns when a message came that is to be heard now.
     fn interrupted(&self) -> BoxFuture<'_, ()>;
+
+    /// What the session shares.
+    fn session_state(&self) -> Arc<dyn SessionState> {
+        Arc::new(Alone)
+    }
 
     /// What the agent is at, for whoever looks. May be left out when much is said.
     fn progress(&self, progress: Progress);
@@ -70,6 +78,14 @@ pub struct Record {
     pub label: &'static str,
     pub answer: Arc<Answer>,
     pub spent: Option<Usage>,
+    pub shared: Vec<SharedWrite>,
+}
+
+impl Record {
+    /// At no cost.
+    pub fn new(index: CallIndex, label: &'static str, answer: Arc<Answer>) -> Self {
+        Self { index, label, answer, spent: None, shared: Vec::new() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -18,6 +18,7 @@
 //! - `transcript`: the journal, read as a conversation; [`news`]: how results and messages look in it.
 //! - [`tool`], [`arguments`]: what a tool is, and its arguments.
 //! - [`host`]: what the loop needs of whoever runs it; [`policy`]: when it is stopped.
+//! - [`plugin`]: what a program adds to the loop; [`state`]: what tools and plugins keep.
 //! - [`definition`]: who an agent is, before it has a task; [`permission`]: what it may do;
 //!   [`validate`]: what its settings and its result must look like.
 //! - [`reading`]: a conversation as text, for whoever looks at it.
@@ -27,12 +28,15 @@ pub mod arguments;
 mod ask;
 mod compact;
 pub mod definition;
+mod hooks;
 pub mod host;
 mod leave;
 pub mod news;
 pub mod permission;
+pub mod plugin;
 pub mod policy;
 pub mod reading;
+pub mod state;
 pub mod tool;
 mod transcript;
 mod turn;
@@ -40,5 +44,7 @@ pub mod validate;
 
 pub use agent::{Agent, Begun, Exit, Partial};
 pub use host::{Cost, Host, Proceed, Progress, Record, Rest};
+pub use plugin::{Gate, Hook, Moment, Plugin, PluginError};
 pub use policy::Policy;
+pub use state::{Scope, SessionState, State, StateError, StateKey};
 pub use tool::{BoxFuture, Call, Effect, Hints, Outcome, Place, Subject, Tool, ToolError, Tools};

@@ -17,11 +17,13 @@ pub struct Policy {
     pub max_errors: u32,
     /// How often in a row the model is sent back to mend its result or finish its sentence.
     pub max_repairs: u32,
+    /// How often in a run plugins may refuse its ending.
+    pub max_refusals: u32,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_steps: 200, max_repeats: 5, max_errors: 20, max_repairs: 3 }
+        Self { max_steps: 200, max_repeats: 5, max_errors: 20, max_repairs: 3, max_refusals: 10 }
     }
 }
 

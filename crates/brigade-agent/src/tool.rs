@@ -11,6 +11,8 @@ use brigade_model::ids::CallIndex;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
+use crate::state::State;
+
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Something an agent can ask for.
@@ -82,6 +84,9 @@ pub struct Call {
     pub told: Option<Arc<Answer>>,
     /// What was said to it, if it asked for leave before.
     pub(crate) verdict: Option<Arc<Answer>>,
+    /// What it shares with other calls and plugins. Changes are kept with the result; those from
+    /// before a park are not.
+    pub state: State,
 }
 
 /// Where a call is in its agent's journal: a few indexes of its own.

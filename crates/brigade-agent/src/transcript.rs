@@ -19,8 +19,10 @@ use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::hooks::Bound;
 use crate::host::Record;
 use crate::news;
+use crate::state::{Board, Changes};
 use crate::tool::{Call, Place};
 use crate::turn::shortened;
 
@@ -42,6 +44,16 @@ pub(crate) mod label {
     pub(crate) const TOLD: &str = "told";
     /// A call that must not happen twice was begun.
     pub(crate) const BEGUN: &str = "begun";
+    /// What a call came to, and what it changed of the state.
+    pub(crate) const CHANGED: &str = "result and state";
+    /// What plugins changed of the state.
+    pub(crate) const STATE: &str = "state";
+    /// Plugins know of the run.
+    pub(crate) const BOUND: &str = "plugins";
+    /// Plugins know that a step has ended.
+    pub(crate) const STEP: &str = "step";
+    /// A plugin did not let the run end.
+    pub(crate) const REFUSED: &str = "refused";
 }
 
 /// What takes the place of everything before an entry.
@@ -75,6 +87,11 @@ pub(crate) struct Transcript {
     /// Entries that it has already, and that are not written down: they are with the next thing that
     /// is said to the host.
     pub(crate) owed: Vec<Record>,
+    pub(crate) board: Board,
+    /// The plugins that know of this run.
+    bound: Vec<String>,
+    /// Plugins know that the last step has ended.
+    pub(crate) stepped: bool,
     /// The model may be asked without the host's leave, once.
     pub(crate) at_leave: bool,
 }
@@ -92,6 +109,8 @@ pub(crate) struct Tally {
     pub(crate) last_error: Arc<str>,
     /// Notes in a row that sent the model back to its work.
     pub(crate) notes: u32,
+    /// Endings in this run that plugins refused.
+    pub(crate) refusals: u32,
     pub(crate) tokens: u64,
 }
 
@@ -145,11 +164,11 @@ pub(crate) enum Next {
 impl Transcript {
     /// Builds the conversation from what was written down.
     pub(crate) fn load(
-        task: Arc<str>,
+        (task, board): (Arc<str>, Board),
         mut journal: Vec<Entry>,
         open: &[OpenCall],
     ) -> Result<Self, Refusal> {
-        let mut transcript = Self::new(task);
+        let mut transcript = Self::new(task, board);
         journal.sort_by_key(|entry| entry.index);
         let answered: BTreeSet<CallIndex> = journal.iter().map(|entry| entry.index).collect();
         for entry in journal {
@@ -164,7 +183,7 @@ impl Transcript {
         Ok(transcript)
     }
 
-    pub(crate) fn new(task: Arc<str>) -> Self {
+    pub(crate) fn new(task: Arc<str>, board: Board) -> Self {
         let mut transcript = Self {
             task: task.clone(),
             messages: Vec::new(),
@@ -179,6 +198,9 @@ impl Transcript {
             resumed: false,
             asked: Vec::new(),
             owed: Vec::new(),
+            board,
+            bound: Vec::new(),
+            stepped: true,
             at_leave: false,
         };
         transcript.say(0, &task);
@@ -230,12 +252,47 @@ impl Transcript {
                 self.asked.clear();
                 self.say(index.0, &value.decode::<Arc<str>>()?);
             }
+            (label::REFUSED, Answer::Value(value)) => {
+                self.tally.refusals += 1;
+                self.say(index.0, &value.decode::<Arc<str>>()?);
+            }
+            (label::BOUND, Answer::Value(value)) => {
+                self.board.enter(&value.decode::<Bound>()?.state);
+                return self.marked(index, label, answer);
+            }
+            (label::STATE | label::STEP, Answer::Value(value)) => {
+                self.board.enter(&value.decode()?);
+                return self.marked(index, label, answer);
+            }
             (label::RUN, Answer::Value(value)) => self.begin_run(value.decode()?),
             (label::SUMMARY, Answer::Value(value)) => self.summarised(&value.decode()?),
             _ => return Ok(()),
         }
         self.next = self.next.max(index.0 + 1);
         Ok(())
+    }
+
+    /// Plugins have had their say, and the state knows what they changed.
+    pub(crate) fn marked(
+        &mut self,
+        index: CallIndex,
+        label: &str,
+        answer: &Answer,
+    ) -> Result<(), Refusal> {
+        match (label, answer) {
+            (label::BOUND, Answer::Value(value)) => {
+                self.bound.extend(value.decode::<Bound>()?.plugins);
+            }
+            (label::STEP, _) => self.stepped = true,
+            _ => {}
+        }
+        self.next = self.next.max(index.0 + 1);
+        Ok(())
+    }
+
+    /// Whether a plugin knows of this run.
+    pub(crate) fn is_bound(&self, plugin: &str) -> bool {
+        self.bound.iter().any(|name| name == plugin)
     }
 
     /// What the model said, which was written down.
@@ -275,6 +332,9 @@ impl Transcript {
     fn begin_run(&mut self, run: RunNo) {
         self.run = run;
         self.tally = Tally::default();
+        self.board.begin_run();
+        self.bound.clear();
+        self.stepped = true;
         self.asked.clear();
         self.resumed = true;
     }
@@ -293,6 +353,13 @@ impl Transcript {
         if index == call.place.result() && label == label::RESULT {
             let Answer::Value(value) = &**answer else { return Ok(()) };
             self.answered(index, value.decode()?);
+            return Ok(());
+        }
+        if index == call.place.result() && label == label::CHANGED {
+            let Answer::Value(value) = &**answer else { return Ok(()) };
+            let (result, changes): (ToolResult, Changes) = value.decode()?;
+            self.board.enter(&changes);
+            self.answered(index, result);
             return Ok(());
         }
         let slot = match index {
@@ -354,6 +421,7 @@ impl Transcript {
         self.size.bytes_since += results.iter().map(|result| result.text.len() as u64).sum::<u64>();
         self.messages.push((index, Message::Results(results)));
         self.turn = None;
+        self.stepped = false;
     }
 
     /// Words to the model. One person speaks at a time: what follows is added.
@@ -405,7 +473,8 @@ impl Transcript {
                     Arguments::Malformed { .. } => Value::Null,
                 };
                 let (place, Slots { effect, told, verdict }) = (call.place, slots.clone());
-                Some((call.call.clone(), Call { place, arguments, effect, told, verdict }))
+                let state = self.board.state();
+                Some((call.call.clone(), Call { place, arguments, effect, told, verdict, state }))
             }
             CallState::Parked(_) | CallState::Answered(_) => None,
         });

@@ -8,16 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use brigade_llm::conversation::Arguments;
 use brigade_llm::{ToolCall, ToolResult};
 use brigade_model::call::Answer;
+use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::agent::{Agent, Ended};
 use crate::ask::WORTH_TELLING;
+use crate::hooks::When;
 use crate::host::{Host, Record};
 use crate::leave::Leave;
+use crate::plugin::{Gate, Moment};
+use crate::state::{Board, Taken};
 use crate::tool::{Call, Effect, Outcome, Tool, ToolError};
 use crate::transcript::{Transcript, label};
 
@@ -40,6 +44,22 @@ enum Done {
     Asked,
 }
 
+/// What the calls of one message have in common.
+struct Round {
+    /// Calls that are not over yet.
+    left: AtomicUsize,
+    run: RunNo,
+    step: u32,
+    board: Board,
+}
+
+impl Round {
+    /// One call is over, for now. Whether it was the last.
+    fn is_last(&self) -> bool {
+        self.left.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+}
+
 impl Agent {
     /// Carries out what is due: all at once, but for tools that want to be alone.
     pub(crate) async fn carry_out(
@@ -54,8 +74,13 @@ impl Agent {
             |call: &ToolCall| self.tools.get(&call.name).is_some_and(|tool| tool.hints().alone);
         let (apart, together): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|(call, _)| alone(call));
-        let left = AtomicUsize::new(together.len() + apart.len());
-        let carry_out = |(said, call)| self.carry_out_one((host, &left), said, call);
+        let round = Round {
+            left: AtomicUsize::new(together.len() + apart.len()),
+            run: transcript.run,
+            step: transcript.tally.steps,
+            board: transcript.board.clone(),
+        };
+        let carry_out = |(said, call)| self.carry_out_one((host, &round), said, call);
         let calls = together.into_iter().map(carry_out);
         let apart = apart.into_iter().map(carry_out);
         let together = stream::iter(calls).buffer_unordered(AT_ONCE);
@@ -90,19 +115,18 @@ impl Agent {
         Ok(())
     }
 
-    /// Carries out one call as far as it goes now, and writes down what came of it: the last one of
-    /// a message only with what is said next, unless it could not be carried out again.
+    /// Carries out one call as far as it goes now, and writes down what came of it.
     async fn carry_out_one(
         &self,
-        (host, left): (&dyn Host, &AtomicUsize),
+        (host, round): (&dyn Host, &Round),
         said: ToolCall,
         call: Call,
-    ) -> Result<(Call, Done), Refusal> {
-        let outcome = match self.permitted(&said, &call) {
+    ) -> Result<(Call, Done), Ended> {
+        let outcome = match self.let_pass(round, &said, &call).await? {
             Ok((tool, Leave::Given)) => self.perform(host, tool, &call).await?,
             Ok((_, Leave::Asked(asked))) => match host.park(call.place.approval(), asked).await {
                 Ok(()) => {
-                    left.fetch_sub(1, Ordering::Relaxed);
+                    round.is_last();
                     return Ok((call, Done::Asked));
                 }
                 Err(refusal) => Err(refusal.into()),
@@ -118,7 +142,7 @@ impl Agent {
             Ok(Outcome::Park { asked, effect }) => {
                 match host.park(call.place.parked(), asked).await {
                     Ok(()) => {
-                        left.fetch_sub(1, Ordering::Relaxed);
+                        round.is_last();
                         return Ok((call, Done::Parked { effect }));
                     }
                     Err(refusal) => Err(refusal.into()),
@@ -127,20 +151,74 @@ impl Agent {
             Err(error) => Err(error),
         };
         let failed = told.is_err();
-        let text = told.unwrap_or_else(|ToolError(text)| text);
-        let text = shortened(&text, RESULT_MAX).into();
-        let result = ToolResult { id: said.id, name: said.name, text, failed };
-        let answer = Arc::new(Answer::Value(Json::of(&result)?));
-        let index = call.place.result();
-        let record = Record { index, label: label::RESULT, answer, spent: None };
-        let is_last = left.fetch_sub(1, Ordering::Relaxed) == 1;
+        let text = told.unwrap_or_else(|ToolError(text)| text).into();
+        let mut result = ToolResult { id: said.id.clone(), name: said.name.clone(), text, failed };
+        let after = When::AfterTool(&said, &mut result);
+        self.ask_plugins(after, &self.moment(round, &call), |_| true).await?;
+        if result.text.len() > RESULT_MAX {
+            result.text = shortened(&result.text, RESULT_MAX).into();
+        }
+        self.answer(host, round, (call, result)).await
+    }
+
+    /// Whether a call may be carried out: as the agent's permissions say, then its plugins.
+    async fn let_pass(
+        &self,
+        round: &Round,
+        said: &ToolCall,
+        call: &Call,
+    ) -> Result<Result<(&Arc<dyn Tool>, Leave), ToolError>, Ended> {
+        let permitted = match self.permitted(said, call) {
+            Ok(permitted) => permitted,
+            Err(error) => return Ok(Err(error)),
+        };
+        // Of a call that was begun, or that was asked about, they have been told.
+        if call.effect.is_none() && call.told.is_none() && call.verdict.is_none() {
+            let at = self.moment(round, call);
+            let gate = self.ask_plugins(When::BeforeTool(said), &at, |_| true).await?;
+            if let Gate::Refuse(why) = gate {
+                return Ok(Err(ToolError::new(format!("this call is refused: {why}"))));
+            }
+        }
+        Ok(Ok(permitted))
+    }
+
+    /// Writes down what a call came to, with what it changed of the state: of the last call of a
+    /// message only with what is said next, unless it could not be carried out again.
+    async fn answer(
+        &self,
+        host: &dyn Host,
+        round: &Round,
+        (call, mut result): (Call, ToolResult),
+    ) -> Result<(Call, Done), Ended> {
+        let taken = round.board.take(&call.state).unwrap_or_else(|error| {
+            fail(&mut result, &error);
+            Taken::default()
+        });
+        let mut record = record_of(&call, &result, &taken)?;
+        let is_last = round.is_last();
         let tool = self.tools.get(&result.name);
         let must_not_repeat = tool.is_some_and(|tool| tool.hints().effect == Effect::Once);
-        if is_last && !must_not_repeat {
+        if is_last && !must_not_repeat && taken.shared.is_empty() {
             return Ok((call, Done::Result { result, owed: Some(record) }));
         }
-        host.record(record).await?;
+        match host.record(vec![record]).await {
+            Err(refusal)
+                if matches!(refusal.kind, RefusalKind::Conflict | RefusalKind::Limit)
+                    && !taken.shared.is_empty() =>
+            {
+                round.board.give_back(taken);
+                fail(&mut result, &refusal);
+                record = record_of(&call, &result, &Taken::default())?;
+                host.record(vec![record]).await?;
+            }
+            recorded => recorded?,
+        }
         Ok((call, Done::Result { result, owed: None }))
+    }
+
+    fn moment<'a>(&'a self, round: &Round, call: &'a Call) -> Moment<'a> {
+        Moment { agent: &self.name, run: round.run, step: round.step, state: &call.state }
     }
 
     /// The tool that is meant, if the agent has it and may use it like this.
@@ -181,15 +259,35 @@ impl Agent {
                 )));
             }
             let (index, answer) = (call.place.effect(), Arc::new(Answer::Value(Json::null())));
-            host.record(Record { index, label: label::BEGUN, answer, spent: None }).await?;
+            host.record(vec![Record::new(index, label::BEGUN, answer)]).await?;
         }
         let performed = AssertUnwindSafe(async { tool.call(call.clone()).await });
         Ok(performed.catch_unwind().await.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            Err(ToolError::new(format!("the tool panicked: {}", text.unwrap_or("no message"))))
+            Err(ToolError::new(format!("the tool panicked: {}", panic_message(&*panic))))
         }))
     }
+}
+
+fn record_of(call: &Call, result: &ToolResult, taken: &Taken) -> Result<Record, Refusal> {
+    let (label, answer) = match taken.changes.is_empty() {
+        true => (label::RESULT, Json::of(result)?),
+        false => (label::CHANGED, Json::of(&(result, &taken.changes))?),
+    };
+    let answer = Arc::new(Answer::Value(answer));
+    let shared = taken.shared.clone();
+    Ok(Record { shared, ..Record::new(call.place.result(), label, answer) })
+}
+
+/// What the call did stands; what it wanted to keep does not.
+fn fail(result: &mut ToolResult, problem: &dyn std::fmt::Display) {
+    result.failed = true;
+    result.text = format!("{problem}. Apart from that the call returned: {}", result.text).into();
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// The beginning and the end of a text that is too long, with what is left out between them.

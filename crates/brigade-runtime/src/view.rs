@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use brigade_model::ids::{Owner, TaskNo, TreeId};
+use brigade_model::shared::SharedValue;
 use brigade_model::task::TaskRow;
 use brigade_model::tree::TreeRow;
 
@@ -45,9 +46,20 @@ impl View {
         trees.insert(row.id, Arc::downgrade(&view));
         view
     }
+
+    /// The view of a tree that is in memory.
+    pub(crate) fn get(&self, tree: TreeId) -> Option<Arc<TreeView>> {
+        self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&tree)?.upgrade()
+    }
 }
 
 impl TreeView {
+    /// What the tree's tasks share under a name.
+    pub(crate) fn shared(&self, name: &str) -> Option<SharedValue> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.row.shared.get(name).cloned()
+    }
+
     pub(crate) fn row(&self) -> TreeRow {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).row.clone()
     }

@@ -4,5 +4,6 @@
 
 mod compaction;
 mod paper;
+mod plugins;
 mod spending;
 mod turns;

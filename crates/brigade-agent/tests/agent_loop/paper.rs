@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use brigade_agent::permission::{Permissions, Rules};
 use brigade_agent::{
-    Agent, Begun, BoxFuture, Call, Cost, Effect, Exit, Hints, Host, Outcome, Partial, Policy,
-    Proceed, Progress, Record, Rest, Tool, ToolError, Tools,
+    Agent, Begun, BoxFuture, Call, Cost, Effect, Exit, Hints, Host, Outcome, Partial, Plugin,
+    Policy, Proceed, Progress, Record, Rest, Tool, ToolError, Tools,
 };
 use brigade_llm::conversation::Arguments;
 use brigade_llm::{
@@ -96,8 +96,8 @@ impl Host for PaperHost {
         Box::pin(std::future::ready(Ok(proceed)))
     }
 
-    fn record(&self, record: Record) -> BoxFuture<'_, Result<(), Refusal>> {
-        self.lock().record_all(vec![record]);
+    fn record(&self, records: Vec<Record>) -> BoxFuture<'_, Result<(), Refusal>> {
+        self.lock().record_all(records);
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -255,6 +255,7 @@ impl Stage {
             model: model.clone(),
             model_name: "paper".into(),
             tools: Tools::default(),
+            plugins: Vec::new(),
             permissions: Permissions::of("test", Rules::all()),
             unattended: false,
             policy: Policy::default(),
@@ -271,6 +272,11 @@ impl Stage {
 
     pub(crate) fn tool(mut self, tool: PaperTool) -> Self {
         self.agent.tools.add(Arc::new(tool));
+        self
+    }
+
+    pub(crate) fn plugin(mut self, plugin: impl Plugin) -> Self {
+        self.agent.plugins.push(Arc::new(plugin));
         self
     }
 

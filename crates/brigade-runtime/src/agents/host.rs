@@ -183,8 +183,8 @@ fn after(records: Vec<Record>, what: Reported) -> Reported {
 }
 
 fn written(record: Record) -> Written {
-    let Record { index, label, answer, spent } = record;
-    Written { spent, ..Written::new(index, label, answer) }
+    let Record { index, label, answer, spent, shared } = record;
+    Written { spent, shared, ..Written::new(index, label, answer) }
 }
 
 /// What is kept of the last words of an agent that waits. Many do, and each has them in memory: whoever

@@ -4,12 +4,14 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use brigade_agent::SessionState;
 use brigade_model::address::TaskRef;
 use brigade_model::call::{Answer, Spawned};
 use brigade_model::command::{Caller, Command, Spawn};
 use brigade_model::decide::Reply;
 use brigade_model::ids::{Attempt, CallIndex, TaskNo};
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::shared::SharedValue;
 use brigade_model::spec::Spec;
 use brigade_model::task::TaskRow;
 use tokio::sync::SetOnce;
@@ -25,6 +27,14 @@ pub(crate) type LateRuntime = Arc<SetOnce<Weak<RuntimeInner>>>;
 pub(crate) struct TaskLink {
     pub(crate) reporter: Reporter,
     pub(crate) runtime: LateRuntime,
+}
+
+/// What the session shares, as it was last committed.
+impl SessionState for TaskLink {
+    fn read(&self, name: &str) -> Option<SharedValue> {
+        let runtime = self.runtime.get()?.upgrade()?;
+        runtime.view.get(self.task().tree)?.shared(name)
+    }
 }
 
 impl TaskLink {

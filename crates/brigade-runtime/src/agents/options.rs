@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_agent::Tool;
+use brigade_agent::{Plugin, Tool};
 use brigade_agent::definition::{Definition, DefinitionError, Definitions};
 use brigade_agent::permission::{Permissions, Rules};
 use brigade_llm::prices::Price;
@@ -86,6 +86,7 @@ pub struct AgentOptions {
     pub(crate) definitions: Definitions,
     pub(crate) folders: Folders,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) permissions: Permissions,
 }
 
@@ -97,6 +98,7 @@ impl AgentOptions {
             definitions: Definitions::default(),
             folders: |_| Vec::new(),
             tools: Vec::new(),
+            plugins: Vec::new(),
             permissions: Permissions::of("this program", Rules::all()),
         }
     }
@@ -125,6 +127,13 @@ impl AgentOptions {
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// Something that has its say in the work of agents.
+    #[must_use]
+    pub fn plugin(mut self, plugin: impl Plugin) -> Self {
+        self.plugins.push(Arc::new(plugin));
         self
     }
 
