@@ -427,7 +427,7 @@ impl From<Refusal> for Ended {
 pub struct Partial(Arc<std::sync::Mutex<Option<Json>>>);
 
 impl Partial {
-    pub(crate) fn set(&self, partial: Option<Json>) {
+    pub fn set(&self, partial: Option<Json>) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = partial;
     }
 

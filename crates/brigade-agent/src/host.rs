@@ -1,5 +1,6 @@
 //! What the loop needs of whoever runs it. The loop itself knows no runtime and no store.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use brigade_model::call::{Answer, Asked};
@@ -16,7 +17,7 @@ use crate::tool::BoxFuture;
 /// Keeps the journal of one agent, and its purse.
 ///
 /// A refusal means that the attempt is over: the loop ends with it and says nothing more.
-pub trait Host: Send + Sync {
+pub trait Host: Debug + Send + Sync {
     /// Writes down what is owed, and in the same commit takes all news under this index, or else
     /// sets aside what the next model call may cost.
     fn proceed(

@@ -19,6 +19,8 @@
 //! - [`tool`], [`arguments`]: what a tool is, and its arguments.
 //! - [`host`]: what the loop needs of whoever runs it; [`policy`]: when it is stopped.
 //! - [`plugin`]: what a program adds to the loop; [`state`]: what tools and plugins keep.
+//! - [`backend`]: what carries out a run, when it is not our loop; [`client_tool`], [`overrides`]: what one
+//!   spawn adds and changes.
 //! - [`definition`]: who an agent is, before it has a task; [`permission`]: what it may do;
 //!   [`validate`]: what its settings and its result must look like.
 //! - [`reading`]: a conversation as text, for whoever looks at it.
@@ -26,12 +28,15 @@
 pub mod agent;
 pub mod arguments;
 mod ask;
+pub mod backend;
+pub mod client_tool;
 mod compact;
 pub mod definition;
 mod hooks;
 pub mod host;
 mod leave;
 pub mod news;
+pub mod overrides;
 pub mod permission;
 pub mod plugin;
 pub mod policy;
@@ -43,7 +48,10 @@ mod turn;
 pub mod validate;
 
 pub use agent::{Agent, Begun, Exit, Partial};
+pub use backend::{Backend, BackendRun};
+pub use client_tool::{ClientCall, ClientTool};
 pub use host::{Cost, Host, Proceed, Progress, Record, Rest};
+pub use overrides::Overrides;
 pub use plugin::{Gate, Hook, Moment, Plugin, PluginError};
 pub use policy::Policy;
 pub use state::{Scope, SessionState, State, StateError, StateKey};

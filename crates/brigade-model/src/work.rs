@@ -156,6 +156,9 @@ pub struct AgentWork {
     /// Where its commands run unless they say otherwise: an absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Arc<str>>,
+    /// What is changed of the definition besides, as the performer understands it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Json>,
     /// Whether it ends although children of its live, whose results it then does not hear of.
     #[serde(default)]
     pub leaves_children: bool,
@@ -181,6 +184,7 @@ impl PartialEq for AgentWork {
             && self.result_schema == other.result_schema
             && self.model == other.model
             && self.cwd == other.cwd
+            && self.overrides == other.overrides
             && self.leaves_children == other.leaves_children
     }
 }
@@ -199,6 +203,7 @@ impl AgentWork {
             result_schema: None,
             model: None,
             cwd: None,
+            overrides: None,
             leaves_children: false,
             unattended: false,
             blueprint: Json::null(),

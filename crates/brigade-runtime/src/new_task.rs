@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brigade_agent::Overrides;
 use brigade_agent::permission::Rules;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -93,6 +94,16 @@ impl NewTask {
     pub fn model(self, name: &str) -> Self {
         self.for_agent("a model", |work| {
             work.model = Some(name.into());
+            Ok(())
+        })
+    }
+
+    /// What is different for this agent: parameters of its model, what carries it out, tools that the
+    /// client runs.
+    #[must_use]
+    pub fn overrides(self, overrides: &Overrides) -> Self {
+        self.for_agent("overrides", |work| {
+            work.overrides = Some(Json::of(overrides)?);
             Ok(())
         })
     }

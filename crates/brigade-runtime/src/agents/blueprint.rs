@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brigade_agent::backend::OwnLoop;
 use brigade_agent::definition::{Definition, Definitions, Found};
 use brigade_agent::permission::{Permissions, Rule, RuleError, Rules};
 use brigade_agent::validate::{Schema, SchemaError, Schemas};
-use brigade_agent::{Agent, Policy, Tools};
+use brigade_agent::{Agent, Backend, Overrides, Plugin, Policy, Tools, client_tool};
 use brigade_llm::ToolSpec;
 use brigade_model::action::Start;
 use brigade_model::ids::Time;
@@ -58,6 +59,8 @@ pub(crate) struct Blueprint {
     /// Nobody is there to approve anything, here and below.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unattended: bool,
+    #[serde(default, skip_serializing_if = "Overrides::is_empty")]
+    pub(crate) overrides: Overrides,
 }
 
 /// Everything that agents of this runtime have in common.
@@ -171,6 +174,7 @@ impl Agents {
             None => definition.result_schema.as_ref().map(Json::of).transpose()?,
         };
         self.result_schema(result_schema.as_ref())?;
+        let overrides = self.overrides(&work)?;
         work.limits = (!definition.limits.is_empty()).then(|| Box::new(definition.limits));
         let blueprint = Blueprint {
             result_schema,
@@ -182,6 +186,7 @@ impl Agents {
             directory: work.cwd.clone(),
             counts_money,
             is_child: matches!(parent, Parent::Agent(_)),
+            overrides,
             unattended: work.unattended
                 || matches!(parent, Parent::Agent(parent) if parent.unattended),
         };
@@ -211,6 +216,32 @@ impl Agents {
         }
     }
 
+    /// What is changed of the definition, as far as it makes sense here.
+    fn overrides(&self, work: &AgentWork) -> Result<Overrides, Refusal> {
+        let Some(overrides) = &work.overrides else { return Ok(Overrides::default()) };
+        let overrides: Overrides = overrides.decode()?;
+        if let Some(problem) = overrides.problem() {
+            return Err(Refusal::invalid(problem));
+        }
+        if let Some(name) = &overrides.backend {
+            self.backend(Some(name)).map_err(|refusal| Refusal::invalid(refusal.message))?;
+        }
+        Ok(overrides)
+    }
+
+    /// What carries out an agent.
+    fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>, Refusal> {
+        let Some(name) = name else { return Ok(Arc::new(OwnLoop)) };
+        self.options.backends.get(name).cloned().ok_or_else(|| {
+            Refusal::unavailable(format!("nothing here carries out agents as {name:?}"))
+        })
+    }
+
+    /// A task's hold on the runtime.
+    pub(crate) fn link(&self, reporter: Reporter) -> TaskLink {
+        TaskLink { reporter, runtime: self.runtime.clone() }
+    }
+
     fn config(&self, work: &AgentWork, definition: &Definition) -> Result<Option<Json>, Refusal> {
         let name = &definition.name;
         match (&work.config, &definition.config_schema) {
@@ -234,27 +265,29 @@ impl Agents {
         schema.map(Some).map_err(|error| unusable(&error))
     }
 
-    /// The agent itself, for one attempt.
+    /// The agent itself, and what carries it out, for one attempt.
     pub(crate) fn build(
         self: &Arc<Self>,
         start: &Start,
         reporter: Reporter,
-    ) -> Result<Agent, Refusal> {
+    ) -> Result<(Agent, Arc<dyn Backend>), Refusal> {
         let Work::Agent(work) = &start.spec.work else {
             return Err(Refusal::internal("this is not an agent"));
         };
         let prepared = self.prepared(&work.blueprint)?;
         let blueprint = &prepared.blueprint;
         let chosen = self.options.models.find(&blueprint.model)?;
-        let link = TaskLink { reporter, runtime: self.runtime.clone() };
+        let link = self.link(reporter);
         let (agents, blueprint) = (self.clone(), blueprint.clone());
         let delegate = Arc::new(Delegate { link, agents, blueprint: blueprint.clone() });
         let tools = self.tools(&delegate, &prepared.tools);
-        let definition = &blueprint.definition;
+        let (definition, overrides) = (&blueprint.definition, &blueprint.overrides);
         let name = start.spec.name.as_ref().map_or(definition.name.as_str(), |name| name.as_str());
         let policy = Policy::default();
         let cost = chosen.cost;
-        Ok(Agent {
+        let steps = overrides.steps.or(definition.steps).unwrap_or(policy.max_steps);
+        let max_output = overrides.max_output.or(definition.max_output);
+        let agent = Agent {
             name: name.into(),
             task: work.task.clone(),
             system: prepared.system.clone(),
@@ -263,14 +296,16 @@ impl Agents {
             tools,
             permissions: blueprint.permissions.clone(),
             unattended: blueprint.unattended,
-            policy: Policy { max_steps: definition.steps.unwrap_or(policy.max_steps), ..policy },
+            plugins: self.plugins(definition),
+            policy: Policy { max_steps: steps, ..policy },
             result: prepared.result.clone(),
-            temperature: definition.temperature,
-            effort: definition.effort,
-            max_output: definition.max_output.unwrap_or(chosen.max_output).min(chosen.max_output),
+            temperature: overrides.temperature.or(definition.temperature),
+            effort: overrides.effort.or(definition.effort),
+            max_output: max_output.unwrap_or(chosen.max_output).min(chosen.max_output),
             window: chosen.window,
             cost: Arc::new(move |usage| cost.usage(usage)),
-        })
+        };
+        Ok((agent, self.backend(overrides.backend.as_deref())?))
     }
 
     /// What is the same for all agents of a blueprint. They are often many.
@@ -280,7 +315,7 @@ impl Agents {
             return Ok(prepared.clone());
         }
         let decoded: Arc<Blueprint> = Arc::new(blueprint.decode()?);
-        let own = self.options.tools.iter().map(|tool| tool.spec().name.clone());
+        let own = self.own_tools(&decoded);
         let tools: HashSet<Arc<str>> =
             delegation::NAMES.iter().map(|name| Arc::from(*name)).chain(own).collect();
         let tools = tools.into_iter().filter(|name| decoded.permissions.may_use(name)).collect();
@@ -298,11 +333,31 @@ impl Agents {
         Ok(prepared)
     }
 
+    fn plugins(&self, definition: &Definition) -> Vec<Arc<dyn Plugin>> {
+        let is_for = |plugin: &&Arc<dyn Plugin>| plugin.is_for(&definition.name);
+        self.options.plugins.iter().filter(is_for).cloned().collect()
+    }
+
+    /// The names of tools that the program, its plugins and the client bring.
+    fn own_tools(&self, blueprint: &Blueprint) -> Vec<Arc<str>> {
+        let plugins = self.plugins(&blueprint.definition);
+        let of_plugins = plugins.iter().flat_map(|plugin| plugin.tools());
+        let tools = of_plugins.chain(self.options.tools.iter().cloned());
+        let of_client = client_tool::tools(&blueprint.overrides.client_tools);
+        tools.chain(of_client).map(|tool| tool.spec().name.clone()).collect()
+    }
+
     /// What the permissions leave.
     fn tools(&self, delegate: &Arc<Delegate>, allowed: &HashSet<Arc<str>>) -> Tools {
-        let mut tools = delegation::tools(delegate);
+        let (blueprint, mut tools) = (&delegate.blueprint, delegation::tools(delegate));
+        for tool in self.plugins(&blueprint.definition).iter().flat_map(|plugin| plugin.tools()) {
+            tools.add(tool);
+        }
         for tool in &self.options.tools {
             tools.add(tool.clone());
+        }
+        for tool in client_tool::tools(&blueprint.overrides.client_tools) {
+            tools.add(tool);
         }
         tools.retain(|name| allowed.contains(name));
         tools

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use brigade_agent::{Agent, Begun, Exit, Partial};
+use brigade_agent::{BackendRun, Begun, Exit, Partial};
 use brigade_model::action::Start;
 use brigade_model::call::Entry;
 use brigade_model::command::{End, EndedHow, Reported};
@@ -173,7 +173,7 @@ impl Driver {
 
     /// `None` when nobody here can do it, and that has been said.
     async fn work(&self, start: Start, partial: &Partial) -> Option<Exit> {
-        let agent: Agent = match self.agents.build(&start, self.reporter.clone()) {
+        let (agent, backend) = match self.agents.build(&start, self.reporter.clone()) {
             Ok(agent) => agent,
             Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
                 let reason = refusal.message.into();
@@ -187,11 +187,13 @@ impl Driver {
             Ok(journal) => journal,
             Err(refusal) => return Some(failed(&refusal)),
         };
-        let host = AgentHost::new(self.reporter.clone(), self.inbox.clone(), partial.clone());
+        let host = self.agents.link(self.reporter.clone());
+        let host = AgentHost::new(host, self.inbox.clone(), partial.clone());
         // Later attempts may have much to do before they ask the model.
         let at_leave = start.at_leave && start.journal == 0;
         let begun = Begun { run: start.run, journal, open: start.open, at_leave };
-        Some(agent.run(&host, begun, partial).await)
+        let run = BackendRun { agent: &agent, host: &host, begun, partial };
+        Some(backend.run(run).await)
     }
 
     /// What is written down. A store that is away is waited for; one that is damaged is not.

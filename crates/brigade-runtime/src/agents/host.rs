@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brigade_agent::{BoxFuture, Cost, Host, Partial, Proceed, Progress, Record, Rest};
+use brigade_agent::{
+    BoxFuture, Cost, Host, Partial, Proceed, Progress, Record, Rest, SessionState,
+};
 use brigade_model::call::{Answer, Asked};
 use brigade_model::command::{AfterPark, EndedHow, Reported, Written};
 use brigade_model::decide::Reply;
@@ -13,7 +15,7 @@ use brigade_model::limits::Usage;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use tokio::sync::Notify;
 
-use super::link::insist;
+use super::link::{TaskLink, insist};
 use crate::performer::Reporter;
 
 /// Bytes of the last words that are kept while an agent waits.
@@ -21,7 +23,7 @@ const PARTIAL_KEPT: usize = 300;
 
 #[derive(Debug)]
 pub(crate) struct AgentHost {
-    reporter: Reporter,
+    link: TaskLink,
     inbox: Arc<Inbox>,
     partial: Partial,
 }
@@ -84,13 +86,14 @@ impl Inbox {
 }
 
 impl AgentHost {
-    pub(crate) fn new(reporter: Reporter, inbox: Arc<Inbox>, partial: Partial) -> Self {
-        Self { reporter, inbox, partial }
+    pub(crate) fn new(link: TaskLink, inbox: Arc<Inbox>, partial: Partial) -> Self {
+        Self { link, inbox, partial }
     }
 
     /// Says something until it is heard.
     async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
-        insist(&self.reporter, || self.reporter.report(what.clone())).await
+        let reporter = &self.link.reporter;
+        insist(reporter, || reporter.report(what.clone())).await
     }
 }
 
@@ -113,8 +116,12 @@ impl Host for AgentHost {
         })
     }
 
-    fn record(&self, record: Record) -> BoxFuture<'_, Result<(), Refusal>> {
-        Box::pin(async move { self.report(Reported::Record(written(record))).await.map(|_| ()) })
+    fn record(&self, mut records: Vec<Record>) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let Some(last) = records.pop() else { return Ok(()) };
+            let what = after(records, Reported::Record(written(last)));
+            self.report(what).await.map(|_| ())
+        })
     }
 
     fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>> {
@@ -163,13 +170,17 @@ impl Host for AgentHost {
         })
     }
 
+    fn session_state(&self) -> Arc<dyn SessionState> {
+        Arc::new(self.link.clone())
+    }
+
     fn interrupted(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.inbox.interrupted.notified())
     }
 
     fn progress(&self, progress: Progress) {
         if let Ok(note) = Json::of(&progress) {
-            self.reporter.mention(Reported::Progress(note));
+            self.link.reporter.mention(Reported::Progress(note));
         }
     }
 }

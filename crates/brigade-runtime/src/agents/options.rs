@@ -1,12 +1,13 @@
 //! What a program lets agents have.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_agent::{Plugin, Tool};
 use brigade_agent::definition::{Definition, DefinitionError, Definitions};
 use brigade_agent::permission::{Permissions, Rules};
+use brigade_agent::{Backend, Plugin, Tool};
 use brigade_llm::prices::Price;
 use brigade_llm::{Model, TokenUsage};
 use brigade_model::limits::{Money, Usage};
@@ -87,6 +88,7 @@ pub struct AgentOptions {
     pub(crate) folders: Folders,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
+    pub(crate) backends: HashMap<Arc<str>, Arc<dyn Backend>>,
     pub(crate) permissions: Permissions,
 }
 
@@ -99,6 +101,7 @@ impl AgentOptions {
             folders: |_| Vec::new(),
             tools: Vec::new(),
             plugins: Vec::new(),
+            backends: HashMap::new(),
             permissions: Permissions::of("this program", Rules::all()),
         }
     }
@@ -134,6 +137,14 @@ impl AgentOptions {
     #[must_use]
     pub fn plugin(mut self, plugin: impl Plugin) -> Self {
         self.plugins.push(Arc::new(plugin));
+        self
+    }
+
+    /// Something else than our own loop that agents can be carried out by, when they are started
+    /// with its name.
+    #[must_use]
+    pub fn backend(mut self, name: &str, backend: impl Backend) -> Self {
+        self.backends.insert(name.into(), Arc::new(backend));
         self
     }
 

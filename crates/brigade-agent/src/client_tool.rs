@@ -1,0 +1,103 @@
+//! Tools that the client runs: the agent parks, and goes on when the client answers.
+
+use std::sync::Arc;
+
+use brigade_llm::ToolSpec;
+use brigade_model::call::{Answer, Asked};
+use brigade_model::json::Json;
+use brigade_model::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::tool::{BoxFuture, Call, Effect, Hints, Outcome, Tool, ToolError};
+
+const NAME_MAX: usize = 64;
+
+/// A tool as the client describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientTool {
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    /// A JSON schema of its arguments.
+    #[serde(default = "any_arguments")]
+    pub parameters: Value,
+}
+
+/// What the client is asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientCall {
+    pub tool: String,
+    pub arguments: Value,
+}
+
+fn any_arguments() -> Value {
+    json!({ "type": "object" })
+}
+
+impl ClientTool {
+    /// What is wrong with it.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let name = &self.name;
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) {
+            return Some(format!(
+                "client_tools: {name:?} is no name for a tool: 1 to {NAME_MAX} letters, digits, `_` or `-`"
+            ));
+        }
+        let is_object = self.parameters.get("type").and_then(Value::as_str) == Some("object");
+        (!is_object).then(|| {
+            format!("client_tools: the parameters of {name:?} must be a schema of type object")
+        })
+    }
+
+    pub(crate) fn into_tool(self) -> Arc<dyn Tool> {
+        Arc::new(RunByClient(ToolSpec {
+            name: self.name.into(),
+            description: self.description.into(),
+            parameters: Arc::new(self.parameters),
+        }))
+    }
+}
+
+/// The tools of a client, as an agent has them.
+pub fn tools(described: &[ClientTool]) -> impl Iterator<Item = Arc<dyn Tool>> {
+    described.iter().cloned().map(ClientTool::into_tool)
+}
+
+#[derive(Debug)]
+struct RunByClient(ToolSpec);
+
+impl Tool for RunByClient {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    /// It keeps what it asked for in its slot: the client is asked once.
+    fn hints(&self) -> Hints {
+        Hints::of(Effect::Recorded)
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
+        Box::pin(std::future::ready(self.ask(call)))
+    }
+}
+
+impl RunByClient {
+    fn ask(&self, call: Call) -> Result<Outcome, ToolError> {
+        match call.told.as_deref() {
+            None => {
+                let asked = ClientCall { tool: self.0.name.to_string(), arguments: call.arguments };
+                let request = Json::of(&asked).map_err(Refusal::from)?;
+                Ok(Outcome::Park { asked: Asked::ClientTool { request }, effect: None })
+            }
+            Some(Answer::Reply(reply)) => Ok(Outcome::text(match reply.decode::<String>() {
+                Ok(text) => text,
+                Err(_) => reply.as_str().to_owned(),
+            })),
+            Some(Answer::Refused(refusal)) => Err(refusal.clone().into()),
+            Some(other) => Err(ToolError::new(format!("the client did not answer: {other:?}"))),
+        }
+    }
+}
