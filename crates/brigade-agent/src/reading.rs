@@ -8,6 +8,7 @@ use brigade_model::call::{Answer, Entry};
 use brigade_model::ids::CallIndex;
 
 use crate::news;
+use crate::state::Changes;
 use crate::tool::Place;
 use crate::transcript::{Summary, label};
 
@@ -56,13 +57,16 @@ fn paragraph(entry: &Entry, asked: &mut Asked) -> Option<(String, String)> {
             Some(("assistant".into(), said.join("\n")))
         }
         (label::RESULT, Answer::Value(value)) => {
-            let result: ToolResult = value.decode().ok()?;
-            let failed = if result.failed { " failed" } else { "" };
-            let number = asked.number(&result, entry.index);
-            Some((format!("{}{number}{failed}", result.name), result.text.to_string()))
+            Some(outcome(value.decode().ok()?, asked, entry.index))
+        }
+        (label::CHANGED, Answer::Value(value)) => {
+            let (result, _): (ToolResult, Changes) = value.decode().ok()?;
+            Some(outcome(result, asked, entry.index))
         }
         (_, Answer::Verdict(verdict)) => Some(("approval".into(), verdict.to_string())),
-        (label::NOTE, Answer::Value(value)) => Some(("note".into(), value.decode().ok()?)),
+        (label::NOTE | label::REFUSED, Answer::Value(value)) => {
+            Some(("note".into(), value.decode().ok()?))
+        }
         (label::RUN, Answer::Value(value)) => Some((format!("run {value}"), String::new())),
         (label::SUMMARY, Answer::Value(value)) => {
             let summary: Summary = value.decode().ok()?;
@@ -70,6 +74,12 @@ fn paragraph(entry: &Entry, asked: &mut Asked) -> Option<(String, String)> {
         }
         _ => None,
     }
+}
+
+fn outcome(result: ToolResult, asked: &Asked, index: CallIndex) -> (String, String) {
+    let failed = if result.failed { " failed" } else { "" };
+    let number = asked.number(&result, index);
+    (format!("{}{number}{failed}", result.name), result.text.to_string())
 }
 
 fn content(content: &Content) -> String {

@@ -7,9 +7,13 @@ mod harness;
 
 use std::sync::Arc;
 
-use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome, Tool, ToolError};
+use brigade_agent::{
+    BoxFuture, Call, Effect, Gate, Hints, Hook, Moment, Outcome, Plugin, Scope, StateKey, Tool,
+    ToolError,
+};
 use brigade_llm::ToolSpec;
 use brigade_llm::scripted::{Script, Scripted};
+use brigade_model::json::Json;
 use brigade_runtime::{AgentOptions, Builder, NewTask, OneModel, Session};
 use harness::{Log, ONCE, Pace, Story};
 
@@ -81,6 +85,70 @@ turn
   say Looked and paid.
 ",
         )
+    })
+    .cut_everywhere();
+}
+
+/// Counts steps and calls, for itself and for the session.
+#[derive(Debug)]
+struct Counting(Log);
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Steps(u32);
+
+impl StateKey for Steps {
+    const NAME: &'static str = "steps";
+}
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct AllCalls(u32);
+
+impl StateKey for AllCalls {
+    const NAME: &'static str = "all calls";
+    const SCOPE: Scope = Scope::Session;
+}
+
+impl Plugin for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn step_end<'a>(&'a self, at: &'a Moment<'a>) -> Hook<'a, ()> {
+        Box::pin(async {
+            at.state.update(|all: &mut AllCalls| all.0 += 1)?;
+            Ok(at.state.update(|steps: &mut Steps| steps.0 += 1)?)
+        })
+    }
+
+    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+        Box::pin(async {
+            let (steps, all) = (at.state.get::<Steps>()?.0, at.state.get::<AllCalls>()?.0);
+            self.0.lock().unwrap().push(format!("{} counted {steps}, {all} in all", at.agent));
+            Ok(Gate::Pass)
+        })
+    }
+}
+
+/// Whatever is cut, each step is counted once, for the agent and for the session.
+#[test]
+fn what_plugins_keep_is_there_again() {
+    story(|builder, log| {
+        let text = "agent Boss
+turn
+  call look {}
+turn
+  call pay {}
+  call look {}
+turn
+  say Looked and paid.
+";
+        let model = Scripted::new(Script::parse("story", text).unwrap());
+        let options = AgentOptions::new(OneModel(Arc::new(model)))
+            .model("scripted")
+            .tool(Trace::new("look", Effect::Idempotent, &log))
+            .tool(Trace::new("pay", Effect::Once, &log))
+            .plugin(Counting(log));
+        builder.agents(options)
     })
     .cut_everywhere();
 }

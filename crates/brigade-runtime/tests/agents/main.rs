@@ -6,6 +6,7 @@ mod approvals;
 mod commands;
 mod definitions;
 mod delegating;
+mod extending;
 mod limits;
 mod messages;
 mod permissions;

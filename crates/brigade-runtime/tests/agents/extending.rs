@@ -1,0 +1,260 @@
+//! What a program adds to its agents: plugins, shared state, tools of the client, another backend.
+
+use std::sync::{Arc, Mutex};
+
+use brigade_agent::{
+    Backend, BackendRun, BoxFuture, Call, ClientCall, ClientTool, Effect, Exit, Gate, Hints, Hook,
+    Moment, Outcome as Done, Overrides, Plugin, Record, Scope, StateKey, Tool, ToolError,
+};
+use brigade_llm::ToolSpec;
+use brigade_model::call::{Answer, Condition};
+use brigade_model::ids::CallIndex;
+use brigade_model::json::Json;
+use brigade_runtime::NewTask;
+use brigade_testkit::TestRuntime;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::support::{reply, run, script, settled, spawn, transcript, words};
+
+/// What all agents of a session have found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Found(Vec<String>);
+
+impl StateKey for Found {
+    const NAME: &'static str = "found";
+    const SCOPE: Scope = Scope::Session;
+}
+
+/// Adds to what was found.
+#[derive(Debug)]
+struct Find(ToolSpec);
+
+impl Find {
+    fn new() -> Self {
+        let parameters = Arc::new(json!({ "type": "object" }));
+        Self(ToolSpec { name: "find".into(), description: "Finds.".into(), parameters })
+    }
+}
+
+impl Tool for Find {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn hints(&self) -> Hints {
+        Hints::of(Effect::Idempotent)
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+        Box::pin(async move {
+            let what = call.arguments["what"].as_str().unwrap_or("nothing").to_owned();
+            let found = call.state.update(|found: &mut Found| {
+                found.0.push(what);
+                found.0.join(" and ")
+            });
+            found.map(Done::text).map_err(|error| ToolError::new(error.to_string()))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_of_a_session_share_what_one_has_written() {
+    let options = script(
+        "agent North\nturn\n call find {\"what\": \"wood\"}\nturn\n say Found.\n\
+         agent South\nturn\n call find {\"what\": \"water\"}\nturn\n when wood and water\n say Both.\n",
+    );
+    let runtime = TestRuntime::new(|builder| builder.agents(options.tool(Find::new()))).await;
+    run(&runtime, "North", "find").await;
+    assert_eq!(words(&run(&runtime, "South", "find").await), "Both.");
+    let row = runtime.session.row();
+    let found: Found = row.shared.get("found").unwrap().value.decode().unwrap();
+    assert_eq!(found.0, ["wood", "water"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_write_the_same_of_the_session_clash_by_name_and_nothing_is_lost() {
+    let options = script(
+        "agent A\nturn\n call find {\"what\": \"wood\"}\n call find {\"what\": \"water\"}\n\
+         turn\n when was changed by somebody else\n call find {\"what\": \"fire\"}\n\
+         turn\n say Enough.\n",
+    );
+    let runtime = TestRuntime::new(|builder| builder.agents(options.tool(Find::new()))).await;
+    assert_eq!(words(&run(&runtime, "A", "find").await), "Enough.");
+    let row = runtime.session.row();
+    let found: Found = row.shared.get("found").unwrap().value.decode().unwrap();
+    assert_eq!(found.0.len(), 2, "{found:?}");
+    assert_eq!(found.0[1], "fire");
+}
+
+fn with_client_tool() -> Overrides {
+    let parameters = json!({ "type": "object", "properties": { "file": { "type": "string" } } });
+    let description = "Opens a file in the editor.".into();
+    let tool = ClientTool { name: "open_editor".into(), description, parameters };
+    Overrides { client_tools: vec![tool], ..Overrides::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_of_the_client_parks_the_run_until_the_client_answers() {
+    let runtime = TestRuntime::new(|builder| {
+        builder.agents(script(
+            "agent A\nturn\n call open_editor {\"file\": \"soup.md\"}\nturn\n when the cook likes it\n \
+             say Read.\n",
+        ))
+    })
+    .await;
+    let task = NewTask::agent("show it").name("A").overrides(&with_client_tool());
+    let agent = runtime.session.spawn(task).await.unwrap();
+    settled(&runtime).await;
+    let (_, row) = runtime.session.get(&agent).await.unwrap();
+    assert_eq!(row.state.word(), "waiting");
+    let [call] = &row.calls[..] else { panic!("{:?}", row.calls) };
+    let Condition::ClientTool { request } = &call.on else { panic!("{call:?}") };
+    let asked: ClientCall = request.decode().unwrap();
+    assert_eq!((&*asked.tool, &asked.arguments["file"]), ("open_editor", &json!("soup.md")));
+    runtime.session.answer(&agent, reply("the cook likes it")).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "Read.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn overrides_that_make_no_sense_are_refused_before_anything_starts() {
+    let runtime = TestRuntime::new(|builder| builder.agents(script("agent A\n"))).await;
+    let named = |name: &str| {
+        let mut overrides = with_client_tool();
+        overrides.client_tools[0].name = name.to_owned();
+        overrides
+    };
+    let cases = [
+        (Overrides { temperature: Some(9.0), ..Overrides::default() }, "temperature"),
+        (Overrides { steps: Some(0), ..Overrides::default() }, "steps"),
+        (Overrides { max_output: Some(0), ..Overrides::default() }, "max_output"),
+        (Overrides { backend: Some("theirs".into()), ..Overrides::default() }, "\"theirs\""),
+        (named("open editor"), "is no name for a tool"),
+    ];
+    for (overrides, part) in cases {
+        let refusal = runtime.session.spawn(NewTask::agent("x").overrides(&overrides)).await;
+        let refusal = refusal.unwrap_err();
+        assert!(refusal.message.contains(part), "{refusal}");
+    }
+    assert_eq!(runtime.session.list().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_may_have_fewer_steps_than_its_definition_grants() {
+    let text =
+        "agent A\nturn\n call list_tasks {}\nturn\n call list_tasks {\"state\": \"ended\"}\n";
+    let runtime = TestRuntime::new(|builder| builder.agents(script(text))).await;
+    let overrides = Overrides { steps: Some(1), ..Overrides::default() };
+    let task = NewTask::agent("list").name("A").overrides(&overrides);
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert!(ending.outcome.to_string().contains("max steps: 1"), "{}", ending.outcome);
+}
+
+/// Does it without any model: one step that is written down, then the end.
+#[derive(Debug, Default)]
+struct Theirs {
+    begun: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Backend for Theirs {
+    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, Exit> {
+        Box::pin(async move {
+            self.begun.lock().unwrap().push(run.begun.journal.len());
+            if run.begun.journal.is_empty() {
+                let answer = Arc::new(Answer::Value(Json::of("step one").unwrap()));
+                let record = Record::new(CallIndex(0), "theirs", answer);
+                if let Err(refusal) = run.host.record(vec![record]).await {
+                    return Exit::Over(refusal);
+                }
+            }
+            let result = Json::of(&format!("{}: done elsewhere", run.agent.task)).unwrap();
+            match run.host.finish(Vec::new(), result).await {
+                Ok(_) => Exit::Finished,
+                Err(refusal) => Exit::Over(refusal),
+            }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_can_be_carried_out_by_something_else_than_our_loop() {
+    let theirs = Theirs::default();
+    let begun = theirs.begun.clone();
+    let runtime =
+        TestRuntime::new(|builder| builder.agents(script("agent A\n").backend("theirs", theirs)))
+            .await;
+    let overrides = Overrides { backend: Some("theirs".into()), ..Overrides::default() };
+    let task = NewTask::agent("dig").overrides(&overrides);
+    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(words(&ending), "dig: done elsewhere");
+    assert_eq!(*begun.lock().unwrap(), [0]);
+}
+
+/// Gives a tool, and does not let anybody end who has not used it.
+#[derive(Debug)]
+struct Thorough;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Looked(bool);
+
+impl StateKey for Looked {
+    const NAME: &'static str = "looked";
+}
+
+#[derive(Debug)]
+struct Look(ToolSpec);
+
+impl Tool for Look {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn hints(&self) -> Hints {
+        Hints::of(Effect::Pure)
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+        Box::pin(async move {
+            call.state.set(&Looked(true)).map_err(|error| ToolError::new(error.to_string()))?;
+            Ok(Done::text("trees"))
+        })
+    }
+}
+
+impl Plugin for Thorough {
+    fn name(&self) -> &str {
+        "thorough"
+    }
+
+    fn is_for(&self, definition: &str) -> bool {
+        definition == "general"
+    }
+
+    fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        let parameters = Arc::new(json!({ "type": "object" }));
+        let (name, description) = ("look".into(), "Looks.".into());
+        vec![Arc::new(Look(ToolSpec { name, description, parameters }))]
+    }
+
+    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+        Box::pin(async {
+            Ok(match at.state.get::<Looked>()?.0 {
+                true => Gate::Pass,
+                false => Gate::Refuse("look first".into()),
+            })
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_gives_tools_and_does_not_let_an_agent_end_too_soon() {
+    let options = script(
+        "agent A\nturn\n say Done.\nturn\n when You cannot end yet: look first\n call look {}\nturn\n \
+         say Now it is.\n",
+    );
+    let runtime = TestRuntime::new(|builder| builder.agents(options.plugin(Thorough))).await;
+    let agent = spawn(&runtime, "A", "look").await;
+    assert_eq!(words(&agent.wait().await.unwrap()), "Now it is.");
+    let said = transcript(&runtime, &agent).await;
+    assert_eq!(said.matches("look first").count(), 1, "{said}");
+}
