@@ -29,8 +29,8 @@ enum Heard {
     Reply(Reply),
     /// A message came that is to be heard first.
     Interrupted {
-        /// Whether the model may have been asked already.
-        asked: bool,
+        /// What that cost until then, as far as is known.
+        spent: Usage,
     },
 }
 
@@ -96,13 +96,9 @@ impl Agent {
         progress: Progress,
         request: Arc<Request>,
     ) -> Result<Result<Option<Reply>, ModelError>, Refusal> {
-        let bytes: u64 = request.messages.iter().map(bytes_of).sum();
         let (heard, spent) = match self.ask(host, progress, request).await {
             Ok(Heard::Reply(reply)) => return Ok(Ok(Some(reply))),
-            Ok(Heard::Interrupted { asked }) => {
-                let input = if asked { tokens_of(bytes) } else { 0 };
-                (Ok(None), (self.cost)(&TokenUsage { input, ..TokenUsage::default() }))
-            }
+            Ok(Heard::Interrupted { spent }) => (Ok(None), spent),
             Err(error) => (Err(error), Usage::NONE),
         };
         host.charge(spent).await?;
@@ -115,6 +111,10 @@ impl Agent {
         mut progress: Progress,
         request: Arc<Request>,
     ) -> Result<Heard, ModelError> {
+        let bytes: u64 = request.messages.iter().map(bytes_of).sum();
+        let input = tokens_of(bytes + request.system.len() as u64);
+        let mut known = TokenUsage { input, ..TokenUsage::default() };
+        let mut streamed = 0;
         let mut parts = self.model.call(request);
         let mut interrupted = host.interrupted();
         let (mut words, mut said) = (String::new(), Instant::now());
@@ -122,12 +122,16 @@ impl Agent {
         let mut is_told = false;
         // Said of a message that has been heard of in the meantime.
         if interrupted.as_mut().now_or_never().is_some() {
-            return Ok(Heard::Interrupted { asked: false });
+            return Ok(Heard::Interrupted { spent: Usage::NONE });
         }
         loop {
+            known.output = tokens_of(streamed);
+            host.spending((self.cost)(&known));
             let part = tokio::select! {
                 biased;
-                () = &mut interrupted => return Ok(Heard::Interrupted { asked: true }),
+                () = &mut interrupted => {
+                    return Ok(Heard::Interrupted { spent: (self.cost)(&known) });
+                }
                 part = parts.next() => part,
                 () = &mut slow, if !is_told => {
                     is_told = true;
@@ -137,9 +141,16 @@ impl Agent {
             };
             match part {
                 Some(Ok(Part::Finished(reply))) => return Ok(Heard::Reply(*reply)),
-                Some(Ok(Part::Text(text))) => words.push_str(&text),
-                Some(Ok(Part::Restarted { .. })) => words.clear(),
-                Some(Ok(Part::Reasoning(_) | Part::Call { .. })) => {}
+                Some(Ok(Part::Text(text))) => {
+                    streamed += text.len() as u64;
+                    words.push_str(&text);
+                }
+                Some(Ok(Part::Restarted { .. })) => {
+                    known.input += input;
+                    words.clear();
+                }
+                Some(Ok(Part::Reasoning(text))) => streamed += text.len() as u64,
+                Some(Ok(Part::Call { name })) => streamed += name.len() as u64,
                 Some(Err(error)) => return Err(error),
                 None => {
                     let cut = "the reply ended before it was whole";

@@ -52,6 +52,10 @@ pub trait Host: Debug + Send + Sync {
         Arc::new(Alone)
     }
 
+    /// What the model call under way has cost, as far as that can be known. Whoever ends the agent
+    /// within it has nothing better.
+    fn spending(&self, _known: Usage) {}
+
     /// What the agent is at, for whoever looks. May be left out when much is said.
     fn progress(&self, progress: Progress);
 }

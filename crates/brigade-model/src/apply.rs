@@ -127,9 +127,9 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             let extra = row.extra_mut();
             extra.reserved = extra.reserved.plus(**amount);
         }),
-        Event::Charged { no, spent } => {
+        Event::Charged { no, spent, at_most } => {
             tree.edit(*no, |row| row.extra_mut().reserved = Usage::NONE);
-            tree.charge(*no, **spent);
+            tree.charge(*no, **spent, if *at_most { **spent } else { Usage::NONE });
         }
         Event::MessageSent(message) => {
             tree.row.last_message = message.no;

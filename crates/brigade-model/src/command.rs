@@ -294,9 +294,12 @@ pub enum EndedHow {
         failure: Failure,
         partial: Option<Json>,
     },
-    /// It was made to end; this is what there was of a result.
+    /// It was made to end.
     CutShort {
-        partial: Json,
+        /// What there was of a result.
+        partial: Option<Json>,
+        /// What it has spent of what was set aside, as far as it knows.
+        spent: Option<Usage>,
     },
     /// It was made to end and said nothing.
     Aborted,

@@ -132,6 +132,9 @@ pub enum Event {
     Charged {
         no: TaskNo,
         spent: Box<Usage>,
+        /// It may have been less: nobody is left who knows.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        at_most: bool,
     },
     MessageSent(Arc<Message>),
     MessageDelivered {

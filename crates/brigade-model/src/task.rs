@@ -60,6 +60,9 @@ pub struct TaskRow {
 pub struct Extra {
     /// Spent by this task and all below it.
     pub usage: Usage,
+    /// Of that, what was set aside for calls of which nobody knows what they cost: it may be less.
+    #[serde(skip_serializing_if = "Usage::is_none")]
+    pub unknown: Usage,
     /// Set aside for a model call of this task that is under way.
     pub reserved: Usage,
     /// What the task last said of itself.
@@ -216,6 +219,10 @@ impl TaskRow {
 
     pub fn usage(&self) -> Usage {
         self.extra.as_ref().map_or(Usage::NONE, |extra| extra.usage)
+    }
+
+    pub fn unknown_usage(&self) -> Usage {
+        self.extra.as_ref().map_or(Usage::NONE, |extra| extra.unknown)
     }
 
     pub fn reserved(&self) -> Usage {

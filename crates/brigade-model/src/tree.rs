@@ -329,12 +329,13 @@ impl Tree {
     }
 
     /// Adds to what a task and everything above it has used.
-    pub(crate) fn charge(&mut self, no: TaskNo, spent: Usage) {
+    pub(crate) fn charge(&mut self, no: TaskNo, spent: Usage, unknown: Usage) {
         let mut here = Owner::Task(no);
         while let Owner::Task(no) = here {
             self.edit(no, |row| {
                 let extra = row.extra_mut();
                 extra.usage = extra.usage.plus(spent);
+                extra.unknown = extra.unknown.plus(unknown);
             });
             here = self.owner_of(no).unwrap_or(Owner::Session);
         }

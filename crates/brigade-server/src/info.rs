@@ -58,6 +58,9 @@ pub struct TaskInfo {
     /// What it and all below it have spent.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub usage: Usage,
+    /// Of that, what was set aside for calls of which nobody knows what they cost: it may be less.
+    #[serde(default, skip_serializing_if = "Usage::is_none")]
+    pub unknown_usage: Usage,
     /// What it asks and waits for the answer to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
@@ -114,6 +117,7 @@ impl TaskInfo {
             result: None,
             outcome: None,
             usage: row.usage(),
+            unknown_usage: row.unknown_usage(),
             questions: questions(row),
             collected: row.ended().is_some_and(|e| e.delivery == Delivery::Collected),
             collected_before: false,

@@ -78,7 +78,9 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         lines.push(("run", format!("{}, attempt {}", task.run, task.attempt)));
     }
     if let Some(spent) = show::spent(&task.usage) {
-        lines.push(("used", spent));
+        let unknown = show::spent(&task.unknown_usage);
+        let unknown = unknown.map(|most| format!(" at the most: {most} of it for calls cut off"));
+        lines.push(("used", format!("{spent}{}", unknown.unwrap_or_default())));
     }
     for question in &task.questions {
         lines.push(("asks", format!("{} (question {})", question.text, question.call)));

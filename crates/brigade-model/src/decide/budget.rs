@@ -2,6 +2,7 @@
 
 use super::stop::fail;
 use super::{Decision, Draft, Reply};
+use crate::command::EndedHow;
 use crate::event::Event;
 use crate::ids::{Owner, TaskNo, Time};
 use crate::limits::{LimitKind, Money, Usage};
@@ -36,10 +37,23 @@ pub(crate) fn is_unmetered(tree: &Tree, no: TaskNo) -> bool {
 }
 
 /// Charges what was set aside by work that will say no more of it. What was under way may have been
-/// paid for: a budget errs on the safe side.
+/// paid for: a budget errs on the safe side, and the account says that it does.
 pub(super) fn unsettled(no: TaskNo, row: &TaskRow) -> Option<Draft> {
     let reserved = row.reserved();
-    (!reserved.is_none()).then(|| Event::Charged { no, spent: Box::new(reserved) }.into())
+    let spent = Box::new(reserved);
+    (!reserved.is_none()).then(|| Event::Charged { no, spent, at_most: true }.into())
+}
+
+/// Charges what was set aside by work that has ended, if that has not been done.
+pub(super) fn settled(no: TaskNo, row: &TaskRow, how: &EndedHow) -> Option<Draft> {
+    match how {
+        EndedHow::CutShort { spent: Some(spent), .. } if !row.reserved().is_none() => {
+            let spent = Box::new(spent.at_most(row.reserved()));
+            Some(Event::Charged { no, spent, at_most: false }.into())
+        }
+        EndedHow::Aborted | EndedHow::CutShort { .. } => unsettled(no, row),
+        EndedHow::Returned(_) | EndedHow::Failed { .. } => None,
+    }
 }
 
 /// What a holder's budget still allows.

@@ -68,9 +68,10 @@ fn reported(
             Ok(Decision::event(Event::StateSet { no, state: state.clone() }, Reply::Done))
         }
         Reported::Reserve { most, least } => Ok(budget::reserve(tree, no, (*most, *least), now)),
-        Reported::Charge(spent) => {
-            Ok(Decision::event(Event::Charged { no, spent: Box::new(*spent) }, Reply::Done))
-        }
+        Reported::Charge(spent) => Ok(Decision::event(
+            Event::Charged { no, spent: Box::new(*spent), at_most: false },
+            Reply::Done,
+        )),
         Reported::Pushed { message, arrival } => {
             let (to, message) = (Owner::Task(no), *message);
             if !tree.inbox(to).any(|unread| unread.no == message) {
@@ -102,8 +103,7 @@ fn reported(
         }),
         Reported::Ended(end) => {
             hears_first(tree, (no, row), end)?;
-            let silent = matches!(end.how, EndedHow::Aborted | EndedHow::CutShort { .. });
-            let settled = if silent { budget::unsettled(no, row) } else { None };
+            let settled = budget::settled(no, row, &end.how);
             let ending = finish(tree, no, outcome_of(tree, row, end));
             Ok(Decision { drafts: settled.into_iter().chain(ending).collect(), reply: Reply::Done })
         }
@@ -148,7 +148,7 @@ fn written_down(
     tree.row().shared.check(shared)?;
     let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
     let mut drafts = vec![Draft::recorded(no, entry)];
-    drafts.extend(spent.map(|spent| Event::Charged { no, spent: Box::new(spent) }.into()));
+    drafts.extend(spent.map(|spent| Event::Charged { no, spent: Box::new(spent), at_most: false }.into()));
     drafts.extend(shared.iter().map(|write| {
         Event::Shared { no, name: write.name.clone(), value: write.value.clone() }.into()
     }));

@@ -193,9 +193,9 @@ pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
                 partial: partial.clone(),
                 verified: end.verified.clone(),
             }),
-            EndedHow::CutShort { partial } => Outcome::Failed(Failed {
+            EndedHow::CutShort { partial, .. } => Outcome::Failed(Failed {
                 failure: unasked(),
-                partial: Some(partial.clone()),
+                partial: partial.clone(),
                 verified: end.verified.clone(),
             }),
             EndedHow::Aborted => Outcome::failed(unasked()),
@@ -208,8 +208,9 @@ pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
                 EndedHow::CutShort { .. } | EndedHow::Aborted => None,
             },
             partial: match &end.how {
-                EndedHow::CutShort { partial } => Some(partial.clone()),
-                EndedHow::Failed { partial, .. } => partial.clone(),
+                EndedHow::CutShort { partial, .. } | EndedHow::Failed { partial, .. } => {
+                    partial.clone()
+                }
                 EndedHow::Returned(_) | EndedHow::Aborted => None,
             },
             verified: end.verified.clone(),
@@ -218,8 +219,9 @@ pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
             failure,
             partial: match &end.how {
                 EndedHow::Returned(result) => Some(result.clone()),
-                EndedHow::Failed { partial, .. } => partial.clone(),
-                EndedHow::CutShort { partial } => Some(partial.clone()),
+                EndedHow::Failed { partial, .. } | EndedHow::CutShort { partial, .. } => {
+                    partial.clone()
+                }
                 EndedHow::Aborted => None,
             },
             verified: end.verified.clone(),

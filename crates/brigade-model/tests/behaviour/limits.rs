@@ -1,7 +1,7 @@
 //! Limits: depth, width, total, running at once, budgets, time.
 
 use brigade_model::call::{Asked, WaitMode};
-use brigade_model::command::{Command, EndedHow, Reported, Resume};
+use brigade_model::command::{Command, EndedHow, Gone, Reported, Resume};
 use brigade_model::decide::Reply;
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Owner, TaskNo};
@@ -379,4 +379,34 @@ fn a_finished_agent_keeps_no_slot() {
     assert_eq!(env.state(parent), "running");
     let starts = |event: &Event| matches!(event, Event::Started { no, .. } if *no == parent);
     assert_eq!(env.count(starts), 1);
+}
+
+#[test]
+fn what_nobody_knows_the_cost_of_is_charged_at_the_most_and_said_to_be() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let no = env.below(parent, agent());
+    reserve(&mut env, no, 100);
+    env.recover(no, Gone::Crash);
+    for no in [no, parent] {
+        assert_eq!((env.row(no).usage(), env.row(no).unknown_usage()), (tokens(100), tokens(100)));
+    }
+}
+
+#[test]
+fn work_that_is_made_to_end_says_what_it_has_spent() {
+    // What was charged before is not charged again, and never more than was set aside.
+    for (settled, said, expect) in [(false, 30, 30), (false, 500, 100), (true, 30, 40)] {
+        let mut env = Env::new();
+        let no = env.spawn(agent());
+        reserve(&mut env, no, 100);
+        if settled {
+            env.report(no, Reported::Charge(tokens(40)));
+        }
+        env.stop_task(no);
+        let how = EndedHow::CutShort { partial: None, spent: Some(tokens(said)) };
+        env.report(no, Reported::Ended(how.into()));
+        let row = env.row(no);
+        assert_eq!((row.usage(), row.unknown_usage()), (tokens(expect), tokens(0)));
+    }
 }

@@ -130,7 +130,7 @@ fn endings_are_truthful() {
             "failed (max steps: 9)",
         ),
         (
-            EndedHow::CutShort { partial: json("half") },
+            EndedHow::CutShort { partial: Some(json("half")), spent: None },
             "failed (lost, says its performer: it ended without a word)",
         ),
         (EndedHow::Aborted, "failed (lost, says its performer: it ended without a word)"),

@@ -159,9 +159,9 @@ impl Driver {
         let work = AssertUnwindSafe(self.work(start, &partial)).catch_unwind();
         let what = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Some(cut_short(&partial)),
+            () = self.stop.cancelled() => Some(cut_short(&partial, &self.inbox)),
             worked = work => match worked {
-                Ok(exit) => exit.and_then(|exit| report_of(exit, &partial)),
+                Ok(exit) => exit.and_then(|exit| report_of(exit, &partial, &self.inbox)),
                 Err(panic) => Some(panicked(&*panic, &partial)),
             },
         };
@@ -210,14 +210,16 @@ impl Driver {
     }
 }
 
-fn report_of(exit: Exit, partial: &Partial) -> Option<Reported> {
+fn report_of(exit: Exit, partial: &Partial, inbox: &Inbox) -> Option<Reported> {
     match exit {
         Exit::Finished | Exit::Suspended => None,
         Exit::Failed { failure, partial } => {
             Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
         }
         // It was told to end, or another attempt has taken its place.
-        Exit::Over(refusal) if refusal.kind == RefusalKind::Ended => Some(cut_short(partial)),
+        Exit::Over(refusal) if refusal.kind == RefusalKind::Ended => {
+            Some(cut_short(partial, inbox))
+        }
         // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
         // on from what is stored.
         Exit::Over(refusal)
@@ -233,12 +235,9 @@ fn report_of(exit: Exit, partial: &Partial) -> Option<Reported> {
     }
 }
 
-fn cut_short(partial: &Partial) -> Reported {
-    let how = match partial.take() {
-        Some(partial) => EndedHow::CutShort { partial },
-        None => EndedHow::Aborted,
-    };
-    Reported::Ended(End::from(how))
+fn cut_short(partial: &Partial, inbox: &Inbox) -> Reported {
+    let (partial, spent) = (partial.take(), Some(inbox.spent()));
+    Reported::Ended(End::from(EndedHow::CutShort { partial, spent }))
 }
 
 fn failed(refusal: &Refusal) -> Exit {
@@ -253,15 +252,21 @@ fn panicked(panic: &(dyn std::any::Any + Send), partial: &Partial) -> Reported {
 
 #[cfg(test)]
 mod tests {
+    use brigade_model::limits::Usage;
+
     use super::*;
 
     #[test]
     fn a_runtime_that_goes_away_is_no_ending() {
-        let told = |refusal| report_of(Exit::Over(refusal), &Partial::default());
+        let told = |refusal| {
+            let inbox = Inbox::expecting(std::iter::empty());
+            report_of(Exit::Over(refusal), &Partial::default(), &inbox)
+        };
         assert_eq!(told(crate::error::gone()), None);
         assert_eq!(told(crate::error::in_doubt()), None);
         let ended = told(Refusal::ended("it is stopping"));
-        assert_eq!(ended, Some(Reported::Ended(EndedHow::Aborted.into())));
+        let how = EndedHow::CutShort { partial: None, spent: Some(Usage::NONE) };
+        assert_eq!(ended, Some(Reported::Ended(how.into())));
         assert!(matches!(told(Refusal::internal("a defect")), Some(Reported::Ended(_))));
     }
 }

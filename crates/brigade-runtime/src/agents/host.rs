@@ -42,6 +42,8 @@ struct Inner {
     open: BTreeSet<CallIndex>,
     answers: VecDeque<(CallIndex, Arc<Answer>)>,
     reporter: Option<Reporter>,
+    /// What the model call under way has cost, as far as is known.
+    spending: Usage,
 }
 
 impl Inbox {
@@ -72,6 +74,11 @@ impl Inbox {
 
     pub(crate) fn interrupt(&self) {
         self.interrupted.notify_one();
+    }
+
+    /// What was spent of what was set aside last.
+    pub(crate) fn spent(&self) -> Usage {
+        self.lock().spending
     }
 
     async fn next_answer(&self) -> (CallIndex, Arc<Answer>) {
@@ -105,6 +112,7 @@ impl Host for AgentHost {
         cost: Cost,
     ) -> BoxFuture<'_, Result<Proceed, Refusal>> {
         Box::pin(async move {
+            self.inbox.lock().spending = Usage::NONE;
             let Cost { most, least } = cost;
             let what = after(records, Reported::Proceed { index, most, least });
             Ok(match self.report(what).await? {
@@ -176,6 +184,10 @@ impl Host for AgentHost {
 
     fn interrupted(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.inbox.interrupted.notified())
+    }
+
+    fn spending(&self, known: Usage) {
+        self.inbox.lock().spending = known;
     }
 
     fn progress(&self, progress: Progress) {

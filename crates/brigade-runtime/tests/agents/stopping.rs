@@ -115,3 +115,19 @@ async fn an_agent_that_is_stopped_at_work_keeps_its_last_words() {
     let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
     assert_eq!(cancelled.partial.as_ref().unwrap().as_str(), "\"Half.\"");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_cut_off_by_a_stop_costs_what_was_asked_and_said() {
+    let text =
+        format!("agent A\nturn\n  say {}\n  delay 600s\n  say Never.\n", "Well, ".repeat(50));
+    let runtime = playing(&text).await;
+    let agent = spawn(&runtime, "A", &"Cook. ".repeat(500)).await;
+    settled(&runtime).await;
+    assert!(agent.get().await.unwrap().reserved().tokens > 8_000);
+    agent.stop(None).await.unwrap();
+    agent.wait().await.unwrap();
+    let row = agent.get().await.unwrap();
+    // A thousand for the task, a hundred for the words; the system prompt is about as long as the task.
+    assert!((1_100..4_000).contains(&row.usage().tokens), "{:?}", row.usage());
+    assert!(row.unknown_usage().is_none() && row.reserved().is_none());
+}

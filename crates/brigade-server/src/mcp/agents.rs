@@ -132,6 +132,9 @@ pub(super) fn add_to(structured: &mut Value, info: &TaskInfo) {
         structured["last_words"] = json!(words(info));
     }
     structured["usage"] = json!({ "tokens": info.usage.tokens, "dollars": dollars(info) });
+    if !info.unknown_usage.is_none() {
+        structured["usage"]["at_most_tokens_unknown"] = json!(info.unknown_usage.tokens);
+    }
     if !info.questions.is_empty() {
         let questions = info.questions.iter();
         let questions = questions.map(|one| json!({ "question": one.call, "text": one.text }));

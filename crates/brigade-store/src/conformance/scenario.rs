@@ -4,7 +4,7 @@ use brigade_model::approval::{ApprovalRequest, Verdict};
 use brigade_model::call::{Asked, WaitMode};
 use brigade_model::command::{
     AfterPark, Arrival, Caller, Close, Command, GiveAnswer, Given, Gone, ReadInbox, Recipient,
-    Reported, Resume, SetLimits,
+    Reported, Resume, SetLimits, Take,
 };
 use brigade_model::ids::{CallIndex, MessageNo, Millis, TaskNo};
 use brigade_model::limits::{Limits, Money, Usage};
@@ -264,7 +264,7 @@ async fn session_inbox(w: &mut Writer) {
         let acting = w.acting(talker);
         w.send(acting, Recipient::Parent).await;
     }
-    w.submit(Command::ReadInbox(ReadInbox { caller: client(), most: 2 })).await;
+    w.submit(Command::ReadInbox(ReadInbox { caller: client(), take: Take::Oldest(2) })).await;
     park(w, talker, 0, Asked::Question { question: json("anybody there?") }).await;
 }
 
