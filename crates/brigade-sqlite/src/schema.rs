@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use brigade_store::StoreError;
@@ -221,6 +222,28 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<Connection> {
     conn.busy_timeout(crate::store::BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
+}
+
+/// Opens a file that nobody else has open, and leaves nothing beside it. Where the last owner left a log
+/// with content, its files are there already and are read with it.
+pub(crate) fn open_at_rest(path: &Path) -> Result<Connection> {
+    if has_content(path, "-wal") {
+        return open_for_reading(path);
+    }
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                uri.push(char::from(*byte));
+            }
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    Ok(Connection::open_with_flags(uri, flags)?)
 }
 
 fn user_version(conn: &Connection) -> Result<i64> {

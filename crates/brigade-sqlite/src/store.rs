@@ -26,7 +26,7 @@ use crate::error::{Result, unavailable};
 use crate::lock::OwnerLock;
 use crate::prune::Pruning;
 use crate::read::Reading;
-use crate::schema::{Found, examine, migrate, open_for_reading};
+use crate::schema::{Found, examine, migrate, open_at_rest, open_for_reading};
 use crate::write::Writer;
 
 /// Long enough for anything that is going to end.
@@ -86,6 +86,12 @@ impl SqliteStore {
         Ok(Self::open_as_reader(path.as_ref())?)
     }
 
+    /// Opens a store that has no owner, for a look: nothing is left beside the file, and what an owner
+    /// that comes meanwhile commits is not seen.
+    pub fn open_at_rest(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Ok(Self::open_with(path.as_ref(), open_at_rest)?)
+    }
+
     fn open_as_owner(path: &Path, options: SqliteOptions) -> Result<Self> {
         let path = resolve(path)?;
         examine(&path)?;
@@ -115,6 +121,10 @@ impl SqliteStore {
     }
 
     fn open_as_reader(path: &Path) -> Result<Self> {
+        Self::open_with(path, open_for_reading)
+    }
+
+    fn open_with(path: &Path, open: fn(&Path) -> Result<Connection>) -> Result<Self> {
         let path = resolve(path)?;
         match examine(&path)? {
             Found::Store => {}
@@ -122,7 +132,7 @@ impl SqliteStore {
                 return Err(unavailable(format!("there is no store at {}", path.display())));
             }
         }
-        let first = open_for_reading(&path)?;
+        let first = open(&path)?;
         Ok(Self { path, readers: Mutex::new(vec![first]), writer: None, _lock: None })
     }
 

@@ -21,8 +21,7 @@ use crate::show;
 ///
 /// Looks at the state folder and its permissions, the daemon, the store, the shim, the kernel, the
 /// service manager, and for processes that should not be there any more. Makes and changes nothing, and
-/// starts no daemon; only a store that is read without one has SQLite's two side files afterwards. The
-/// exit code is 120 when something is broken.
+/// starts no daemon. The exit code is 120 when something is broken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Doctor {}
@@ -179,7 +178,7 @@ async fn store(context: &Context, client: Option<&Client>) -> Finding {
     if !path.exists() {
         return finding(what, State::Fine, "nothing is stored yet");
     }
-    let looked = match SqliteStore::open_read_only(&path) {
+    let looked = match SqliteStore::open_at_rest(&path) {
         Ok(store) => store.trees().await.map(|trees| trees.len()),
         Err(error) => Err(error),
     };
