@@ -12,12 +12,16 @@ use crate::nearest::did_you_mean;
 
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {problem}")]
+#[error("{file}{}: {problem}", at(*line))]
 pub struct ScriptError {
     pub file: String,
     /// Counted from 1; 0 is the file as a whole.
     pub line: usize,
     pub problem: String,
+}
+
+fn at(line: usize) -> String {
+    if line == 0 { String::new() } else { format!(":{line}") }
 }
 
 const WORDS: [&str; 13] = [

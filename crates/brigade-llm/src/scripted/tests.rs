@@ -249,7 +249,7 @@ fn a_script_is_read_from_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("story.script");
     let error = Script::load(&path).unwrap_err();
-    assert!(error.to_string().starts_with(&format!("{}:0: ", path.display())), "{error}");
+    assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
     std::fs::write(&path, "agent a\nturn\nsay hi").unwrap();
     assert!(Script::load(&path).unwrap().section("a").is_some());
 }

@@ -14,7 +14,7 @@ fn refused(text: &str, expect: &str) {
 #[test]
 fn errors_say_where_and_what_would_be_right() {
     for (text, expect) in [
-        ("", "story:0: there is no `agent` in it"),
+        ("", "story: there is no `agent` in it"),
         ("# nothing\n", "story:1: there is no `agent` in it"),
         ("turn", "story:1: a script begins with `agent NAME`, not with `turn`"),
         ("say hi", "story:1: a script begins with `agent NAME`, not with `say`"),
