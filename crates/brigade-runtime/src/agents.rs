@@ -25,4 +25,4 @@ pub use providers::Providers;
 
 pub(crate) use blueprint::{Agents, Blueprint, Parent};
 pub(crate) use engine::AgentEngine;
-pub(crate) use link::LateRuntime;
+pub(crate) use link::{LateRuntime, insist};

@@ -25,9 +25,10 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::calls::{Calls, Next};
-use super::context::{CURRENT, ContextInner, JobContext, SAY_AGAIN, label};
+use super::context::{CURRENT, ContextInner, JobContext, label};
 use super::registry::{ClosureBody, Handlers, JobError, JobFuture};
 use super::stop_signal::StopSignal;
+use crate::agents::insist;
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
 
 /// How long leaving waits for futures that do not yield.
@@ -249,7 +250,9 @@ impl Driver {
             }
             JobWork::Named { handler, args, .. } => {
                 if start.journal > 0 || !start.open.is_empty() {
-                    self.load_journal(start).await;
+                    self.load_journal(start)
+                        .await
+                        .map_err(|refusal| failed(refusal.to_string()))?;
                 }
                 match self.handlers.enter(handler, context, args) {
                     Some(future) => Ok(future),
@@ -261,17 +264,19 @@ impl Driver {
         }
     }
 
-    async fn load_journal(&self, start: &Start) {
+    /// A store that is away is waited for; one that is damaged is not.
+    async fn load_journal(&self, start: &Start) -> Result<(), Refusal> {
         let task = self.context.task;
-        loop {
-            match self.store.journal(task.tree, task.no).await {
-                Ok(journal) => return self.context.calls.load(journal, &start.open, start.run),
-                Err(error) => {
-                    tracing::warn!(%error, "a journal cannot be read; trying again");
-                    tokio::time::sleep(SAY_AGAIN).await;
-                }
-            }
-        }
+        let reporter = self.context.reporter();
+        let journal = insist(&reporter, || async {
+            let journal = self.store.journal(task.tree, task.no).await;
+            journal.map_err(|error| {
+                tracing::warn!(%error, "a journal cannot be read");
+                crate::error::refusal(&error)
+            })
+        });
+        self.context.calls.load(journal.await?, &start.open, start.run);
+        Ok(())
     }
 
     /// Polls the job until it returns (what to report) or rests without a future (`None`).

@@ -40,7 +40,7 @@ impl FaultyStore {
         self.refused.load(Ordering::SeqCst)
     }
 
-    /// From now on this tree cannot be loaded.
+    /// From now on neither this tree nor a journal of it can be loaded.
     pub(crate) fn damage(&self, tree: TreeId) {
         *self.damaged.lock().unwrap() = Some(tree);
     }
@@ -95,6 +95,9 @@ impl Store for FaultyStore {
     }
 
     fn journal(&self, id: TreeId, no: TaskNo) -> Answer<'_, Vec<Entry>> {
+        if *self.damaged.lock().unwrap() == Some(id) {
+            return Box::pin(async { Err(StoreError::Corrupt("a journal is damaged".into())) });
+        }
         self.inner.journal(id, no)
     }
 

@@ -235,6 +235,25 @@ async fn a_session_that_cannot_be_read_does_not_keep_the_others_from_going_on() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_whose_journal_is_damaged_ends_and_says_so() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let build = |b: Builder| {
+        b.job("cook", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+            ctx.step("chop", || async { Ok::<_, JobError>(()) }).await?;
+            ctx.sleep(10 * SECOND).await?;
+            Ok::<_, JobError>(())
+        })
+    };
+    let test = TestRuntime::on(store.clone(), build).await;
+    let job = test.session.spawn(NewTask::job("cook", ())).await.unwrap();
+    until(&test.session, job.no(), "waiting").await;
+    store.damage(test.session.id());
+    let ended = eventually(job.wait()).await.unwrap();
+    let told = ended.outcome.to_string();
+    assert!(told.starts_with("failed (error:") && told.contains("a journal is damaged"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_goes_away_during_the_start_does_not_hold_it() {
     let inner = Arc::new(MemoryStore::new());
     let test = TestRuntime::on(inner.clone(), |b| b).await;
