@@ -1,19 +1,24 @@
 //! Waits for tasks.
 
+use std::collections::HashSet;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
-use brigade_server::Client;
-use brigade_server::requests::{self, List, Waited};
+use brigade_server::requests::{self, Heed, List, Waited};
+use brigade_server::{Client, TaskInfo};
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::{show, span};
 
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
 /// Wait until tasks have ended; the exit code is the task's, of several the first failure's
 ///
 /// Without an address it waits for everything that runs here. A task that has ended already is
-/// answered at once, as often as it is asked for. When the time is up the tasks go on.
+/// answered at once, as often as it is asked for. When the time is up the tasks go on. Without a time
+/// limit, an agent's question is told beside the output, once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Wait {
@@ -56,7 +61,12 @@ impl Wait {
             let left = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
             let (session, tasks) = (context.session()?, tasks.clone());
             let asked = requests::Wait { session, tasks, mode, timeout_ms: left };
-            match client.ask(asked).await.map_err(Failure::from) {
+            let waited = tokio::select! {
+                waited = client.ask(asked.clone()) => waited,
+                // With patience, that is told when it is over.
+                never = tell_questions(&client, &asked), if left.is_none() => match never {},
+            };
+            match waited.map_err(Failure::from) {
                 // Another daemon takes over; what is waited for does not notice.
                 Err(failure) if failure.is_lost_daemon() => client = context.daemon().await?,
                 waited => break waited?,
@@ -73,6 +83,31 @@ async fn living(context: &Context, client: &mut Client) -> Result<Vec<String>, F
     Ok(tasks.into_iter().filter(|task| task.living).map(|task| task.address).collect())
 }
 
+/// Says who asks what, each question once: nobody else may know that the wait is for an answer.
+async fn tell_questions(client: &Client, waited: &requests::Wait) -> Infallible {
+    let mut told = HashSet::new();
+    while let Ok(heard) = client.ask(Heed(waited.clone())).await {
+        for task in heard.going_on.iter().filter(|task| !task.questions.is_empty()) {
+            let mut new = task.questions.iter();
+            if new.any(|question| told.insert((task.address.clone(), question.call))) {
+                tell_question(task);
+            }
+        }
+        // It is answered at once while the question is open.
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+    // The wait itself says what is wrong.
+    std::future::pending().await
+}
+
+fn tell_question(task: &TaskInfo) {
+    let called = show::called(task);
+    for question in &task.questions {
+        show::note(&format!("{called} waits for an answer to: {}", show::one_line(&question.text)));
+    }
+    show::note(&format!("`brigade answer {} TEXT` gives it", task.address));
+}
+
 fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
     if context.json {
         return show::json(waited);
@@ -82,14 +117,9 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
     }
     if waited.timed_out {
         for task in &waited.going_on {
-            let called = show::called(task);
-            match task.questions.first() {
-                Some(question) => {
-                    let (text, address) = (show::one_line(&question.text), &task.address);
-                    show::note(&format!("{called} waits for an answer to: {text}"));
-                    show::note(&format!("`brigade answer {address} TEXT` gives it"));
-                }
-                None => show::note(&format!("{called} is still {}", task.state)),
+            match task.questions.as_slice() {
+                [] => show::note(&format!("{} is still {}", show::called(task), task.state)),
+                _ => tell_question(task),
             }
         }
     }
