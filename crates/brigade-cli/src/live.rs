@@ -194,7 +194,7 @@ impl<'a> Live<'a> {
         }
         match show::doing(task) {
             Some(doing) => doing,
-            None if is_command(task) => match self.last_line(client, task).await {
+            None if task.is_command() => match self.last_line(client, task).await {
                 Some(line) if columns >= WIDE => {
                     format!("{}: {line}", show::cut(&show::one_line(&task.what), COMMAND))
                 }
@@ -225,7 +225,7 @@ impl<'a> Live<'a> {
             let note = match (task.living, show::doing(task)) {
                 (false, _) => failed_how(task),
                 (true, Some(doing)) => Some(doing),
-                (true, None) => is_command(task).then(|| task.what.clone()),
+                (true, None) => task.is_command().then(|| task.what.clone()),
             };
             let said = match note {
                 Some(note) => show::one_line(&format!("{state}: {note}")),
@@ -341,10 +341,6 @@ async fn next_line(typed: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String
         *typed = None;
     }
     line
-}
-
-fn is_command(task: &TaskInfo) -> bool {
-    task.address.starts_with("process:")
 }
 
 /// Why it did not succeed, beyond what its state says.

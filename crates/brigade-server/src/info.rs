@@ -10,6 +10,7 @@ use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, Late, Outcome};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{Delivery, QueuedWhy, State, TaskRow};
+use brigade_model::work::Kind;
 use serde::{Deserialize, Serialize};
 
 /// How much of a command a list has.
@@ -21,6 +22,9 @@ const LISTED_BYTES: usize = 2_000;
 pub struct TaskInfo {
     /// `process:4`.
     pub address: String,
+    /// `process`, `agent`, `job`; empty in the words of a daemon that does not say.
+    #[serde(default)]
+    pub kind: String,
     pub session: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -95,6 +99,7 @@ impl TaskInfo {
     pub fn of(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
         let mut info = Self {
             address: row.address(no),
+            kind: row.spec.work.kind().to_string(),
             session: session.to_string(),
             name: row.name.as_ref().map(ToString::to_string),
             what: row.spec.work.what(),
@@ -148,6 +153,7 @@ impl TaskInfo {
             self.address = format!("{}#{}", self.address, ending.run);
             (self.run, self.ended, self.progress) = (ending.run.0, Some(ending.at.0), None);
             self.collected = ending.collected_before;
+            self.questions.clear();
         }
         self.set_outcome(&ending.outcome);
         self.collected_before = ending.collected_before;
@@ -190,7 +196,19 @@ impl TaskInfo {
     }
 
     pub fn is_agent(&self) -> bool {
-        self.address.starts_with("agent:")
+        self.is_a(&Kind::Agent)
+    }
+
+    pub fn is_command(&self) -> bool {
+        self.is_a(&Kind::Process)
+    }
+
+    fn is_a(&self, kind: &Kind) -> bool {
+        let said = match self.kind.as_str() {
+            "" => self.address.split(':').next().unwrap_or_default(),
+            said => said,
+        };
+        said == kind.to_string()
     }
 
     /// What people call it.
@@ -218,4 +236,27 @@ fn waiting_for(state: &State) -> Option<String> {
 
 pub(crate) fn unreadable(error: &io::Error) -> Refusal {
     Refusal::unavailable(format!("the output cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_what_the_daemon_says_it_is() {
+        let told = |address: &str, kind: Option<&str>| -> TaskInfo {
+            let mut info = serde_json::json!({
+                "address": address, "session": "here", "what": "x", "state": "running",
+                "living": true, "run": 1, "attempt": 1, "spawned": 0, "moved": 0,
+            });
+            if let Some(kind) = kind {
+                info["kind"] = kind.into();
+            }
+            serde_json::from_value(info).expect("it is one")
+        };
+        assert!(told("3", Some("process")).is_command());
+        assert!(!told("process:3", Some("agent")).is_command());
+        // A daemon of before says it with the address only.
+        assert!(told("process:3", None).is_command() && told("agent:3", None).is_agent());
+    }
 }

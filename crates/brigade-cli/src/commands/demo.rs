@@ -327,7 +327,7 @@ impl Stage {
 
 /// What became of the commands.
 fn recovery(found: &[TaskInfo]) -> Seen {
-    let commands = found.iter().filter(|task| task.address.starts_with("process:"));
+    let commands = found.iter().filter(|task| task.is_command());
     let (living, ended): (Vec<_>, Vec<_>) = commands.partition(|task| task.living);
     let (living, ended) = (living.len(), ended.len());
     let what = format!("{living} commands adopted while they ran, {ended} with an ending");

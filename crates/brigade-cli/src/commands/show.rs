@@ -100,7 +100,7 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
 }
 
 fn what(task: &TaskInfo) -> &'static str {
-    if task.address.starts_with("process:") { "command" } else { "does" }
+    if task.is_command() { "command" } else { "does" }
 }
 
 /// What a command's result says of its output. The exit code is beside the state, and `logs` has the rest.

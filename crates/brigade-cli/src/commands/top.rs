@@ -161,7 +161,7 @@ impl View<'_> {
     async fn read(&mut self) {
         let Some(task) = self.board.selected() else { return };
         let target = Target { session: task.session.clone(), task: task.address.clone() };
-        if task.address.starts_with("agent:") {
+        if task.is_agent() {
             let said = transcript::tail(&self.client, target, TAIL).await;
             self.board.output = said.unwrap_or_default();
             return;

@@ -1,6 +1,8 @@
 //! Saying something to agents, and hearing from them.
 
-use crate::kitchen::{Kitchen, poll};
+use std::io::{BufRead, BufReader};
+
+use crate::kitchen::{Kitchen, Ran, poll};
 
 /// Would speak for ever, unless it is told to hurry.
 const SLOW: &str = "
@@ -82,4 +84,39 @@ fn whoever_looks_on_is_told_what_the_agent_says() {
         ran.err
     );
     assert_eq!(kitchen.ok(["inbox"]), "", "it was read");
+}
+
+#[test]
+fn a_wait_without_patience_says_who_waits_for_an_answer() {
+    let kitchen = Kitchen::new();
+    kitchen.script(TELLING);
+    kitchen.ok(["run", "-d", "--name", "Cook", "Make soup"]);
+    let mut waiter = kitchen.start(["wait", "Cook"]);
+    let mut err = BufReader::new(waiter.stderr.take().unwrap());
+    let mut said = [String::new(), String::new()];
+    for line in &mut said {
+        err.read_line(line).unwrap();
+    }
+    assert_eq!(said[0], "brigade: agent:1 (Cook) waits for an answer to: Go on?\n");
+    assert_eq!(said[1], "brigade: `brigade answer agent:1 TEXT` gives it\n");
+    kitchen.ok(["answer", "Cook", "yes"]);
+    let ran: Ran = waiter.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (0, "agent:1 (Cook) succeeded\n"));
+    let rest: Vec<String> = err.lines().map(Result::unwrap).collect();
+    assert!(rest.is_empty(), "once: {rest:?}");
+}
+
+#[test]
+fn an_earlier_run_is_shown_as_it_ended() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  say In English.\nturn\n  when French\n  say En français.\n");
+    kitchen.ok(["run", "--name", "Poet", "Write"]);
+    kitchen.ok(["send", "Poet", "And in French?"]);
+    kitchen.ok(["wait", "Poet"]);
+    let (first, last) = (kitchen.json(["show", "1#1"]), kitchen.json(["show", "1"]));
+    assert_eq!((&first["run"], &first["result"]), (&1.into(), &"In English.".into()));
+    assert_eq!((&last["run"], &last["result"]), (&2.into(), &"En français.".into()));
+    assert_eq!((&first["address"], &first["kind"]), (&"agent:1#1".into(), &"agent".into()));
+    assert_eq!(kitchen.json(["show", "1#2"]), last);
+    assert_eq!(kitchen.run(["show", "1#3"]).code, 127);
 }

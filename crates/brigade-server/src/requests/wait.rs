@@ -100,20 +100,8 @@ impl Sought {
         if untold.into_iter().any(|ended| ended.run == earlier) {
             return Ok(Self { no, run, told: None });
         }
-        let Some(kept) = found.session.earlier_run(no, earlier).await? else {
-            let address = row.address(no);
-            return Err(Refusal::not_found(format!("run {earlier} of {address} is not kept")));
-        };
-        let told = Ending {
-            no,
-            run: earlier,
-            kind: row.spec.work.kind(),
-            name: row.name.clone(),
-            outcome: kept.outcome,
-            at: kept.at,
-            collected_before: true,
-        };
-        Ok(Self { no, run, told: Some(told) })
+        let told = Some(earlier_ending(found, earlier).await?);
+        Ok(Self { no, run, told })
     }
 
     /// What is to be told of it. Who takes results is told of every run whose result he took, and
@@ -128,6 +116,26 @@ impl Sought {
             _ => of_it,
         }
     }
+}
+
+/// How a run ended that another followed.
+pub(super) async fn earlier_ending(found: &Located, run: RunNo) -> Result<Ending, Refusal> {
+    let (no, row) = (found.no, &found.row);
+    let untold = row.extra.iter().flat_map(|extra| &extra.earlier);
+    let untold = untold.into_iter().find(|ended| ended.run == run);
+    let collected_before = untold.is_none();
+    let (outcome, at) = match untold {
+        Some(ended) => (ended.outcome.clone(), ended.at),
+        None => match found.session.earlier_run(no, run).await? {
+            Some(kept) => (kept.outcome, kept.at),
+            None => {
+                let address = row.address(no);
+                return Err(Refusal::not_found(format!("run {run} of {address} is not kept")));
+            }
+        },
+    };
+    let (kind, name) = (row.spec.work.kind(), row.name.clone());
+    Ok(Ending { no, run, kind, name, outcome, at, collected_before })
 }
 
 impl Wait {

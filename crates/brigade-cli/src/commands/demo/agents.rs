@@ -128,7 +128,7 @@ impl Stage {
     /// The chef and its cooks.
     async fn agents(&self, client: &Client, chef: &TaskInfo) -> Result<Vec<TaskInfo>, Failure> {
         let mut tasks = client.ask(Below { target: target(chef) }).await?;
-        tasks.retain(|task| task.address.starts_with("agent:"));
+        tasks.retain(|task| task.is_agent());
         Ok(tasks)
     }
 
