@@ -35,6 +35,7 @@ commands! {
     stop::Stop,
     answer::Answer,
     inbox::Inbox,
+    approve::Approve,
     resume::Resume,
     agents::Agents,
     top::Top,

@@ -1,19 +1,21 @@
 //! A tree of agents and commands as it works: redrawn on a terminal, told line by line elsewhere.
 //!
-//! [`draw`] is how it looks.
+//! [`draw`] is how it looks, [`asking`] what somebody is asked meanwhile.
 
+mod asking;
 mod draw;
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use anstyle::Style;
 use brigade_model::json::Json;
-use brigade_server::requests::{Answer, Beginning, Below, Inbox, Read, Which};
+use brigade_server::requests::{Answer, Approve, Beginning, Below, Inbox, Read, Which};
 use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use asking::Asking;
 
 use crate::attach::Notice;
 use crate::context::Context;
@@ -38,8 +40,8 @@ pub(crate) struct Live<'a> {
     face: Face,
     tasks: Vec<TaskInfo>,
     typed: Option<Lines<BufReader<Stdin>>>,
-    /// The question that is on the terminal.
-    shown: Option<u32>,
+    /// What is asked on the terminal.
+    shown: Option<Asking>,
     /// Leaves when nobody here can answer what nobody else answers.
     leaves: bool,
     notices: UnboundedReceiver<Notice>,
@@ -126,7 +128,7 @@ impl<'a> Live<'a> {
     /// Nothing happens any more unless somebody answers, and nobody here can.
     fn is_stuck(&self) -> bool {
         let others = self.tasks.iter().skip(1).any(|task| task.living);
-        let asks = self.root().is_some_and(|root| !root.questions.is_empty());
+        let asks = self.root().is_some_and(|root| show::asks(root).is_some());
         self.typed.is_none() && !others && asks
     }
 
@@ -249,15 +251,13 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Shows a question of the one at the top, once, and makes room for the answer.
+    /// Shows what somebody is to answer, once, and makes room for the answer.
     fn ask(&mut self) -> Result<(), Failure> {
-        let Some(root) = self.tasks.first() else { return Ok(()) };
-        match (root.questions.first(), self.shown) {
-            (Some(question), shown) if shown != Some(question.call) && self.typed.is_some() => {
-                let text = show::plain(&question.text);
-                let style = Style::new().bold();
-                let text = format!("{style}{} asks:{style:#} {text}\n> ", show::called(root));
-                self.shown = Some(question.call);
+        match (Asking::first(&self.tasks), &self.shown) {
+            (Some((asking, text)), shown)
+                if shown.as_ref() != Some(&asking) && self.typed.is_some() =>
+            {
+                self.shown = Some(asking);
                 self.leave_drawn();
                 write(&text)
             }
@@ -279,19 +279,29 @@ impl<'a> Live<'a> {
     }
 
     async fn answer(&mut self, client: &mut Client, line: Option<String>) -> Result<(), Failure> {
+        let Some(asking) = self.shown.clone() else { return Ok(()) };
         let Some(line) = line else {
             self.shown = None;
-            let address = &self.root.task;
-            return write(&format!("\nbrigade: `brigade answer {address} TEXT` answers it\n"));
+            let command = asking.command(&self.root.task);
+            return write(&format!("\nbrigade: `{command}` answers it\n"));
         };
-        if line.trim().is_empty() {
-            return write("> ");
-        }
-        let answer = Json::of(&line).map_err(Failure::from)?;
-        let question = self.shown.take();
-        let asked = Answer { target: self.root.clone(), answer, question };
-        if let Err(failure) = self.context.ask_over(client, asked).await {
-            // The agent goes on all the same; a question that is still open is asked again.
+        let said = match asking {
+            Asking::Question { .. } if line.trim().is_empty() => return write("> "),
+            Asking::Question { call } => {
+                let answer = Json::of(&line).map_err(Failure::from)?;
+                let asked = Answer { target: self.root.clone(), answer, question: Some(call) };
+                self.context.ask_over(client, asked).await
+            }
+            Asking::Leave { task, call } => {
+                let Some(verdict) = asking::verdict(&line) else { return write("y, a or n > ") };
+                let target = Target { task, ..self.root.clone() };
+                let asked = Approve { target, call: Some(call), verdict };
+                self.context.ask_over(client, asked).await
+            }
+        };
+        self.shown = None;
+        if let Err(failure) = said {
+            // The agent goes on all the same; what is still open is asked again.
             failure.report();
         }
         Ok(())

@@ -113,10 +113,18 @@ pub(crate) fn sender(note: &Note) -> String {
     }
 }
 
+/// What a task waits for somebody with: leave, or an answer.
+pub(crate) fn asks(task: &TaskInfo) -> Option<String> {
+    if let Some(approval) = task.approvals.first() {
+        return Some(format!("asks for leave: {}", approval.text));
+    }
+    task.questions.first().map(|question| format!("asks: {}", question.text))
+}
+
 /// What a task that lives is at, as far as it says: its question, an agent's step and last words.
 pub(crate) fn doing(task: &TaskInfo) -> Option<String> {
-    if let Some(question) = task.questions.first() {
-        return Some(format!("asks: {}", question.text));
+    if let Some(asks) = asks(task) {
+        return Some(asks);
     }
     let progress: Progress = task.progress.as_ref()?.decode().ok()?;
     if progress.step == 0 {
@@ -129,10 +137,7 @@ pub(crate) fn doing(task: &TaskInfo) -> Option<String> {
 
 /// Its open question, or else what it was told to do.
 pub(crate) fn asked_or_told(task: &TaskInfo) -> String {
-    match task.questions.first() {
-        Some(question) => format!("asks: {}", question.text),
-        None => task.what.clone(),
-    }
+    asks(task).unwrap_or_else(|| task.what.clone())
 }
 
 /// Text of several lines without other control characters, which a terminal would obey.

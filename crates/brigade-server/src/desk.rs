@@ -145,6 +145,12 @@ impl Desk {
 
     /// The task that somebody typed.
     pub async fn find(&self, target: &Target) -> Result<Located, Refusal> {
+        let (session, task) = self.addressed(target).await?;
+        addresses::locate(session, task).await
+    }
+
+    /// The session of a task that somebody typed, and what it is called there.
+    pub(crate) async fn addressed(&self, target: &Target) -> Result<(Session, TaskRef), Refusal> {
         let address: Address = target.task.parse()?;
         let name = address.session.as_ref().map_or(&*target.session, |name| name.as_str());
         let session = match self.existing(name).await {
@@ -156,7 +162,7 @@ impl Desk {
             }
             session => session?,
         };
-        addresses::locate(session, address.task).await
+        Ok((session, address.task))
     }
 
     /// The session to wait in for tasks that were found. A task of the model waits by parking a call,

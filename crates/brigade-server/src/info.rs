@@ -2,8 +2,9 @@
 
 use std::io;
 
+use brigade_model::approval::ApprovalRequest;
 use brigade_model::call::{Condition, Ending};
-use brigade_model::ids::{Owner, TaskNo};
+use brigade_model::ids::{CallIndex, Owner, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::name::SessionName;
@@ -68,6 +69,9 @@ pub struct TaskInfo {
     /// What it asks and waits for the answer to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
+    /// What it asks leave for and waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
     /// Its result has been taken.
     #[serde(default)]
     pub collected: bool,
@@ -82,6 +86,45 @@ pub struct Question {
     /// Which of the task's calls, for an answer to name.
     pub call: u32,
     pub text: String,
+}
+
+/// A call that waits for leave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// Which of the task's calls, for a verdict to name.
+    pub call: u32,
+    /// What it would do, as rules are written: `run_process(cargo publish)`.
+    pub text: String,
+    pub tool: String,
+    /// All its arguments as JSON, cut where they are very long.
+    pub arguments: String,
+    /// The rule that wants it to be asked about, and whose it is.
+    pub rule: String,
+    pub by: String,
+    /// Milliseconds since the epoch.
+    pub since: u64,
+}
+
+impl Approval {
+    pub(crate) fn of(call: CallIndex, request: &ApprovalRequest, since: Time) -> Self {
+        Self {
+            call: call.0,
+            text: request.to_string(),
+            tool: request.tool.to_string(),
+            arguments: request.arguments.to_string(),
+            rule: request.rule.to_string(),
+            by: request.by.to_string(),
+            since: since.0,
+        }
+    }
+}
+
+fn approvals(row: &TaskRow) -> Vec<Approval> {
+    let open = row.calls.iter().filter_map(|call| match &call.on {
+        Condition::Approval { request, since } => Some(Approval::of(call.index, request, *since)),
+        _ => None,
+    });
+    open.collect()
 }
 
 fn questions(row: &TaskRow) -> Vec<Question> {
@@ -124,6 +167,7 @@ impl TaskInfo {
             usage: row.usage(),
             unknown_usage: row.unknown_usage(),
             questions: questions(row),
+            approvals: approvals(row),
             collected: row.ended().is_some_and(|e| e.delivery == Delivery::Collected),
             collected_before: false,
         };

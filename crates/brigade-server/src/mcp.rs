@@ -11,6 +11,7 @@
 //! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
 
 mod agents;
+mod approvals;
 mod bridge;
 mod input;
 mod line;

@@ -45,6 +45,8 @@ macro_rules! requests {
 requests! {
     agents::Agents,
     answer::Answer,
+    approvals::Approvals,
+    approve::Approve,
     below::Below,
     close::Close,
     events::Events,
@@ -57,6 +59,7 @@ requests! {
     prune::Prune,
     read::Read,
     resume::Resume,
+    revoke::Revoke,
     run::Run,
     search::Search,
     send::Send,
@@ -75,7 +78,12 @@ impl Request {
             Self::Exec(exec) => exec.key.is_some(),
             Self::Run(run) => run.key.is_some(),
             Self::Inbox(inbox) => !inbox.take,
-            Self::Send(_) | Self::Answer(_) | Self::Resume(_) | Self::Leave(_) => false,
+            Self::Approve(approve) => approve.call.is_some(),
+            Self::Send(_)
+            | Self::Answer(_)
+            | Self::Resume(_)
+            | Self::Revoke(_)
+            | Self::Leave(_) => false,
             _ => true,
         }
     }

@@ -1,5 +1,6 @@
 //! Shows what happened.
 
+use brigade_model::call::Condition;
 use brigade_model::event::Event;
 use brigade_server::Client;
 use brigade_server::client::Step;
@@ -87,6 +88,18 @@ fn what(event: &Event) -> String {
     let word = word.replace('_', " ");
     match event {
         Event::Ended { outcome, .. } => format!("{word}: {}", show::one_line(&outcome.to_string())),
+        Event::Parked { call, .. } => match &call.on {
+            Condition::Approval { request, .. } => {
+                format!("{word}: asks for leave: {}", show::one_line(&request.to_string()))
+            }
+            _ => word,
+        },
+        Event::Ruled { verdict, .. } => {
+            format!("{word}: {}", show::one_line(&verdict.to_string()))
+        }
+        Event::Granted(grant) => {
+            format!("{word}: {}", show::one_line(&grant.covers.to_string()))
+        }
         Event::Progressed { note, .. } => format!("{word}: {}", show::one_line(note.as_str())),
         Event::DeadLettered { reason, .. } => format!("{word}: {}", show::one_line(reason)),
         Event::Spawned(spawned) => match &spawned.spec.name {

@@ -47,6 +47,9 @@ pub(crate) struct Run {
     /// Let it use a tool, as run_process, or some calls of one, as 'run_process(cargo *)'
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<Rule>,
+    /// Ask before it uses a tool or makes some calls of one: here, or `brigade approve` elsewhere
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    ask: Vec<Rule>,
     /// Keep it from a tool or some calls of one, whatever else allows them
     #[arg(long, value_name = "RULE", value_parser = rule)]
     deny: Vec<Rule>,
@@ -62,6 +65,9 @@ pub(crate) struct Run {
     /// A file with a JSON schema that its result must fit
     #[arg(long, value_name = "FILE")]
     result_schema: Option<PathBuf>,
+    /// Nobody is there to be asked: deny what is to be asked about. So it is too without a terminal
+    #[arg(long)]
+    unattended: bool,
     /// Print its address and return at once
     #[arg(long, short)]
     detach: bool,
@@ -75,6 +81,7 @@ const EXAMPLES: &str = "\
 Examples:
   brigade run 'What is this project about?'
   brigade run --allow 'run_process(cargo *)' 'Make the tests pass'
+  brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
   brigade run -d --name Research 'Compare the three designs in docs/'
   brigade wait Research && brigade show Research";
@@ -144,6 +151,7 @@ impl Run {
             cwd: Some(cwd),
             limits,
             permissions: self.permissions(),
+            unattended: self.is_unattended(context),
             ..requests::Run::new(context.session()?, self.prompt().await?)
         })
     }
@@ -160,7 +168,14 @@ impl Run {
     /// All tools but the shell, and what was allowed besides.
     fn permissions(&self) -> Rules {
         let usual = requests::Run::usual_permissions(self.allow.iter().cloned());
-        Rules { deny: self.deny.clone(), ..usual }
+        Rules { ask: self.ask.clone(), deny: self.deny.clone(), ..usual }
+    }
+
+    /// Whoever leaves it to itself comes back to it; whoever stays with it has a terminal, or is a
+    /// program that nobody looks at.
+    fn is_unattended(&self, context: &Context) -> bool {
+        let seen = std::io::stderr().is_terminal() && !context.json;
+        self.unattended || !self.detach && !seen
     }
 
     /// Says what is missing before anything starts.
@@ -193,6 +208,7 @@ fn ended(
 ) -> Result<Exit, Failure> {
     let address = &started.task.address;
     let question = seen.and_then(|task| task.questions.first());
+    let leave = seen.and_then(|task| task.approvals.first());
     let (exit, note) = match attended {
         Attended::Ended(task) => {
             let exit = Exit::of(&task);
@@ -202,6 +218,10 @@ fn ended(
                 print_result(&task)?;
             }
             return Ok(exit);
+        }
+        Attended::GoesOn if leave.is_some() => {
+            let then = format!("`brigade approve {address}`, then `brigade wait {address}`");
+            (Exit::WAITS_FOR_INPUT, format!("{address} waits for leave: {then}"))
         }
         Attended::GoesOn => match question {
             Some(question) => {
@@ -274,7 +294,7 @@ pub(super) fn budget(text: &str) -> Result<Limits, String> {
     Ok(limits)
 }
 
-fn rule(text: &str) -> Result<Rule, String> {
+pub(super) fn rule(text: &str) -> Result<Rule, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 

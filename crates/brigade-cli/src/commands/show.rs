@@ -82,6 +82,12 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         let unknown = unknown.map(|most| format!(" at the most: {most} of it for calls cut off"));
         lines.push(("used", format!("{spent}{}", unknown.unwrap_or_default())));
     }
+    for approval in &task.approvals {
+        let (text, call, since) = (&approval.text, approval.call, show::age(approval.since));
+        let why = format!("{} asks about {}", approval.by, approval.rule);
+        lines.push(("waits", format!("for leave: {text} (call {call}, {since}; {why})")));
+        lines.push(("with", approval.arguments.clone()));
+    }
     for question in &task.questions {
         lines.push(("asks", format!("{} (question {})", question.text, question.call)));
     }

@@ -117,8 +117,16 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
     }
     if waited.timed_out {
         for task in &waited.going_on {
-            match task.questions.as_slice() {
-                [] => show::note(&format!("{} is still {}", show::called(task), task.state)),
+            match (task.questions.as_slice(), task.approvals.first()) {
+                (_, Some(approval)) => {
+                    let (called, address) = (show::called(task), &task.address);
+                    let text = show::one_line(&approval.text);
+                    show::note(&format!("{called} waits for leave: {text}"));
+                    show::note(&format!("`brigade approve {address} {}` gives it", approval.call));
+                }
+                ([], None) => {
+                    show::note(&format!("{} is still {}", show::called(task), task.state));
+                }
                 _ => tell_question(task),
             }
         }
@@ -128,7 +136,7 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
 
 fn exit(waited: &Waited) -> Exit {
     let exits = waited.ended.iter().map(Exit::of);
-    let all_ask = waited.going_on.iter().all(|task| !task.questions.is_empty());
+    let all_ask = waited.going_on.iter().all(|task| show::asks(task).is_some());
     match exits.into_iter().find(|exit| *exit != Exit::SUCCEEDED) {
         _ if waited.timed_out && all_ask => Exit::WAITS_FOR_INPUT,
         _ if waited.timed_out => Exit::TIME_IS_UP,

@@ -178,7 +178,7 @@ fn rest(line: &Line) -> String {
 }
 
 fn note_style(task: &TaskInfo) -> Style {
-    if task.questions.is_empty() {
+    if show::asks(task).is_none() {
         Style::new().dimmed()
     } else {
         Style::new().fg_color(Some(AnsiColor::Yellow.into()))

@@ -169,7 +169,7 @@ impl Column {
 
     fn cell(self, line: &Line, width: usize, now: u64) -> Cell<'static> {
         let cell = Cell::from(show::cut(&self.text(line, now), width));
-        let asks = line.task.living && !line.task.questions.is_empty();
+        let asks = line.task.living && show::asks(&line.task).is_some();
         match self {
             Self::State => cell.style(Style::new().fg(colour(&line.task.state))),
             Self::Command if asks => cell.style(Style::new().fg(Color::Yellow)),

@@ -45,11 +45,18 @@ pub(super) fn unsettled(no: TaskNo, row: &TaskRow) -> Option<Draft> {
 }
 
 /// Charges what was set aside by work that has ended, if that has not been done.
-pub(super) fn settled(no: TaskNo, row: &TaskRow, how: &EndedHow) -> Option<Draft> {
+pub(super) fn settled(
+    tree: &Tree,
+    (no, row): (TaskNo, &TaskRow),
+    how: &EndedHow,
+) -> Option<Draft> {
     match how {
         EndedHow::CutShort { spent: Some(spent), .. } if !row.reserved().is_none() => {
             let spent = Box::new(spent.at_most(row.reserved()));
             Some(Event::Charged { no, spent, at_most: false }.into())
+        }
+        EndedHow::CutShort { spent: Some(spent), .. } if is_unmetered(tree, no) => {
+            Some(Event::Charged { no, spent: Box::new(*spent), at_most: false }.into())
         }
         EndedHow::Aborted | EndedHow::CutShort { .. } => unsettled(no, row),
         EndedHow::Returned(_) | EndedHow::Failed { .. } => None,

@@ -103,7 +103,7 @@ fn reported(
         }),
         Reported::Ended(end) => {
             hears_first(tree, (no, row), end)?;
-            let settled = budget::settled(no, row, &end.how);
+            let settled = budget::settled(tree, (no, row), &end.how);
             let ending = finish(tree, no, outcome_of(tree, row, end));
             Ok(Decision { drafts: settled.into_iter().chain(ending).collect(), reply: Reply::Done })
         }

@@ -301,13 +301,12 @@ async fn where_nobody_attends_it_is_denied_to_all_levels() {
     ] {
         assert_eq!(three_levels(rules, true).await, (0, Vec::new()));
     }
-    let (runtime, agent, _) = baker(BREAD, asking(&["bake"])).await;
-    pending(&runtime.session, 1).await;
-    let task = NewTask::agent("go").name("B").permissions(asking(&["bake"])).unattended();
-    let alone = runtime.session.spawn(task.definition("general").name("A2")).await.unwrap();
-    settled(&runtime).await;
+    let options = script(BREAD).tool(Bake::new().0);
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("go").name("A").permissions(asking(&["bake"])).unattended();
+    let alone = runtime.session.spawn(task).await.unwrap();
+    assert_eq!(words(&end(&alone).await), "Not baked.");
     let said = transcript(&runtime, &alone).await;
-    drop(agent);
     assert!(said.contains("nobody is there to be asked, for the run is unattended"), "{said}");
 }
 

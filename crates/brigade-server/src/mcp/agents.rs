@@ -43,6 +43,9 @@ fn dollars(info: &TaskInfo) -> f64 {
 
 /// Where it is, in a line: for a client that only looks on.
 pub(super) fn glance(info: &TaskInfo) -> Option<String> {
+    if let Some(approval) = info.approvals.first() {
+        return Some(format!("waits for leave: {}", text::clip(&approval.text, WORDS_SHOWN)));
+    }
     if let Some(question) = info.questions.first() {
         return Some(format!("asks: {}", text::clip(&question.text, WORDS_SHOWN)));
     }
@@ -62,7 +65,20 @@ pub(super) fn remarks(call: &Call, info: &TaskInfo) -> Vec<String> {
         return Vec::new();
     }
     let says = words(info).map(|words| format!("  says: {words}"));
-    says.into_iter().chain(asks(call, info)).collect()
+    says.into_iter().chain(leave(call, info)).chain(asks(call, info)).collect()
+}
+
+/// What it waits for leave to do, and that only the user can give it.
+fn leave(call: &Call, info: &TaskInfo) -> Option<String> {
+    let address = call.address(info);
+    let lines = info.approvals.iter().map(|one| {
+        let (text, call) = (text::clip(&one.text, WORDS_SHOWN), one.call);
+        format!(
+            "  waits for leave: {text}. Only the user can give it: `brigade approve {address} {call}`"
+        )
+    });
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// Its open questions, and how they are answered.
@@ -134,6 +150,11 @@ pub(super) fn add_to(structured: &mut Value, info: &TaskInfo) {
     structured["usage"] = json!({ "tokens": info.usage.tokens, "dollars": dollars(info) });
     if !info.unknown_usage.is_none() {
         structured["usage"]["at_most_tokens_unknown"] = json!(info.unknown_usage.tokens);
+    }
+    if !info.approvals.is_empty() {
+        let approvals = info.approvals.iter();
+        let approvals = approvals.map(|one| json!({ "call": one.call, "text": one.text }));
+        structured["waits_for_leave"] = approvals.collect();
     }
     if !info.questions.is_empty() {
         let questions = info.questions.iter();

@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 
 use super::run_process::ended_answer;
 use super::tool::{Answer, Call};
-use super::{agents, text};
+use super::{agents, approvals, text};
 use crate::info::{Question, TaskInfo};
-use crate::requests::Stop;
+use crate::requests::{PendingInfo, Stop};
 
 /// A run that ends as fast as this is answered without a task.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(500);
@@ -72,6 +72,7 @@ pub(super) async fn update(
     responses: InputResponses,
 ) -> Result<(), Refusal> {
     let info = call.show(id).await?;
+    approvals::update(call, &info, &responses).await?;
     for question in &info.questions {
         let Some(response) = responses.get(&key(question)) else { continue };
         let answer = Json::of(&answer(response)?)?;
@@ -88,8 +89,8 @@ fn key(question: &Question) -> String {
     format!("question-{}", question.call)
 }
 
-/// Each open question as a form with one field.
-fn input_requests(call: &Call, info: &TaskInfo) -> InputRequests {
+/// Each open question as a form with one field, and each call that waits for leave.
+fn input_requests(call: &Call, info: &TaskInfo, pending: &[PendingInfo]) -> InputRequests {
     let who = info.name.clone().unwrap_or_else(|| call.address(info));
     let requests = info.questions.iter().map(|question| {
         let field = PrimitiveSchemaDefinition::String(StringSchema::new().title("Answer"));
@@ -101,7 +102,8 @@ fn input_requests(call: &Call, info: &TaskInfo) -> InputRequests {
         };
         (key(question), InputRequest::Elicitation(ElicitRequest::new(form)))
     });
-    requests.collect()
+    let leave = pending.iter().map(|one| (approvals::key(one), approvals::form(one)));
+    requests.chain(leave).collect()
 }
 
 /// What the agent hears.
@@ -135,10 +137,14 @@ pub(super) async fn watch(
     let mut told = if within.is_some() { String::new() } else { QUEUED_OR_RUNNING.to_owned() };
     loop {
         let Ok(info) = call.show(&id).await else { return };
-        let now = match info.questions.as_slice() {
-            [] if info.living && within.is_none() => QUEUED_OR_RUNNING.to_owned(),
-            [] => info.state.clone(),
-            open => open.iter().map(key).collect::<Vec<_>>().join(" "),
+        let Ok(pending) = approvals::pending(&call, &info).await else { return };
+        let open = info.questions.iter().map(key).chain(pending.iter().map(approvals::key));
+        let now = match open.collect::<Vec<_>>().join(" ") {
+            none if none.is_empty() && info.living && within.is_none() => {
+                QUEUED_OR_RUNNING.to_owned()
+            }
+            none if none.is_empty() => info.state.clone(),
+            open => open,
         };
         if now != told {
             told = now;
@@ -171,9 +177,10 @@ fn notification(task: DetailedTask, within: Option<RequestId>) -> ServerNotifica
 
 async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal> {
     let mut task = seed(call, info);
+    let pending = approvals::pending(call, info).await?;
     let payload = match &info.outcome {
-        None if !info.questions.is_empty() => {
-            TaskPayload::InputRequired { input_requests: input_requests(call, info) }
+        None if !info.questions.is_empty() || !pending.is_empty() => {
+            TaskPayload::InputRequired { input_requests: input_requests(call, info, &pending) }
         }
         None => TaskPayload::Working,
         Some(Outcome::Cancelled(_)) => TaskPayload::Cancelled,
@@ -190,7 +197,8 @@ async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal>
     };
     task.status_message = Some(match payload {
         TaskPayload::InputRequired { .. } => {
-            agents::asks(call, info).unwrap_or_else(|| info.state.clone())
+            let leave = pending.iter().map(approvals::asks);
+            agents::asks(call, info).into_iter().chain(leave).collect::<Vec<_>>().join("\n")
         }
         TaskPayload::Working => match text::glance(call, info).await {
             Some(line) => format!("{}: {line}", info.state),

@@ -42,6 +42,9 @@ pub struct Run {
     /// It passes to the session when the task that started it ends.
     #[serde(default)]
     pub keep: bool,
+    /// Nobody is there to approve anything.
+    #[serde(default)]
+    pub unattended: bool,
 }
 
 impl Run {
@@ -59,6 +62,7 @@ impl Run {
             limits: Limits::default(),
             permissions: Rules::all(),
             keep: false,
+            unattended: false,
         }
     }
 
@@ -66,7 +70,7 @@ impl Run {
     pub fn usual_permissions(more: impl IntoIterator<Item = Rule>) -> Rules {
         let tools = delegation::NAMES.into_iter().filter(|name| *name != "run_process");
         let tools = tools.filter_map(|name| name.parse().ok());
-        Rules { allow: Some(tools.chain(more).collect()), deny: Vec::new() }
+        Rules { allow: Some(tools.chain(more).collect()), ..Rules::default() }
     }
 
     fn new_task(&self) -> NewTask {
@@ -94,6 +98,9 @@ impl Run {
         }
         if !self.limits.is_empty() {
             task = task.limits(self.limits);
+        }
+        if self.unattended {
+            task = task.unattended();
         }
         if self.keep { task.keep() } else { task }
     }

@@ -1,0 +1,110 @@
+//! Calls that wait for leave, as forms for whoever sits at the client. No tool gives leave: a model
+//! that drives this client is not the one to ask.
+
+use brigade_model::approval::Verdict;
+use brigade_model::refusal::{Refusal, RefusalKind};
+use rmcp::model::{
+    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
+    EnumSchema, InputRequest, InputResponses, PrimitiveSchemaDefinition, StringSchema,
+};
+use serde_json::Value;
+
+use super::text;
+use super::tool::Call;
+use crate::desk::Target;
+use crate::info::TaskInfo;
+use crate::requests::{Approvals, Approve, PendingInfo};
+
+/// The fields of the form.
+const VERDICT: &str = "verdict";
+const REASON: &str = "reason";
+const ONCE: &str = "once";
+const ALWAYS: &str = "always";
+const DENY: &str = "deny";
+
+/// What waits in a task of this client and in all below it.
+pub(super) async fn pending(call: &Call, info: &TaskInfo) -> Result<Vec<PendingInfo>, Refusal> {
+    if !info.living || !info.address.starts_with("agent:") {
+        return Ok(Vec::new());
+    }
+    let session = Some(info.session.clone());
+    let all = call.line.ask(|| Approvals { session: session.clone() }).await?;
+    let number = info.address.rsplit(':').next().unwrap_or_default();
+    Ok(all.pending.into_iter().filter(|one| one.top == number).collect())
+}
+
+/// Calls have numbers of their own in each task.
+pub(super) fn key(pending: &PendingInfo) -> String {
+    format!("approval-{}-{}", pending.address.replace(':', "-"), pending.approval.call)
+}
+
+/// A form with the choices, and room for a reason.
+pub(super) fn form(pending: &PendingInfo) -> InputRequest {
+    let choices = [ONCE, ALWAYS, DENY].map(str::to_owned).to_vec();
+    let verdict = PrimitiveSchemaDefinition::Enum(EnumSchema::builder(choices).build());
+    let reason = StringSchema::new().title("Reason").description("What to say to a denial");
+    let reason = PrimitiveSchemaDefinition::String(reason);
+    let fields = [(VERDICT.to_owned(), verdict), (REASON.to_owned(), reason)];
+    let schema = ElicitationSchema::new(fields.into());
+    let form = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: asks(pending),
+        requested_schema: schema.with_required(vec![VERDICT.to_owned()]),
+    };
+    InputRequest::Elicitation(ElicitRequest::new(form))
+}
+
+/// `Baker asks for leave: bake(bread); the definition baker asks about bake`.
+pub(super) fn asks(pending: &PendingInfo) -> String {
+    let who = pending.name.as_ref().unwrap_or(&pending.address);
+    let approval = &pending.approval;
+    let arguments = text::clip(&approval.arguments, 1_000);
+    format!(
+        "{who} asks for leave: {}\nwith {arguments}\n{} asks about {}",
+        approval.text, approval.by, approval.rule
+    )
+}
+
+/// Takes what the client says. What waits no longer is passed over.
+pub(super) async fn update(
+    call: &Call,
+    info: &TaskInfo,
+    responses: &InputResponses,
+) -> Result<(), Refusal> {
+    for pending in pending(call, info).await? {
+        let Some(response) = responses.get(&key(&pending)) else { continue };
+        let Some(verdict) = verdict(response)? else { continue };
+        let target = Target { session: pending.session.clone(), task: pending.address.clone() };
+        let number = Some(pending.approval.call);
+        let approve = || Approve { target: target.clone(), call: number, verdict: verdict.clone() };
+        match call.line.ask(approve).await {
+            Err(refusal)
+                if matches!(refusal.kind, RefusalKind::NotFound | RefusalKind::Conflict) => {}
+            said => said?,
+        }
+    }
+    Ok(())
+}
+
+/// What was said; nothing, by a form that was put aside: the call goes on waiting.
+fn verdict(response: &Value) -> Result<Option<Verdict>, Refusal> {
+    let result: ElicitResult = serde_json::from_value(response.clone()).map_err(|error| {
+        Refusal::invalid(format!(
+            "that does not answer a form: {error}; action is missing or wrong"
+        ))
+    })?;
+    let content = result.content.unwrap_or_default();
+    let reason = content.get(REASON).and_then(Value::as_str).unwrap_or_default();
+    match (result.action, content.get(VERDICT).and_then(Value::as_str)) {
+        (ElicitationAction::Accept, Some(ONCE)) => Ok(Some(Verdict::AllowOnce)),
+        (ElicitationAction::Accept, Some(ALWAYS)) => Ok(Some(Verdict::AllowAlways { rule: None })),
+        (ElicitationAction::Accept, Some(DENY)) | (ElicitationAction::Decline, _) => {
+            Ok(Some(Verdict::Deny { reason: reason.into() }))
+        }
+        (ElicitationAction::Accept, other) => Err(Refusal::invalid(format!(
+            "the field `{VERDICT}` is {}; it is one of {ONCE}, {ALWAYS} and {DENY}",
+            other.map_or_else(|| "missing".to_owned(), |other| format!("{other:?}"))
+        ))),
+        _ => Ok(None),
+    }
+}
