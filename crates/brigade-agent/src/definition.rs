@@ -4,7 +4,7 @@
 //! its prompt, or it is built in Rust. A spawn keeps the definition's content, so a later edit does
 //! not change running work.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brigade_llm::Effort;
 use brigade_model::limits::Limits;
@@ -71,6 +71,18 @@ pub struct DefinitionError {
     /// As it is written: `limits.tokens`.
     pub field: Option<String>,
     pub problem: String,
+}
+
+impl DefinitionError {
+    /// The same for a definition from a file: with the line, as far as the file can still be read.
+    #[must_use]
+    pub fn in_file(self, file: &Path) -> Self {
+        let error = match std::fs::read_to_string(file) {
+            Ok(text) => front_matter::placed(&text, self),
+            Err(_) => self,
+        };
+        Self { file: Some(file.to_owned()), ..error }
+    }
 }
 
 fn place(file: &Option<PathBuf>, line: usize) -> String {

@@ -18,6 +18,7 @@ mod link;
 mod options;
 mod prompt;
 mod providers;
+mod rules;
 mod session;
 
 pub use options::{AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel};

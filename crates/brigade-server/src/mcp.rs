@@ -54,6 +54,8 @@ pub struct McpOptions {
     pub directory: PathBuf,
     /// What agents may do beside what they usually may: run commands, above all.
     pub allow: Vec<Rule>,
+    /// What they may do when the user says yes to it.
+    pub ask: Vec<Rule>,
     /// What every command gets beside what the daemon gives it.
     pub env: Vec<(String, EnvValue)>,
     /// The words before the address in the shell line that waits for a task.
@@ -68,8 +70,8 @@ impl McpOptions {
         let session = session.into();
         let wake = ["brigade", "--workspace", &session, "wait"].map(str::to_owned).to_vec();
         let (client, directory) = (None, directory.into());
-        let (allow, env) = (Vec::new(), Vec::new());
-        Self { session, client, directory, allow, env, wake, kept: None }
+        let (allow, ask, env) = (Vec::new(), Vec::new(), Vec::new());
+        Self { session, client, directory, allow, ask, env, wake, kept: None }
     }
 }
 

@@ -231,10 +231,24 @@ fn wanted(field: &str) -> String {
     found.map(|(_, wanted)| format!("; it wants {wanted}")).unwrap_or_default()
 }
 
-/// Puts an error of a checked field where the field is.
+/// Puts an error that was found later where its field is.
+pub(super) fn placed(text: &str, error: DefinitionError) -> DefinitionError {
+    match split(text.strip_prefix('\u{feff}').unwrap_or(text)) {
+        Ok((front, _)) => located(front, error),
+        Err(_) => error,
+    }
+}
+
+/// Puts an error of a checked field where the field is: in the line that has what the error begins
+/// with, if it quotes something.
 fn located(front: &str, error: DefinitionError) -> DefinitionError {
-    let lines = 1..=front.lines().count();
-    let place = lines.into_iter().find(|line| field_at(front, *line) == error.field);
+    let quoted = error.problem.strip_prefix('`').and_then(|quoted| quoted.split('`').next());
+    let of_field = (1..=front.lines().count()).zip(front.lines());
+    let mut of_field = of_field.filter(|(line, _)| field_at(front, *line) == error.field);
+    let first = of_field.next();
+    let quoting = |text: &str| quoted.is_some_and(|quoted| text.contains(quoted));
+    let place = first.into_iter().chain(of_field).find(|(_, text)| quoting(text)).or(first);
+    let place = place.map(|(line, _)| line);
     // The prompt begins below the second fence.
     let line = place.map_or(front.lines().count() + 3, |line| line + 1);
     DefinitionError { line, ..error }

@@ -19,6 +19,7 @@ permissions:
   allow:
     - read_file
     - run_process(cargo *)
+  ask: ["run_process(cargo update*)"]
   deny: ["run_process(cargo publish*)"]
 limits:
   steps: 50
@@ -144,7 +145,21 @@ fn errors_name_file_line_and_field() {
             "a.md:5: `permissions.allow`: `a(b` is no rule: its parenthesis is not closed; write \
              `tool` or `tool(pattern)`, such as `run_process(cargo *)`",
         ),
-        ("permissions:\n  ask: [a]", "a.md:5: `permissions.ask`: unknown; known are allow, deny"),
+        ("permissions:\n  asks: [a]", "a.md:5: `permissions.asks`: unknown; did you mean `ask`?"),
+        (
+            "permissions:\n  ask: a",
+            "a.md:5: `permissions.ask`: not as it should be; it wants a list of rules, such as \
+             [\"run_process(cargo publish*)\"]",
+        ),
+        (
+            "permissions:\n  ask:\n    - read_file\n    - run_process(rm x)\n  deny: [run_process]",
+            "a.md:7: `permissions.ask`: `run_process(rm x)` can never match: `run_process` denies \
+             all of it",
+        ),
+        (
+            "permissions:\n  allow: [\"a(x/*)\"]\n  deny: [\"a(x/**)\"]",
+            "a.md:5: `permissions.allow`: `a(x/*)` can never match: `a(x/**)` denies all of it",
+        ),
         (
             "max_output: 5\nresult_schema:\n  type: strnig",
             "a.md:5: `result_schema`: no usable JSON schema: ",

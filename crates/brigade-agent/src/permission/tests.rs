@@ -166,6 +166,98 @@ fn deny_wins_over_allow() {
     assert!(!permissions.check(&shell("git push origin")).is_allowed());
 }
 
+/// `allow`, `ask <rule>` or `deny`.
+fn word(rules: &Rules, subject: &Subject<'_>) -> String {
+    match Permissions::of("the session", rules.clone()).check(subject) {
+        Verdict::Allowed => "allow".to_owned(),
+        Verdict::Ask { rule, .. } => format!("ask {rule}"),
+        Verdict::Refused(_) => "deny".to_owned(),
+    }
+}
+
+#[test]
+fn deny_wins_over_ask_and_ask_over_allow() {
+    let rules = Rules {
+        allow: Some(list(&["run_process(git *)", "read_file(**)", "mcp_*"])),
+        ask: list(&["run_process(git push*)", "read_file(secret/**)", "mcp_mail", "pay"]),
+        deny: list(&["run_process(git push --force*)", "read_file(secret/key)"]),
+    };
+    for (subject, expect) in [
+        (shell("git status"), "allow"),
+        (shell("git push"), "ask run_process(git push*)"),
+        (shell("git push --force"), "deny"),
+        (shell("git status; git push"), "ask run_process(git push*)"),
+        (shell("sudo git push origin"), "ask run_process(git push*)"),
+        (shell("git push; git push --force"), "deny"),
+        (shell("git status; ls"), "deny"),
+        (shell("ls"), "deny"),
+        (tool("read_file", "src/a"), "allow"),
+        (tool("read_file", "src/../secret/a"), "ask read_file(secret/**)"),
+        (tool("read_file", "secret/key"), "deny"),
+        (tool("mcp_web", "x"), "allow"),
+        (tool("mcp_mail", "x"), "ask mcp_mail"),
+        (tool("pay", "1"), "ask pay"),
+        (tool("other", "1"), "deny"),
+        (Subject { tool: "read_file", text: None, is_shell: false }, "deny"),
+        (Subject { tool: "pay", text: None, is_shell: false }, "ask pay"),
+    ] {
+        assert_eq!(word(&rules, &subject), expect, "{subject}");
+    }
+    let open = Rules { ask: list(&["pay(big*)"]), ..Rules::all() };
+    for (subject, expect) in [
+        (tool("pay", "small"), "allow"),
+        (tool("pay", "bigger"), "ask pay(big*)"),
+        (Subject { tool: "pay", text: None, is_shell: false }, "ask pay(big*)"),
+        (shell("anything"), "allow"),
+    ] {
+        assert_eq!(word(&open, &subject), expect, "{subject}");
+    }
+}
+
+#[test]
+fn the_strictest_along_the_chain_decides_and_the_first_asks() {
+    let asks = |rule: &str| Rules { ask: list(&[rule]), ..Rules::all() };
+    let top = Permissions::of("the session", asks("pay(1*)"));
+    let child = top.narrowed("child", asks("pay"));
+    let below = child.narrowed("below", rules(Some(&["pay(12)", "pay(2)"]), &["pay(13)"]));
+    for (text, expect) in [
+        ("12", Some(("pay(1*)", "the session"))),
+        ("2", Some(("pay", "child"))),
+        ("13", None),
+        ("14", None),
+    ] {
+        let asked = match below.check(&tool("pay", text)) {
+            Verdict::Ask { rule, by } => Some((rule.to_string(), by.to_string())),
+            Verdict::Refused(_) => None,
+            Verdict::Allowed => panic!("{text} is simply allowed"),
+        };
+        let expect = expect.map(|(rule, by)| (rule.to_owned(), by.to_owned()));
+        assert_eq!(asked, expect, "{text}");
+    }
+    assert!(below.may_use("pay"));
+    let only = Rules { allow: Some(Vec::new()), ask: list(&["pay"]), ..Rules::all() };
+    assert!(Permissions::of("the session", only).may_use("pay"), "it can be asked for");
+}
+
+#[test]
+fn a_rule_that_a_deny_makes_useless_is_found() {
+    for (rule, deny, expect) in [
+        ("pay", "pay", true),
+        ("pay(x)", "pay", true),
+        ("pay", "p*", true),
+        ("p*", "pay", false),
+        ("pay", "pay(x)", false),
+        ("pay(x y)", "pay(x *)", true),
+        ("pay(x *)", "pay(x y)", false),
+        ("pay(a/*)", "pay(a/**)", true),
+        ("pay(a/**)", "pay(a/*)", false),
+        ("other", "pay", false),
+    ] {
+        let rules = Rules { ask: list(&[rule]), deny: list(&[deny]), ..Rules::all() };
+        assert_eq!(rules.shadowed().is_some(), expect, "{rule} {deny}");
+    }
+}
+
 #[test]
 fn a_refusal_says_who_and_what_would_be_right() {
     let parent = allowing(&["run_process(cargo *)", "run_process(ls)"]);

@@ -22,6 +22,9 @@ pub(crate) struct Mcp {
     /// Let sub-agents use a tool, as run_process, or some calls of one, as 'run_process(cargo *)'
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<Rule>,
+    /// Ask before they use a tool or make some calls of one: the client asks you, or `brigade approve`
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    ask: Vec<Rule>,
 }
 
 const EXAMPLES: &str = "\
@@ -36,6 +39,7 @@ impl Mcp {
         let mut options = McpOptions::new(context.session()?, std::env::current_dir()?);
         options.client = self.client;
         options.allow = self.allow;
+        options.ask = self.ask;
         options.wake = context.command_line("wait");
         let text = |(name, value): (String, String)| (name, EnvValue::Text(value.into()));
         options.env = callers().into_iter().map(text).collect();

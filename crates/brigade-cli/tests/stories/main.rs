@@ -7,6 +7,7 @@ mod agents;
 mod agents_seen;
 mod agents_steered;
 mod agents_wrong;
+mod approvals;
 mod bad_input;
 mod crash;
 mod cut_off;

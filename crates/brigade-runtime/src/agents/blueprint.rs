@@ -24,6 +24,7 @@ use super::delegation::{self, Delegate};
 use super::link::{LateRuntime, TaskLink};
 use super::options::AgentOptions;
 use super::prompt;
+use super::rules::{check_definition, check_rules};
 use crate::clock::Clock;
 use crate::jobs::Handlers;
 use crate::new_task::NewTask;
@@ -139,6 +140,7 @@ impl Agents {
         {
             work.cwd.clone_from(&parent.directory);
         }
+        check_rules(&rules, &self.tool_names())?;
         let definition = self.definition(&work, parent)?;
         let name: Arc<str> = definition.name.as_str().into();
         let (permissions, inherited) = match parent {
@@ -206,7 +208,11 @@ impl Agents {
         }
         let definitions = self.definitions(work.cwd.as_deref());
         match definitions.find(name) {
-            Ok(found) => Ok(found.clone()),
+            Ok(found) => {
+                let file = definitions.found.get(name).and_then(|found| found.file.as_deref());
+                check_definition(found, file, &self.tool_names())?;
+                Ok(found.clone())
+            }
             Err(missing) => {
                 // A file that could not be read may be the one that is meant.
                 let problems = definitions.problems.iter().take(5).map(|one| format!("; {one}"));
@@ -240,6 +246,12 @@ impl Agents {
     /// A task's hold on the runtime.
     pub(crate) fn link(&self, reporter: Reporter) -> TaskLink {
         TaskLink { reporter, runtime: self.runtime.clone() }
+    }
+
+    /// Every tool that an agent of this runtime can have.
+    fn tool_names(&self) -> Vec<&str> {
+        let own = self.options.tools.iter().map(|tool| &*tool.spec().name);
+        delegation::NAMES.into_iter().chain(own).collect()
     }
 
     fn config(&self, work: &AgentWork, definition: &Definition) -> Result<Option<Json>, Refusal> {

@@ -1,5 +1,6 @@
 //! Starts a sub-agent that outlives whoever asked for it.
 
+use brigade_agent::permission::Rules;
 use brigade_model::call::WaitMode;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -97,7 +98,10 @@ impl SpawnAgent {
             result_schema: self.result_schema.as_ref().map(Json::of).transpose()?,
             cwd: Some(directory(&call.options.directory, None)?),
             limits: limits.unwrap_or_else(Limits::default),
-            permissions: Run::usual_permissions(call.options.allow.iter().cloned()),
+            permissions: Rules {
+                ask: call.options.ask.clone(),
+                ..Run::usual_permissions(call.options.allow.iter().cloned())
+            },
             keep: self.keep,
             ..Run::new(&call.options.session, &self.task)
         })

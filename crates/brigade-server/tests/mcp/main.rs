@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod agents;
+mod approvals;
 mod outside;
 mod rough;
 mod stories;

@@ -80,6 +80,16 @@ impl Kitchen {
         self.client_of(options, config).await
     }
 
+    /// A client whose user can be asked, and is asked about this.
+    pub(crate) async fn client_asked_about(&self, name: &str, rule: &str) -> Client {
+        let mut options = McpOptions::new(SESSION, self.path());
+        options.ask.push(rule.parse().unwrap());
+        let capabilities =
+            ClientCapabilities::builder().enable_tasks().enable_elicitation().build();
+        let config = ClientConfig::new(capabilities, Implementation::new(name, "1"));
+        self.client_of(options, config).await
+    }
+
     async fn client_of(&self, options: McpOptions, config: ClientConfig) -> Client {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let starter = Starter {

@@ -1,0 +1,166 @@
+//! Agents that ask for leave, and whoever gives it from the command line.
+
+use crate::kitchen::{BRIGADE, Kitchen, poll};
+
+/// Runs two commands at once, and says what came of them.
+const TWO: &str = r#"
+agent *
+turn
+  call run_process {"command": "echo a >> one"}
+  call run_process {"command": "echo b >> two"}
+turn
+  when asks about
+  say Not all of it.
+turn
+  say Both are done.
+"#;
+
+/// What waits, as `brigade approve --json` lists it.
+fn pending(kitchen: &Kitchen, count: usize) -> Vec<serde_json::Value> {
+    poll("approvals", || {
+        let listed = kitchen.json(["approve"]);
+        let pending = listed["pending"].as_array().unwrap().clone();
+        (pending.len() == count).then_some(pending)
+    })
+}
+
+fn call(pending: &serde_json::Value) -> String {
+    pending["call"].to_string()
+}
+
+#[test]
+fn what_is_asked_is_listed_shown_and_answered_also_after_the_daemon_was_killed() {
+    let kitchen = Kitchen::new();
+    kitchen.script(TWO);
+    kitchen.ok(["run", "-d", "--ask", "run_process", "--name", "Cook", "Go"]);
+    let before = pending(&kitchen, 2);
+    assert_eq!(before[0]["text"], "run_process(echo a >> one)");
+    kitchen.until_state("Cook", "waiting");
+    kitchen.kill_daemon();
+    let asked = pending(&kitchen, 2);
+    assert_eq!(asked, before, "a crash changes nothing");
+    let listed = kitchen.ok(["approve", "--list"]);
+    assert!(listed.contains("agent:1 (Cook)") && listed.contains("echo b >> two"), "{listed}");
+    let ps = kitchen.ok(["ps"]);
+    assert!(ps.contains("asks for leave: run_process(echo a >> one)"), "{ps}");
+    let shown = kitchen.ok(["show", "Cook"]);
+    assert!(shown.contains("whoever started it asks about run_process"), "{shown}");
+    let waited = kitchen.run(["wait", "--timeout", "50ms", "Cook"]);
+    assert_eq!(waited.code, 123, "{waited:?}");
+    assert!(waited.err.contains("`brigade approve agent:1"), "{waited:?}");
+    let which = kitchen.run(["approve", "Cook"]);
+    assert_eq!(which.code, 120, "{which:?}");
+    assert!(which.err.contains("say which call"), "{which:?}");
+    let (one, two) = (call(&asked[0]), call(&asked[1]));
+    assert_eq!(kitchen.ok(["approve", "Cook", &two]), "allowed once\n");
+    assert_eq!(kitchen.ok(["approve", "Cook", &two]), "allowed once\n", "once more is the same");
+    assert_eq!(kitchen.run(["approve", "Cook", &two, "--deny"]).code, 120, "but not the contrary");
+    let denied = ["approve", "Cook", &one, "--deny", "--reason", "the oven is cold"];
+    assert_eq!(kitchen.ok(denied), "denied: the oven is cold\n");
+    kitchen.ok(["wait", "Cook"]);
+    assert!(kitchen.ok(["show", "Cook"]).contains("Not all of it."));
+    assert_eq!(kitchen.file("two"), "b\n");
+    assert!(!kitchen.project().join("one").exists());
+    let logs = kitchen.ok(["logs", "Cook"]);
+    assert!(logs.contains("it was denied: the oven is cold"), "{logs}");
+    let events = kitchen.ok(["events"]);
+    assert!(events.contains("ruled: denied: the oven is cold"), "{events}");
+    assert_eq!(kitchen.run(["approve", "Cook"]).code, 122, "it has ended");
+    assert_eq!(kitchen.run(["approve", "agent:9"]).code, 127);
+}
+
+#[test]
+fn what_is_allowed_always_is_not_asked_again_until_it_is_revoked() {
+    let kitchen = Kitchen::new();
+    kitchen.script(TWO);
+    let run = ["run", "-d", "--ask", "run_process", "Go"];
+    kitchen.ok(run);
+    let asked = pending(&kitchen, 2);
+    let wrong = ["approve", "1", &call(&asked[0]), "--always", "--rule", "run_process(ls *)"];
+    assert_eq!(kitchen.run(wrong).code, 2);
+    kitchen.ok(["approve", "1", &call(&asked[0]), "--always", "--rule", "run_process"]);
+    kitchen.ok(["wait", "1"]);
+    assert_eq!(kitchen.ok(["run", "--ask", "run_process", "Again"]), "Both are done.\n");
+    assert_eq!(kitchen.file("one"), "a\na\n", "allowed before, it needs nobody");
+    let listed = kitchen.json(["approve"]);
+    assert_eq!(listed["grants"][0]["allows"], "run_process");
+    let text = kitchen.ok(["approve", "--list"]);
+    assert!(text.contains("ALLOWED ALWAYS"), "{text}");
+    kitchen.ok(["approve", "--revoke", "1"]);
+    assert_eq!(kitchen.run(["approve", "--revoke", "1"]).code, 127);
+    kitchen.ok(run);
+    pending(&kitchen, 2);
+}
+
+#[test]
+fn without_a_terminal_it_is_denied_and_says_so() {
+    let kitchen = Kitchen::new();
+    kitchen.script(TWO);
+    for run in [
+        &["run", "--ask", "run_process", "Go"][..],
+        &["run", "--json", "--ask", "run_process", "Go"],
+        &["run", "-d", "--unattended", "--ask", "run_process", "--name", "Alone", "Go"],
+    ] {
+        assert!(kitchen.command(run).output().unwrap().status.success(), "{run:?}");
+    }
+    kitchen.ok(["wait", "Alone"]);
+    for task in ["1", "2", "3"] {
+        let logs = kitchen.ok(["logs", task]);
+        assert!(logs.contains("nobody is there to be asked"), "{logs}");
+    }
+    assert!(!kitchen.project().join("one").exists());
+    let allowed = ["run", "--allow", "run_process", "--ask", "run_process(echo a*)", "Go"];
+    assert_eq!(kitchen.ok(allowed), "Not all of it.\n", "an ask wins over an allow");
+    assert_eq!(kitchen.file("two"), "b\n");
+}
+
+/// An agent whose command starts an agent that is allowed everything, and approves of itself.
+#[test]
+fn a_command_of_an_agent_gives_no_leave_and_starts_no_agent_that_may_more() {
+    let kitchen = Kitchen::new();
+    let inner = format!(
+        "{BRIGADE} run -d --allow run_process --name Sly Go > said 2>&1; \
+         {BRIGADE} wait Sly >> said 2>&1; \
+         {BRIGADE} approve 1 >> said 2>&1; echo $? >> codes; \
+         {BRIGADE} approve --revoke 1 >> said 2>&1; echo $? >> codes"
+    );
+    kitchen.script(&format!(
+        r#"
+agent Boss
+turn
+  call run_process {{"command": {inner:?}}}
+turn
+  say It tried.
+
+agent Sly
+turn
+  call run_process {{"command": "touch stolen"}}
+turn
+  when asks about
+  say I may not.
+turn
+  say I could.
+"#
+    ));
+    let run = [
+        "run",
+        "-d",
+        "--allow",
+        "run_process",
+        "--ask",
+        "run_process(touch *)",
+        "--name",
+        "Boss",
+        "Go",
+    ];
+    kitchen.ok(run);
+    let asked = pending(&kitchen, 1);
+    assert_eq!(asked[0]["name"], "Sly");
+    assert_eq!(asked[0]["top"], "1", "it rises to the operator");
+    kitchen.ok(["approve", "Sly", "--deny"]);
+    kitchen.ok(["wait", "Boss"]);
+    let sly = kitchen.ok(["show", asked[0]["address"].as_str().unwrap()]);
+    assert!(sly.contains("I may not."), "{sly} {}", kitchen.file("said"));
+    assert_eq!(kitchen.file("codes"), "126\n126\n");
+    assert!(!kitchen.project().join("stolen").exists());
+}

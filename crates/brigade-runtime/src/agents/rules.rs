@@ -1,0 +1,137 @@
+//! Rules that can never match: most are typing errors, and a deny among them would protect nothing.
+
+use std::path::Path;
+
+use brigade_agent::definition::{Definition, DefinitionError};
+use brigade_agent::permission::{Rule, Rules};
+use brigade_llm::nearest::did_you_mean;
+use brigade_model::refusal::Refusal;
+
+/// Tools of our own whose calls have nothing that a pattern could be held against.
+const WITHOUT_SUBJECT: [&str; 6] =
+    ["list_tasks", "wait_tasks", "send_message", "stop_task", "read_output", "ask_parent"];
+
+/// Refuses a definition with rules or tools that mean nothing here.
+pub(super) fn check_definition(
+    definition: &Definition,
+    file: Option<&Path>,
+    known: &[&str],
+) -> Result<(), Refusal> {
+    let wrong_tool = || {
+        let tools = definition.tools.iter().flatten();
+        let rules = tools.filter_map(|tool| tool.parse::<Rule>().ok());
+        rules.into_iter().find_map(|rule| Some(("tools".to_owned(), problem(&rule, known)?)))
+    };
+    match wrong_rule(&definition.permissions, known).or_else(wrong_tool) {
+        None => Ok(()),
+        Some((field, problem)) => {
+            let error = DefinitionError { file: None, line: 0, field: Some(field), problem };
+            Err(Refusal::invalid(match file {
+                Some(file) => error.in_file(file).to_string(),
+                None => format!("the definition {}: {error}", definition.name),
+            }))
+        }
+    }
+}
+
+/// The same for the rules that somebody starts an agent with.
+pub(super) fn check_rules(rules: &Rules, known: &[&str]) -> Result<(), Refusal> {
+    if let Some((field, problem)) = wrong_rule(rules, known) {
+        return Err(Refusal::invalid(format!("`{field}`: {problem}")));
+    }
+    match rules.shadowed() {
+        None => Ok(()),
+        Some(shadowed) => Err(Refusal::invalid(format!(
+            "`permissions.{}`: `{}` can never match: `{}` denies all of it",
+            shadowed.list, shadowed.rule, shadowed.deny
+        ))),
+    }
+}
+
+fn wrong_rule(rules: &Rules, known: &[&str]) -> Option<(String, String)> {
+    let lists = [
+        ("allow", rules.allow.as_deref().unwrap_or_default()),
+        ("ask", &rules.ask),
+        ("deny", &rules.deny),
+    ];
+    let mut all = lists.into_iter().flat_map(|(list, rules)| rules.iter().map(move |r| (list, r)));
+    all.find_map(|(list, rule)| Some((format!("permissions.{list}"), problem(rule, known)?)))
+}
+
+/// Why a rule can never match, if that is sure. Tools of other servers come and go, and have names of
+/// their own kind.
+fn problem(rule: &Rule, known: &[&str]) -> Option<String> {
+    let tool = rule.tool();
+    if WITHOUT_SUBJECT.contains(&tool) && !rule.is_whole_tool() {
+        return Some(format!(
+            "`{rule}` can never match: calls of {tool} have nothing that a pattern is held against; \
+             write `{tool}`"
+        ));
+    }
+    let is_ours = !tool.contains(['*', '.', ':']) && !tool.contains("__");
+    (is_ours && !known.contains(&tool)).then(|| {
+        let near = did_you_mean(tool, known.iter().copied());
+        let names =
+            if near.is_empty() { format!("; there are {}", known.join(", ")) } else { near };
+        format!("`{rule}` can never match: there is no tool {tool:?}{names}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 3] = ["run_process", "spawn_agent", "list_tasks"];
+
+    fn rules(list: &str, rule: &str) -> Rules {
+        serde_json::from_value(serde_json::json!({ list: [rule] })).expect("rules")
+    }
+
+    #[test]
+    fn what_can_never_match_is_told() {
+        for (list, rule, expect) in [
+            ("allow", "run_process(cargo *)", None),
+            ("deny", "mcp_*", None),
+            ("ask", "github__create_issue", None),
+            (
+                "deny",
+                "run_proces",
+                Some(
+                    "`permissions.deny`: `run_proces` can never match: there is no tool \
+                     \"run_proces\"; did you mean `run_process`?",
+                ),
+            ),
+            (
+                "ask",
+                "list_tasks(x)",
+                Some(
+                    "`permissions.ask`: `list_tasks(x)` can never match: calls of list_tasks have \
+                     nothing that a pattern is held against; write `list_tasks`",
+                ),
+            ),
+        ] {
+            let told = check_rules(&rules(list, rule), &KNOWN).err().map(|refusal| refusal.message);
+            assert_eq!(told.as_deref(), expect, "{list} {rule}");
+        }
+        let shadowed = serde_json::json!({ "ask": ["run_process(rm x)"], "deny": ["run_process"] });
+        let shadowed: Rules = serde_json::from_value(shadowed).expect("rules");
+        let told = check_rules(&shadowed, &KNOWN).expect_err("shadowed").message;
+        assert!(told.contains("`run_process` denies all of it"), "{told}");
+    }
+
+    #[test]
+    fn a_definition_is_told_with_its_file_line_and_field() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("cook.md");
+        let text = "---\nname: cook\ndescription: Cooks.\npermissions:\n  ask:\n    - run_process\n    \
+                    - bake(bread)\n---\nCook.";
+        std::fs::write(&file, text).expect("it can be written");
+        let definition = Definition::parse(&file, text).expect("a definition");
+        let told = check_definition(&definition, Some(&file), &KNOWN).expect_err("unknown").message;
+        let expect = format!("{}:7: `permissions.ask`: `bake(bread)` can never", file.display());
+        assert!(told.starts_with(&expect), "{told}");
+        let listed = Definition::new("cook").prompt("Cook.").tools(["run_process", "bake"]);
+        let told = check_definition(&listed, None, &KNOWN).expect_err("unknown").message;
+        assert!(told.starts_with("the definition cook: `tools`: `bake` can never match"), "{told}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Leave that sub-agents ask for: a form at the client, for the task and for all below it.
+
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolResponse, ElicitRequestParams, ElicitResult, ElicitationAction, GetTaskParams,
+    InputRequest, TaskPayload, UpdateTaskParams,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Client, Kitchen, asked};
+use crate::tasks::{completed, until_over};
+
+/// A helper two levels down touches two files.
+const TOUCHES: &str = r#"
+agent Boss
+turn
+  delay 700ms
+  call spawn_agent {"name": "Hand", "task": "Touch.", "wait": true}
+turn
+  when Touched
+  say It is done.
+turn
+  say It is not done.
+
+agent Hand
+turn
+  call run_process {"command": "echo x >> one"}
+  call run_process {"command": "echo x >> two"}
+turn
+  when not on a Friday
+  say I was told why.
+turn
+  say Touched.
+"#;
+
+async fn begin(client: &Client) -> String {
+    let request = asked("spawn_agent", json!({ "task": "Go.", "name": "Boss", "wait": true }));
+    match client.service.call_tool_once(request).await.unwrap() {
+        CallToolResponse::Task(created) => created.task.task_id,
+        other => panic!("no task: {other:?}"),
+    }
+}
+
+/// The keys and messages of the forms, once there are so many.
+async fn forms(client: &Client, id: &str, count: usize) -> Vec<(String, String)> {
+    for _ in 0..600 {
+        let got = client.service.get_task(GetTaskParams::new(id)).await.unwrap().task;
+        if let TaskPayload::InputRequired { input_requests } = got.payload
+            && input_requests.len() == count
+        {
+            let forms = input_requests.into_iter().map(|(key, request)| {
+                let InputRequest::Elicitation(form) = request else { panic!("{request:?}") };
+                match form.params {
+                    ElicitRequestParams::FormElicitationParams { message, .. } => (key, message),
+                    other => panic!("no form: {other:?}"),
+                }
+            });
+            let mut forms: Vec<_> = forms.collect();
+            forms.sort();
+            return forms;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{id} does not ask {count} times");
+}
+
+async fn say(client: &Client, id: &str, key: &str, content: Value) {
+    let result = ElicitResult::new(ElicitationAction::Accept).with_content(content);
+    respond(client, id, key, result).await;
+}
+
+async fn respond(client: &Client, id: &str, key: &str, result: ElicitResult) {
+    let responses = [(key.to_owned(), serde_json::to_value(result).unwrap())].into();
+    client.service.update_task(UpdateTaskParams::new(id, responses)).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_client_is_asked_for_what_is_below_its_task_also_after_everything_was_killed() {
+    let kitchen = Kitchen::playing(TOUCHES);
+    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let id = begin(&client).await;
+    let before = forms(&client, &id, 2).await;
+    assert!(before[0].0.starts_with("approval-agent-2-"), "{before:?}");
+    assert!(
+        before[0].1.starts_with("Hand asks for leave: run_process(echo x >> one)"),
+        "{before:?}"
+    );
+    kitchen.kill_daemon();
+    drop(client);
+    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let forms = forms(&client, &id, 2).await;
+    assert_eq!(forms, before);
+    // A form that is put aside changes nothing, and neither does what is no verdict.
+    let aside = ElicitResult::new(ElicitationAction::Cancel);
+    respond(&client, &id, &forms[0].0, aside).await;
+    let wrong =
+        ElicitResult::new(ElicitationAction::Accept).with_content(json!({"verdict": "maybe"}));
+    let wrong = [(forms[0].0.clone(), serde_json::to_value(wrong).unwrap())].into();
+    client.service.update_task(UpdateTaskParams::new(&id, wrong)).await.unwrap_err();
+    let listed = client.call("list_tasks", json!({})).await;
+    assert!(!listed.text.contains("brigade approve"), "it is the helper's: {}", listed.text);
+    for (key, _) in &forms {
+        say(&client, &id, key, json!({"verdict": "once"})).await;
+    }
+    completed(until_over(&client, &id).await).has("It is done.");
+    assert_eq!((kitchen.file("one"), kitchen.file("two")), ("x\n".into(), "x\n".into()));
+}
+
+#[tokio::test]
+async fn a_denial_has_its_reason_and_nobody_else_is_asked() {
+    let kitchen = Kitchen::playing(TOUCHES);
+    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let id = begin(&client).await;
+    let asked = forms(&client, &id, 2).await;
+    let other = kitchen.client_asked_about("other", "run_process").await;
+    let got = other.service.get_task(GetTaskParams::new(&id)).await.unwrap().task;
+    assert!(matches!(got.payload, TaskPayload::Working), "{:?}", got.payload);
+    say(&other, &id, &asked[0].0, json!({"verdict": "once"})).await;
+    let no = json!({"verdict": "deny", "reason": "not on a Friday"});
+    say(&client, &id, &asked[0].0, no).await;
+    respond(&client, &id, &asked[1].0, ElicitResult::new(ElicitationAction::Decline)).await;
+    completed(until_over(&client, &id).await).has("It is not done.");
+    assert!(!kitchen.path().join("one").exists(), "what another client said counts for nothing");
+}
