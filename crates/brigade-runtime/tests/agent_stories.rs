@@ -6,13 +6,16 @@
 mod harness;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use brigade_agent::permission::Rules;
 use brigade_agent::{
     BoxFuture, Call, Effect, Gate, Hints, Hook, Moment, Outcome, Plugin, Scope, StateKey, Tool,
     ToolError,
 };
 use brigade_llm::ToolSpec;
 use brigade_llm::scripted::{Script, Scripted};
+use brigade_model::approval::Verdict;
 use brigade_model::json::Json;
 use brigade_runtime::{AgentOptions, Builder, NewTask, OneModel, Session};
 use harness::{Log, ONCE, Pace, Story};
@@ -151,6 +154,63 @@ turn
         builder.agents(options)
     })
     .cut_everywhere();
+}
+
+/// Somebody who looks again and again for what waits for leave. A verdict that got lost with a process
+/// is given again; one that was heard counts once.
+async fn attend(session: &Session) {
+    loop {
+        for pending in session.approvals() {
+            let verdict = match (&*pending.request.tool, pending.request.to_string().as_str()) {
+                ("look", _) => Verdict::AllowOnce,
+                (_, "pay {\"to\":\"nobody\"}") => Verdict::Deny { reason: "to whom?".into() },
+                _ => Verdict::AllowAlways { rule: None },
+            };
+            let _ = session.approve(pending.task, Some(pending.call), verdict).await;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn run_asking_boss(session: Session) {
+    let ask = ["look", "pay"].map(|rule| rule.parse().unwrap()).to_vec();
+    let boss = NewTask::agent("Find out.").name("Boss").key("boss");
+    let boss = boss.permissions(Rules { ask, ..Rules::all() });
+    let boss = session.spawn(boss).await.unwrap();
+    tokio::select! {
+        ending = boss.wait() => drop(ending.unwrap()),
+        () = attend(&session) => {}
+    }
+}
+
+#[test]
+fn an_agent_and_its_child_that_ask_for_leave() {
+    let build = |builder: Builder, log: Log| {
+        playing(
+            builder,
+            &log,
+            "agent Boss
+turn
+  call look {}
+  call pay {\"to\": \"nobody\"}
+  call pay {\"to\": \"the cook\"}
+turn
+  when it was denied: to whom?
+  call spawn_agent {\"name\": \"North\", \"task\": \"Pay.\", \"wait\": true}
+turn
+  say All is paid.
+
+agent North
+turn
+  call look {}
+  call list_tasks {}
+turn
+  say I looked.
+",
+        )
+    };
+    let act: harness::Act = |session| Box::pin(run_asking_boss(session));
+    Story { act, ..story(build) }.cut_everywhere();
 }
 
 /// Three children, messages both ways, a question and the end of a budget; and what else is called.

@@ -45,11 +45,7 @@ pub(super) fn unsettled(no: TaskNo, row: &TaskRow) -> Option<Draft> {
 }
 
 /// Charges what was set aside by work that has ended, if that has not been done.
-pub(super) fn settled(
-    tree: &Tree,
-    (no, row): (TaskNo, &TaskRow),
-    how: &EndedHow,
-) -> Option<Draft> {
+pub(super) fn settled(tree: &Tree, (no, row): (TaskNo, &TaskRow), how: &EndedHow) -> Option<Draft> {
     match how {
         EndedHow::CutShort { spent: Some(spent), .. } if !row.reserved().is_none() => {
             let spent = Box::new(spent.at_most(row.reserved()));

@@ -148,7 +148,9 @@ fn written_down(
     tree.row().shared.check(shared)?;
     let entry = EntryDraft { index: *index, label: label.clone(), answer: answer.clone() };
     let mut drafts = vec![Draft::recorded(no, entry)];
-    drafts.extend(spent.map(|spent| Event::Charged { no, spent: Box::new(spent), at_most: false }.into()));
+    drafts.extend(
+        spent.map(|spent| Event::Charged { no, spent: Box::new(spent), at_most: false }.into()),
+    );
     drafts.extend(shared.iter().map(|write| {
         Event::Shared { no, name: write.name.clone(), value: write.value.clone() }.into()
     }));
