@@ -440,6 +440,65 @@ turn
 }
 
 #[test]
+fn run_asks_for_leave_at_the_terminal() {
+    let script = r#"
+agent Boss
+turn
+  call spawn_agent {"name": "Hand", "task": "Touch.", "wait": true}
+turn
+  say Heard.
+
+agent Hand
+turn
+  call run_process {"command": "echo 1 >> one"}
+turn
+  call run_process {"command": "echo 2 >> two"}
+turn
+  when it was denied: not that one
+  call run_process {"command": "echo 1 >> one"}
+turn
+  say Touched.
+"#;
+    let arguments = "run --ask run_process --name Boss Go";
+    let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
+        return;
+    };
+    terminal.shows("agent:2 (Hand) asks for leave: run_process(echo 1 >> one)");
+    terminal.press(&["-l", "perhaps"]);
+    terminal.press(&["Enter"]);
+    terminal.shows("y, a or n >");
+    terminal.press(&["-l", "a"]);
+    terminal.press(&["Enter"]);
+    terminal.shows("agent:2 (Hand) asks for leave: run_process(echo 2 >> two)");
+    terminal.press(&["-l", "n not that one"]);
+    terminal.press(&["Enter"]);
+    assert_eq!(terminal.exit(), "exit 0");
+    let lines = ageless(&terminal);
+    assert_eq!(lines.last().unwrap(), "Heard.", "{lines:#?}");
+    let asked = lines.iter().filter(|line| line.contains("asks for leave: ")).count();
+    assert_eq!(asked, 2, "what is allowed always is not asked again: {lines:#?}");
+}
+
+#[test]
+fn an_interrupt_stops_an_agent_that_asks_for_leave() {
+    let script = r#"
+agent *
+turn
+  call run_process {"command": "echo 1 >> one"}
+turn
+  say Never.
+"#;
+    let arguments = "run --ask run_process --name Cook Go";
+    let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
+        return;
+    };
+    terminal.shows("asks for leave: run_process(echo 1 >> one)");
+    terminal.press(&["C-c"]);
+    assert_eq!(terminal.exit(), "exit 121");
+    assert!(terminal.said(&["show", "Cook"]).contains("cancelled"));
+}
+
+#[test]
 fn top_shows_what_agents_are_at_and_answers() {
     let script = r#"
 agent *

@@ -46,6 +46,7 @@ pub use brigade_llm::{
     Prices, ProviderKind, ProviderOptions, Retry, RetryOptions, Script, Scripted, ToolSpec,
 };
 pub use brigade_model::address::{Address, TaskRef};
+pub use brigade_model::approval::{ApprovalRequest, Grant, Verdict};
 pub use brigade_model::call::{Ending, WaitMode};
 pub use brigade_model::event::{Event, EventRecord};
 pub use brigade_model::ids::{Millis, Position, RunNo, TaskNo, Time, TreeId};
@@ -57,9 +58,9 @@ pub use brigade_model::task::{State, TaskRow};
 pub use brigade_model::work::{Conduct, EnvValue, Recovery};
 pub use brigade_runtime::{
     AgentOptions, Builder, Child, ChosenModel, Clock, Cost, Delivery, FeedMessage, Foreground,
-    JobContext, JobError, ModelSource, NewTask, OneModel, Performer, ProcessOptions, ProcessReport,
-    Providers, Reconciled, Reporter, Runtime, Session, StopHow, Subscription, SystemClock,
-    TaskHandle, TaskId, WaitResult, Waited,
+    JobContext, JobError, ModelSource, NewTask, OneModel, PendingApproval, Performer,
+    ProcessOptions, ProcessReport, Providers, Reconciled, Reporter, Runtime, Session, StopHow,
+    Subscription, SystemClock, TaskHandle, TaskId, WaitResult, Waited,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};

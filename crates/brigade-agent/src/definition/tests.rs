@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::permission::{self, Permissions, Verdict};
 
 const REVIEWER: &str = r#"---
 name: reviewer
@@ -313,6 +314,34 @@ fn the_example_of_the_documentation_is_a_definition() {
     let example = docs.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
     let definition = Definition::parse("docs/agents.md", example).unwrap();
     assert_eq!(definition.name, "reviewer");
+}
+
+/// A call as the documentation writes it: what a shell reads for commands.
+fn verdict(rules: &Rules, call: &str) -> &'static str {
+    let (tool, text) = match call.split_once('(') {
+        Some((tool, text)) => (tool, text.strip_suffix(')')),
+        None => (call, None),
+    };
+    let subject = permission::Subject { tool, text, is_shell: tool == "run_process" };
+    match Permissions::of("the example", rules.clone()).check(&subject) {
+        Verdict::Allowed => "allowed",
+        Verdict::Ask { .. } => "asked",
+        Verdict::Refused(_) => "denied",
+    }
+}
+
+#[test]
+fn the_permissions_of_the_documentation_are_as_it_says() {
+    let docs = include_str!("../../../../docs/permissions.md");
+    let example = docs.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
+    let definition = Definition::parse("docs/permissions.md", example).unwrap();
+    let rows = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let mut count = 0;
+    for (call, expect) in rows {
+        assert_eq!(verdict(&definition.permissions, call), expect.trim_end_matches(" |"), "{call}");
+        count += 1;
+    }
+    assert_eq!(count, 12);
 }
 
 proptest! {
