@@ -17,6 +17,7 @@
 //!   may be carried out; `compact`.
 //! - `transcript`: the journal, read as a conversation; [`news`]: how results and messages look in it.
 //! - [`tool`], [`arguments`]: what a tool is, and its arguments.
+//! - [`tools`]: the built-in ones, on files of the working directory.
 //! - [`host`]: what the loop needs of whoever runs it; [`policy`]: when it is stopped.
 //! - [`plugin`]: what a program adds to the loop; [`state`]: what tools and plugins keep.
 //! - [`backend`]: what carries out a run, when it is not our loop; [`client_tool`], [`overrides`]: what one
@@ -43,6 +44,7 @@ pub mod policy;
 pub mod reading;
 pub mod state;
 pub mod tool;
+pub mod tools;
 mod transcript;
 mod turn;
 pub mod validate;

@@ -89,6 +89,20 @@ pub struct Call {
     pub state: State,
 }
 
+impl Call {
+    /// One that is entered for the first time, by itself: for who tries out a tool.
+    pub fn alone(arguments: Value) -> Self {
+        Self {
+            place: Place(0),
+            arguments,
+            effect: None,
+            told: None,
+            verdict: None,
+            state: State::detached(),
+        }
+    }
+}
+
 /// Where a call is in its agent's journal: a few indexes of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(pub(crate) u32);

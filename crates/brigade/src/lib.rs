@@ -65,3 +65,8 @@ pub use brigade_runtime::{
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
+
+/// The examples of the guide are compiled and run by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tools.md")]
+mod tools_guide {}

@@ -8,7 +8,7 @@ use brigade_agent::permission::{Rule, Rules};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
-use brigade_server::requests::{self, Agents, Started};
+use brigade_server::requests::{self, AgentInfo, Agents, Started};
 use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::AsyncReadExt;
 
@@ -23,9 +23,11 @@ use super::exec::{goes_on, print_started};
 /// Give an agent a task, and see it and all that it starts through
 ///
 /// What it and its sub-agents do appears here as it happens, and its result on the standard output. It
-/// may delegate to sub-agents, wait, read and ask; commands it may run only where --allow says so. It
-/// ends when nothing that it started runs any more. When this terminal goes away the agent goes on;
-/// `brigade wait` and `brigade show` find it again. Ctrl-C asks it to stop, a second one forces it.
+/// may delegate to sub-agents, wait, ask, and read, list and search the files of this directory. Files it
+/// may write (write_file, edit_file) where --allow says so, or the definition that --agent names; commands
+/// it may run (run_process) only where --allow says so. It ends when nothing that it started runs any
+/// more. When this terminal goes away the agent goes on; `brigade wait` and `brigade show` find it again.
+/// Ctrl-C asks it to stop, a second one forces it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {
@@ -44,7 +46,7 @@ pub(crate) struct Run {
     /// End it as failed when it has run for this long
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     deadline: Option<Duration>,
-    /// Let it use a tool, as run_process, or some calls of one, as 'run_process(cargo *)'
+    /// Let it use a tool, as edit_file, or some calls of one, as 'run_process(cargo *)' or 'write_file(src/**)'
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<Rule>,
     /// Ask before it uses a tool or makes some calls of one: here, or `brigade approve` elsewhere
@@ -80,7 +82,7 @@ pub(crate) struct Run {
 const EXAMPLES: &str = "\
 Examples:
   brigade run 'What is this project about?'
-  brigade run --allow 'run_process(cargo *)' 'Make the tests pass'
+  brigade run --allow 'run_process(cargo *)' --allow edit_file 'Make the tests pass'
   brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
   brigade run -d --name Research 'Compare the three designs in docs/'
@@ -128,7 +130,7 @@ impl Run {
             .into_os_string()
             .into_string()
             .map_err(|cwd| Failure::usage(format!("the directory {cwd:?} is not UTF-8")))?;
-        self.check_model(context, client, &cwd).await?;
+        let defined = self.defined(context, client, &cwd).await?;
         let mut limits = self.budget.unwrap_or_default();
         limits.time = self.deadline.map(Into::into);
         let result_schema = match &self.result_schema {
@@ -150,7 +152,7 @@ impl Run {
             result_schema,
             cwd: Some(cwd),
             limits,
-            permissions: self.permissions(),
+            permissions: self.permissions(defined.as_ref()),
             unattended: self.is_unattended(context),
             ..requests::Run::new(context.session()?, self.prompt().await?)
         })
@@ -165,9 +167,12 @@ impl Run {
         Ok(text)
     }
 
-    /// All tools but the shell, and what was allowed besides.
-    fn permissions(&self) -> Rules {
-        let usual = requests::Run::usual_permissions(self.allow.iter().cloned());
+    /// All tools but the shell and those that write, and what was allowed besides: here, or by a
+    /// definition that was asked for by its name.
+    fn permissions(&self, defined: Option<&AgentInfo>) -> Rules {
+        let writes = defined.filter(|_| self.agent.is_some()).map(|defined| defined.writes.clone());
+        let more = self.allow.iter().cloned().chain(writes.into_iter().flatten());
+        let usual = requests::Run::usual_permissions(more);
         Rules { ask: self.ask.clone(), deny: self.deny.clone(), ..usual }
     }
 
@@ -178,25 +183,26 @@ impl Run {
         self.unattended || !self.detach && !seen
     }
 
-    /// Says what is missing before anything starts.
-    async fn check_model(
+    /// The definition that is meant. Says what is missing before anything starts.
+    async fn defined(
         &self,
         context: &Context,
         client: &mut Client,
         cwd: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<AgentInfo>, Failure> {
         let known = context.ask_over(client, Agents { cwd: cwd.to_owned() }).await?;
         let agent = self.agent.as_deref().unwrap_or("general");
-        let Some(defined) = known.agents.iter().find(|known| known.name == agent) else {
+        let Some(defined) = known.agents.into_iter().find(|known| known.name == agent) else {
             // The daemon knows better what is to be said of it.
-            return Ok(());
+            return Ok(None);
         };
         let model = self
             .model
             .clone()
             .or_else(|| defined.model.clone())
             .or_else(|| context.config.model.clone());
-        models::check(model.as_deref(), &context.config)
+        models::check(model.as_deref(), &context.config)?;
+        Ok(Some(defined))
     }
 }
 

@@ -13,6 +13,7 @@ mod crash;
 mod cut_off;
 mod daemon;
 mod exec;
+mod files;
 mod inside;
 mod kitchen;
 mod long;

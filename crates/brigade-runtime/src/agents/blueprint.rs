@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brigade_agent::backend::OwnLoop;
 use brigade_agent::definition::{Definition, Definitions, Found};
 use brigade_agent::permission::{Permissions, Rule, RuleError, Rules};
+use brigade_agent::tools::{self as builtin, Workspace};
 use brigade_agent::validate::{Schema, SchemaError, Schemas};
 use brigade_agent::{Agent, Backend, Overrides, Plugin, Policy, Tools, client_tool};
 use brigade_llm::ToolSpec;
@@ -140,8 +141,10 @@ impl Agents {
         {
             work.cwd.clone_from(&parent.directory);
         }
-        check_rules(&rules, &self.tool_names())?;
-        let definition = self.definition(&work, parent)?;
+        let overrides = self.overrides(&work)?;
+        let tools = self.tool_names(&overrides);
+        check_rules(&rules, &tools)?;
+        let definition = self.definition(&work, parent, &tools)?;
         let name: Arc<str> = definition.name.as_str().into();
         let (permissions, inherited) = match parent {
             Parent::Nobody => (self.options.permissions.clone(), None),
@@ -176,7 +179,6 @@ impl Agents {
             None => definition.result_schema.as_ref().map(Json::of).transpose()?,
         };
         self.result_schema(result_schema.as_ref())?;
-        let overrides = self.overrides(&work)?;
         work.limits = (!definition.limits.is_empty()).then(|| Box::new(definition.limits));
         let blueprint = Blueprint {
             result_schema,
@@ -196,7 +198,12 @@ impl Agents {
         Ok(work)
     }
 
-    fn definition(&self, work: &AgentWork, parent: Parent<'_>) -> Result<Arc<Definition>, Refusal> {
+    fn definition(
+        &self,
+        work: &AgentWork,
+        parent: Parent<'_>,
+        tools: &[Arc<str>],
+    ) -> Result<Arc<Definition>, Refusal> {
         let name = work.definition.as_deref().unwrap_or(GENERAL);
         if let Parent::Agent(Blueprint { may_delegate_to: Some(allowed), .. }) = parent
             && !allowed.iter().any(|one| one == name)
@@ -210,7 +217,7 @@ impl Agents {
         match definitions.find(name) {
             Ok(found) => {
                 let file = definitions.found.get(name).and_then(|found| found.file.as_deref());
-                check_definition(found, file, &self.tool_names())?;
+                check_definition(found, file, tools)?;
                 Ok(found.clone())
             }
             Err(missing) => {
@@ -249,9 +256,13 @@ impl Agents {
     }
 
     /// Every tool that an agent of this runtime can have.
-    fn tool_names(&self) -> Vec<&str> {
-        let own = self.options.tools.iter().map(|tool| &*tool.spec().name);
-        delegation::NAMES.into_iter().chain(own).collect()
+    fn tool_names(&self, overrides: &Overrides) -> Vec<Arc<str>> {
+        let of_plugins = self.options.plugins.iter().flat_map(|plugin| plugin.tools());
+        let own = of_plugins.chain(self.options.tools.iter().cloned());
+        let own = own.chain(client_tool::tools(&overrides.client_tools));
+        let files = builtin::READING.into_iter().chain(builtin::WRITING);
+        let ours = delegation::NAMES.into_iter().chain(files).map(Arc::from);
+        ours.chain(own.map(|tool| tool.spec().name.clone())).collect()
     }
 
     fn config(&self, work: &AgentWork, definition: &Definition) -> Result<Option<Json>, Refusal> {
@@ -328,8 +339,10 @@ impl Agents {
         }
         let decoded: Arc<Blueprint> = Arc::new(blueprint.decode()?);
         let own = self.own_tools(&decoded);
-        let tools: HashSet<Arc<str>> =
-            delegation::NAMES.iter().map(|name| Arc::from(*name)).chain(own).collect();
+        let has_files = decoded.workspace().is_some();
+        let files = builtin::READING.into_iter().chain(builtin::WRITING).filter(|_| has_files);
+        let ours = delegation::NAMES.into_iter().chain(files).map(Arc::from);
+        let tools: HashSet<Arc<str>> = ours.chain(own).collect();
         let tools = tools.into_iter().filter(|name| decoded.permissions.may_use(name)).collect();
         let prepared = Arc::new(Prepared {
             system: prompt::system(&decoded, &tools).into(),
@@ -362,6 +375,9 @@ impl Agents {
     /// What the permissions leave.
     fn tools(&self, delegate: &Arc<Delegate>, allowed: &HashSet<Arc<str>>) -> Tools {
         let (blueprint, mut tools) = (&delegate.blueprint, delegation::tools(delegate));
+        for tool in blueprint.workspace().into_iter().flat_map(builtin::files) {
+            tools.add(tool);
+        }
         for tool in self.plugins(&blueprint.definition).iter().flat_map(|plugin| plugin.tools()) {
             tools.add(tool);
         }
@@ -373,6 +389,14 @@ impl Agents {
         }
         tools.retain(|name| allowed.contains(name));
         tools
+    }
+}
+
+impl Blueprint {
+    /// The files that it works on, where it is known which.
+    fn workspace(&self) -> Option<Workspace> {
+        let directory = self.directory.as_deref().filter(|path| path.starts_with('/'))?;
+        Some(Workspace::new(directory, self.permissions.clone()))
     }
 }
 

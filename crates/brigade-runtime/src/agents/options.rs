@@ -126,7 +126,8 @@ impl AgentOptions {
         self
     }
 
-    /// Something that agents can do in this program. It takes the place of one with the same name.
+    /// Something that agents can do in this program. It takes the place of a built-in one with the same
+    /// name.
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.push(Arc::new(tool));

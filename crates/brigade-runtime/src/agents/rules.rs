@@ -1,6 +1,7 @@
 //! Rules that can never match: most are typing errors, and a deny among them would protect nothing.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError};
 use brigade_agent::permission::{Rule, Rules};
@@ -15,7 +16,7 @@ const WITHOUT_SUBJECT: [&str; 6] =
 pub(super) fn check_definition(
     definition: &Definition,
     file: Option<&Path>,
-    known: &[&str],
+    known: &[Arc<str>],
 ) -> Result<(), Refusal> {
     let wrong_tool = || {
         let tools = definition.tools.iter().flatten();
@@ -35,7 +36,7 @@ pub(super) fn check_definition(
 }
 
 /// The same for the rules that somebody starts an agent with.
-pub(super) fn check_rules(rules: &Rules, known: &[&str]) -> Result<(), Refusal> {
+pub(super) fn check_rules(rules: &Rules, known: &[Arc<str>]) -> Result<(), Refusal> {
     if let Some((field, problem)) = wrong_rule(rules, known) {
         return Err(Refusal::invalid(format!("`{field}`: {problem}")));
     }
@@ -48,7 +49,7 @@ pub(super) fn check_rules(rules: &Rules, known: &[&str]) -> Result<(), Refusal> 
     }
 }
 
-fn wrong_rule(rules: &Rules, known: &[&str]) -> Option<(String, String)> {
+fn wrong_rule(rules: &Rules, known: &[Arc<str>]) -> Option<(String, String)> {
     let lists = [
         ("allow", rules.allow.as_deref().unwrap_or_default()),
         ("ask", &rules.ask),
@@ -60,7 +61,7 @@ fn wrong_rule(rules: &Rules, known: &[&str]) -> Option<(String, String)> {
 
 /// Why a rule can never match, if that is sure. Tools of other servers come and go, and have names of
 /// their own kind.
-fn problem(rule: &Rule, known: &[&str]) -> Option<String> {
+fn problem(rule: &Rule, known: &[Arc<str>]) -> Option<String> {
     let tool = rule.tool();
     if WITHOUT_SUBJECT.contains(&tool) && !rule.is_whole_tool() {
         return Some(format!(
@@ -69,8 +70,8 @@ fn problem(rule: &Rule, known: &[&str]) -> Option<String> {
         ));
     }
     let is_ours = !tool.contains(['*', '.', ':']) && !tool.contains("__");
-    (is_ours && !known.contains(&tool)).then(|| {
-        let near = did_you_mean(tool, known.iter().copied());
+    (is_ours && known.iter().all(|name| **name != *tool)).then(|| {
+        let near = did_you_mean(tool, known.iter().map(|name| &**name));
         let names =
             if near.is_empty() { format!("; there are {}", known.join(", ")) } else { near };
         format!("`{rule}` can never match: there is no tool {tool:?}{names}")
@@ -81,7 +82,9 @@ fn problem(rule: &Rule, known: &[&str]) -> Option<String> {
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 3] = ["run_process", "spawn_agent", "list_tasks"];
+    fn known() -> [Arc<str>; 3] {
+        ["run_process", "spawn_agent", "list_tasks"].map(Arc::from)
+    }
 
     fn rules(list: &str, rule: &str) -> Rules {
         serde_json::from_value(serde_json::json!({ list: [rule] })).expect("rules")
@@ -110,12 +113,13 @@ mod tests {
                 ),
             ),
         ] {
-            let told = check_rules(&rules(list, rule), &KNOWN).err().map(|refusal| refusal.message);
+            let told =
+                check_rules(&rules(list, rule), &known()).err().map(|refusal| refusal.message);
             assert_eq!(told.as_deref(), expect, "{list} {rule}");
         }
         let shadowed = serde_json::json!({ "ask": ["run_process(rm x)"], "deny": ["run_process"] });
         let shadowed: Rules = serde_json::from_value(shadowed).expect("rules");
-        let told = check_rules(&shadowed, &KNOWN).expect_err("shadowed").message;
+        let told = check_rules(&shadowed, &known()).expect_err("shadowed").message;
         assert!(told.contains("`run_process` denies all of it"), "{told}");
     }
 
@@ -127,11 +131,12 @@ mod tests {
                     - bake(bread)\n---\nCook.";
         std::fs::write(&file, text).expect("it can be written");
         let definition = Definition::parse(&file, text).expect("a definition");
-        let told = check_definition(&definition, Some(&file), &KNOWN).expect_err("unknown").message;
+        let told =
+            check_definition(&definition, Some(&file), &known()).expect_err("unknown").message;
         let expect = format!("{}:7: `permissions.ask`: `bake(bread)` can never", file.display());
         assert!(told.starts_with(&expect), "{told}");
         let listed = Definition::new("cook").prompt("Cook.").tools(["run_process", "bake"]);
-        let told = check_definition(&listed, None, &KNOWN).expect_err("unknown").message;
+        let told = check_definition(&listed, None, &known()).expect_err("unknown").message;
         assert!(told.starts_with("the definition cook: `tools`: `bake` can never match"), "{told}");
     }
 }

@@ -7,6 +7,7 @@ mod commands;
 mod definitions;
 mod delegating;
 mod extending;
+mod files;
 mod limits;
 mod messages;
 mod permissions;

@@ -1,5 +1,8 @@
 //! The agent definitions for a directory.
 
+use brigade_agent::definition::Definition;
+use brigade_agent::permission::Rule;
+use brigade_agent::tools;
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +30,18 @@ pub struct AgentInfo {
     /// None for one that comes with the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// What its definition says of tools that write files. Nothing unless it names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<Rule>,
+}
+
+/// Whoever names a definition to be run agrees to the files that it says it writes: they are below the
+/// directory. Patterns such as `*` do not say so.
+fn writes(definition: &Definition) -> Vec<Rule> {
+    let listed = definition.tools.iter().flatten().filter_map(|tool| tool.parse().ok());
+    let allowed = definition.permissions.allow.iter().flatten().cloned();
+    let writes = |rule: &Rule| tools::WRITING.contains(&rule.tool());
+    listed.chain(allowed).filter(writes).collect()
 }
 
 impl Ask for Agents {
@@ -39,6 +54,7 @@ impl Ask for Agents {
             name: found.definition.name.clone(),
             description: found.definition.description.clone(),
             model: found.definition.model.clone(),
+            writes: writes(&found.definition),
             file: found.file.map(|file| file.display().to_string()),
         });
         let problems = definitions.problems.iter().map(ToString::to_string);

@@ -1,6 +1,7 @@
 //! Starts an agent.
 
 use brigade_agent::permission::{Rule, Rules};
+use brigade_agent::tools;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
@@ -66,10 +67,11 @@ impl Run {
         }
     }
 
-    /// What an agent may do whom nobody allowed more: delegate, wait, read and ask, but run no command.
+    /// What an agent may do whom nobody allowed more: delegate, wait, ask, and read and search files, but
+    /// write none and run no command.
     pub fn usual_permissions(more: impl IntoIterator<Item = Rule>) -> Rules {
         let tools = delegation::NAMES.into_iter().filter(|name| *name != "run_process");
-        let tools = tools.filter_map(|name| name.parse().ok());
+        let tools = tools.chain(tools::READING).filter_map(|name| name.parse().ok());
         Rules { allow: Some(tools.chain(more).collect()), ..Rules::default() }
     }
 

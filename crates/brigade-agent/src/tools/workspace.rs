@@ -1,0 +1,213 @@
+//! The directory that the file tools work in, and what their agent may do there.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use super::beneath::{Found, Root};
+use super::inside::Inside;
+use super::words::{self, quoted};
+use crate::permission::{self, Grant, Permissions, Refused, Rules, Verdict, Why};
+use crate::tool::{Subject, ToolError};
+
+const PATH_MAX: usize = 4_096;
+
+/// Links that are followed for one path: as many as the kernel would.
+const LINKS_MAX: usize = 40;
+
+/// A directory, and the permissions of the agent that works in it.
+///
+/// A path is judged by the rules as it is written (without `.` and `..`), and once more as what it
+/// comes to where it goes through links: both must be allowed.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    directory: Arc<Path>,
+    /// Without links, once it was asked for.
+    canonical: OnceLock<Option<PathBuf>>,
+    permissions: Permissions,
+    /// Each of those concerned apart, for what follows from a rule on another tool.
+    grants: Vec<Permissions>,
+}
+
+/// A path that was asked for, and what it comes to.
+#[derive(Debug)]
+pub(crate) struct Located {
+    pub(crate) root: Root,
+    /// Without links. It need not be there.
+    pub(crate) name: Inside,
+}
+
+impl Workspace {
+    /// An absolute directory; it is opened anew at each call.
+    pub fn new(directory: impl Into<PathBuf>, permissions: Permissions) -> Self {
+        let grants: Vec<Grant> = permissions.clone().into();
+        let alone = |grant: Grant| Permissions::of(grant.by, Rules::clone(&grant.rules));
+        let grants = grants.into_iter().map(alone).collect();
+        let directory = directory.into().into();
+        Self { directory, canonical: OnceLock::new(), permissions, grants }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What a rule's pattern is held against. A path that leads out is refused by the call.
+    pub(crate) fn subject(&self, path: &str) -> Subject {
+        let inside = self.inside(path);
+        Subject::Text(inside.map_or_else(|_| path.to_owned(), |inside| inside.to_string()))
+    }
+
+    pub(crate) fn root(&self) -> Result<Root, ToolError> {
+        Root::open(&self.directory).map_err(|errno| {
+            let directory = self.directory.display();
+            let why = std::io::Error::from(errno);
+            ToolError::new(format!("your directory {directory} cannot be used: {why}"))
+        })
+    }
+
+    /// What a path comes to, if it stays inside and the agent may use this tool on it.
+    pub(crate) fn locate(&self, tool: &str, path: &str) -> Result<Located, ToolError> {
+        let asked = self.inside(path)?;
+        let root = self.root()?;
+        let name = self.without_links(&root, &asked)?;
+        if name != asked {
+            self.permit_link(tool, &asked, &name)?;
+        }
+        match root.is_spelled_so(&name) {
+            Ok(true) => (),
+            Ok(false) => return Err(another_spelling(&name)),
+            Err(errno) => return Err(words::failed(&root, &name, errno)),
+        }
+        Ok(Located { root, name })
+    }
+
+    /// Whether what is in a file may be shown by a tool that is not `read_file`. Not if a rule keeps
+    /// `read_file` from it; where nobody speaks of `read_file`, the other tool's permission will do.
+    pub(crate) fn may_show(&self, path: &str) -> bool {
+        let subject = permission::Subject { tool: "read_file", text: Some(path), is_shell: false };
+        self.grants.iter().all(|grant| match grant.check(&subject) {
+            Verdict::Allowed => true,
+            Verdict::Refused(Refused { why: Why::NotAllowed { allowed }, .. }) => {
+                allowed.is_empty()
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether a rule denies the tool for something that it came across.
+    pub(crate) fn denies(&self, tool: &str, path: &str) -> bool {
+        let subject = permission::Subject { tool, text: Some(path), is_shell: false };
+        let denied =
+            |verdict| matches!(verdict, Verdict::Refused(Refused { why: Why::Denied { .. }, .. }));
+        self.grants.iter().any(|grant| denied(grant.check(&subject)))
+    }
+
+    /// A path as it is written: relative, or absolute and within the directory.
+    fn inside(&self, path: &str) -> Result<Inside, ToolError> {
+        if path.trim().is_empty() {
+            return Err(ToolError::new("the argument `path` is blank; `.` is your directory"));
+        }
+        if path.len() > PATH_MAX || path.contains('\0') {
+            let problem = format!("the argument `path`: {PATH_MAX} bytes at most, and none is 0");
+            return Err(ToolError::new(problem));
+        }
+        let inside = if path.starts_with('/') { self.below(path) } else { Inside::read(path).ok() };
+        inside.ok_or_else(|| {
+            let directory = self.directory.display();
+            let path = quoted(path);
+            ToolError::new(format!(
+                "{path} is outside of your directory {directory}; give a path within it"
+            ))
+        })
+    }
+
+    /// An absolute path, from the directory on.
+    fn below(&self, path: &str) -> Option<Inside> {
+        let path = Inside::read(path).ok()?;
+        let strip = |directory: &Path| {
+            let mut rest = path.names();
+            for part in directory.components() {
+                match part {
+                    Component::Normal(name) => (rest.next()? == name.to_str()?).then_some(())?,
+                    Component::RootDir | Component::CurDir => (),
+                    Component::ParentDir | Component::Prefix(_) => return None,
+                }
+            }
+            Some(Inside::of(rest))
+        };
+        let canonical = || self.canonical.get_or_init(|| self.directory.canonicalize().ok());
+        strip(&self.directory).or_else(|| strip(canonical().as_deref()?))
+    }
+
+    /// Follows the links in a path, here and not in the kernel: a link that leads out is told, and
+    /// what is opened in the end has a name without links, which the kernel is held to.
+    fn without_links(&self, root: &Root, asked: &Inside) -> Result<Inside, ToolError> {
+        if matches!(root.look(asked), Ok(Found::Other(_) | Found::Nothing)) {
+            return Ok(asked.clone());
+        }
+        let mut done = Inside::directory();
+        let mut rest: Vec<String> = asked.names().rev().map(str::to_owned).collect();
+        let mut links = 0;
+        while let Some(part) = rest.pop() {
+            if part == ".." {
+                let above = done.split().map(|(above, _)| above);
+                done = above.ok_or_else(|| leads_out(asked))?;
+                continue;
+            }
+            let next = done.join(&part);
+            let target = match root.look(&next) {
+                Ok(Found::Link(target)) => target,
+                Ok(Found::Other(_)) => {
+                    done = next;
+                    continue;
+                }
+                Ok(Found::Nothing) if rest.iter().all(|part| part != "..") => {
+                    return Ok(rest.iter().rev().fold(next, |path, part| path.join(part)));
+                }
+                Ok(Found::Nothing) => return Err(words::missing(root, &next)),
+                Err(errno) => return Err(words::failed(root, &next, errno)),
+            };
+            links += 1;
+            let target = String::from_utf8(target).ok().filter(|_| links <= LINKS_MAX);
+            let Some(target) = target else { return Err(no_end(asked)) };
+            if target.starts_with('/') {
+                let target = self.below(&target).ok_or_else(|| leads_out(asked))?;
+                done = Inside::directory();
+                rest.extend(target.names().rev().map(str::to_owned));
+            } else {
+                let parts = target.split('/').rev().filter(|part| !matches!(*part, "" | "."));
+                rest.extend(parts.map(str::to_owned));
+            }
+        }
+        Ok(done)
+    }
+
+    fn permit_link(&self, tool: &str, asked: &Inside, name: &Inside) -> Result<(), ToolError> {
+        let subject = permission::Subject { tool, text: Some(name.as_str()), is_shell: false };
+        let verdict = self.permissions.check(&subject);
+        if verdict.is_allowed() {
+            return Ok(());
+        }
+        let (asked, name) = (quoted(asked.as_str()), quoted(name.as_str()));
+        Err(ToolError::new(match verdict {
+            Verdict::Refused(refused) => format!("{asked} is a link to {name}, and {refused}"),
+            _ => format!("{asked} is a link to {name}, which is not allowed outright: name that"),
+        }))
+    }
+}
+
+fn leads_out(asked: &Inside) -> ToolError {
+    let asked = quoted(asked.as_str());
+    ToolError::new(format!("{asked} is or goes through a link that leads out of your directory"))
+}
+
+fn another_spelling(name: &Inside) -> ToolError {
+    let name = quoted(name.as_str());
+    ToolError::new(format!("{name} is spelled otherwise there; list_files shows how"))
+}
+
+fn no_end(asked: &Inside) -> ToolError {
+    let asked = quoted(asked.as_str());
+    ToolError::new(format!(
+        "{asked} goes through links in a circle, or to a name that is not UTF-8"
+    ))
+}

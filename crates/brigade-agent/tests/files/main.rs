@@ -1,0 +1,11 @@
+//! The built-in tools, on real files.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod confinement;
+mod editing;
+mod finding;
+mod permissions;
+mod reading;
+mod support;
+mod writing;

@@ -1,0 +1,167 @@
+//! The file tools, as agents have them.
+
+use brigade_agent::definition::Definition;
+use brigade_agent::permission::Rules;
+use brigade_agent::{Effect, Outcome};
+use brigade_model::refusal::RefusalKind;
+use brigade_runtime::{AgentOptions, NewTask, TaskHandle};
+use brigade_testkit::TestRuntime;
+use tempfile::TempDir;
+
+use crate::support::{Made, script, transcript, words};
+
+fn rules(allow: &[&str], deny: &[&str]) -> Rules {
+    let all = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let mut rules = Rules::all();
+    (rules.allow, rules.deny) = (Some(all(allow)), all(deny));
+    rules
+}
+
+struct Kitchen {
+    folder: TempDir,
+    runtime: TestRuntime,
+}
+
+impl Kitchen {
+    async fn new(options: AgentOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, runtime: TestRuntime::new(|builder| builder.agents(options)).await }
+    }
+
+    fn put(&self, name: &str, content: &str) {
+        std::fs::write(self.folder.path().join(name), content).unwrap();
+    }
+
+    fn has(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+
+    async fn run(&self, task: NewTask) -> (TaskHandle, String) {
+        let task = task.cwd(self.folder.path());
+        let agent = self.runtime.session.spawn(task).await.unwrap();
+        let words = words(&agent.wait().await.unwrap());
+        (agent, words)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_reads_edits_and_writes_in_its_directory() {
+    let text = r#"agent A
+turn
+  call list_files {}
+  call search_files {"pattern": "salt"}
+turn
+  when recipe.md (18 bytes)
+  when recipe.md:2: no salt
+  call read_file {"path": "recipe.md"}
+turn
+  when 2	no salt
+  call edit_file {"path": "recipe.md", "edits": [{"old": "no salt", "new": "some salt"}]}
+  call write_file {"path": "menu/today.md", "content": "Leeks.\n"}
+turn
+  when Edited `recipe.md`: 1 replacement in lines 2
+  when Created `menu/today.md`
+  say Cooked.
+"#;
+    let kitchen = Kitchen::new(script(text)).await;
+    kitchen.put("recipe.md", "leeks\nno salt\noil\n");
+    assert_eq!(kitchen.run(NewTask::agent("cook").name("A")).await.1, "Cooked.");
+    assert_eq!(kitchen.has("recipe.md"), "leeks\nsome salt\noil\n");
+    assert_eq!(kitchen.has("menu/today.md"), "Leeks.\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_hold_for_paths_however_they_are_written() {
+    let text = r#"agent A
+turn
+  call read_file {"path": ".env"}
+  call read_file {"path": "./menu/../.env"}
+  call read_file {"path": "link"}
+  call write_file {"path": "other.md", "content": "x"}
+  call write_file {"path": "menu/x.md", "content": "x"}
+turn
+  say Tried.
+"#;
+    let kitchen = Kitchen::new(script(text)).await;
+    kitchen.put(".env", "KEY=1\n");
+    std::os::unix::fs::symlink(".env", kitchen.folder.path().join("link")).unwrap();
+    let allowed = rules(&["read_file", "write_file(menu/*)"], &["read_file(.env*)"]);
+    let task = NewTask::agent("cook").name("A").permissions(allowed);
+    let (agent, _) = kitchen.run(task).await;
+    let said = transcript(&kitchen.runtime, &agent).await;
+    assert!(!said.contains("KEY"), "{said}");
+    assert_eq!(said.matches("`read_file(.env)` is not permitted").count(), 3, "{said}");
+    assert!(said.contains("`link` is a link to `.env`"), "{said}");
+    assert!(said.contains("allows only `write_file(menu/*)`"), "{said}");
+    assert_eq!(kitchen.has("menu/x.md"), "x");
+    assert!(!kitchen.folder.path().join("other.md").exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_works_in_the_directory_of_its_parent_with_no_more_than_it() {
+    let text = r#"agent A
+turn
+  call spawn_agent {"task": "read", "name": "B", "wait": true}
+turn
+  when It says leeks, and I cannot write.
+  say Fine.
+
+agent B
+turn
+  call read_file {"path": "recipe.md"}
+  call write_file {"path": "recipe.md", "content": ""}
+turn
+  when leeks
+  when no tool "write_file"
+  say It says leeks, and I cannot write.
+"#;
+    let kitchen = Kitchen::new(script(text)).await;
+    kitchen.put("recipe.md", "leeks\n");
+    let task = NewTask::agent("cook")
+        .name("A")
+        .permissions(rules(&["*_agent", "*_tasks", "read_file"], &[]));
+    assert_eq!(kitchen.run(task).await.1, "Fine.");
+    assert_eq!(kitchen.has("recipe.md"), "leeks\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_directory_there_are_no_file_tools() {
+    let text = "agent A\nturn\n call read_file {\"path\": \"x\"}\nturn\n when no tool \"read_file\"\n say None.\n";
+    let kitchen = Kitchen::new(script(text)).await;
+    let task = NewTask::agent("cook").name("A");
+    let agent = kitchen.runtime.session.spawn(task).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "None.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_of_the_program_takes_the_place_of_a_file_tool() {
+    let text = "agent A\nturn\n call read_file {\"path\": \"x\"}\nturn\n when mine\n say Mine.\n";
+    let own = Made::new("read_file", Effect::Pure, || async { Ok(Outcome::text("mine")) });
+    let kitchen = Kitchen::new(script(text).tool(own)).await;
+    assert_eq!(kitchen.run(NewTask::agent("cook").name("A")).await.1, "Mine.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_there_is_none_of_is_a_mistake_wherever_it_is_named() {
+    let cook = Definition::new("cook").prompt("Cook.").tools(["read_file", "raed_file"]);
+    let options = script("agent *\nturn\n say Never.\n").definition(cook).unwrap();
+    let options = options.definition_folders(|cwd| cwd.map(Into::into).into_iter().collect());
+    let kitchen = Kitchen::new(options).await;
+    let refused = async |task: NewTask| {
+        let task = task.cwd(kitchen.folder.path());
+        kitchen.runtime.session.spawn(task).await.unwrap_err()
+    };
+    let told = refused(NewTask::agent("x").definition("cook")).await;
+    let expect = "`tools`: there is no tool `raed_file`; did you mean `read_file`?";
+    assert!(told.message.contains(expect), "{told}");
+    kitchen
+        .put("chef.md", "---\nname: chef\ndescription: C.\ntools:\n  - wirte_file\n---\nCook.\n");
+    let told = refused(NewTask::agent("x").definition("chef")).await;
+    let expect = "chef.md:5: `tools`: there is no tool `wirte_file`; did you mean `write_file`?";
+    assert!(told.message.contains(expect), "{told}");
+    let deny = Rules { deny: vec!["run_proces".parse().unwrap()], ..Rules::all() };
+    let told = refused(NewTask::agent("x").permissions(deny)).await;
+    assert_eq!(told.kind, RefusalKind::Invalid);
+    assert!(told.message.contains("did you mean `run_process`?"), "{told}");
+    assert!(kitchen.runtime.session.list().is_empty());
+}
