@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use brigade_llm::Effort;
+use brigade_model::enclosure::{Confine, Resources};
 use brigade_model::limits::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +17,7 @@ use crate::validate::Schema;
 
 pub use folder::{Definitions, Found, NoSuchDefinition};
 
+mod confined;
 mod folder;
 mod front_matter;
 
@@ -58,6 +60,12 @@ pub struct Definition {
     pub temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u32>,
+    /// What its commands are confined to, and those of all below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confine: Option<Confine>,
+    /// What each process of theirs may use.
+    #[serde(skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
 }
 
 /// What is wrong with a definition.
@@ -141,6 +149,9 @@ impl Definition {
         if self.max_output == Some(0) {
             return wrong("max_output", "a reply has at least 1 token".to_owned());
         }
+        if let Err(refusal) = self.resources.check() {
+            return wrong("confine", refusal.message);
+        }
         let schemas =
             [("config_schema", &self.config_schema), ("result_schema", &self.result_schema)];
         for (field, schema) in schemas {
@@ -217,6 +228,16 @@ impl Definition {
     #[must_use]
     pub fn temperature(self, temperature: f64) -> Self {
         Self { temperature: Some(temperature), ..self }
+    }
+
+    #[must_use]
+    pub fn confine(self, confine: Confine) -> Self {
+        Self { confine: Some(confine), ..self }
+    }
+
+    #[must_use]
+    pub fn resources(self, resources: Resources) -> Self {
+        Self { resources, ..self }
     }
 
     #[must_use]

@@ -9,6 +9,7 @@
 mod attach;
 mod commands;
 mod config;
+mod confine;
 mod context;
 mod exit;
 mod feed;

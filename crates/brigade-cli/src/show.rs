@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use brigade_agent::Progress;
+use brigade_model::enclosure::TerminalSize;
 use brigade_model::limits::Usage;
 use brigade_runtime::{Clock, SystemClock};
 use brigade_server::TaskInfo;
@@ -41,6 +42,13 @@ pub(crate) fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{end}")
 }
 
+/// So much memory, as it is typed where it is a round number.
+pub(crate) fn bytes(number: u64) -> String {
+    let units = [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")];
+    let unit = units.iter().find(|(size, _)| number >= *size && number.is_multiple_of(*size));
+    unit.map_or_else(|| count(number, "byte"), |(size, unit)| format!("{}{unit}", number / size))
+}
+
 /// Prints a line of text, with its colours if they are wanted.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
@@ -54,12 +62,18 @@ pub(crate) fn note(text: &str) {
 
 /// How wide the terminal is, if the output goes to one.
 fn width() -> Option<usize> {
+    terminal_size().map(|size| usize::from(size.columns))
+}
+
+/// How large it is, if it says so.
+pub(crate) fn terminal_size() -> Option<TerminalSize> {
     let out = io::stdout();
     if !out.is_terminal() {
         return None;
     }
     let size = rustix::termios::tcgetwinsize(&out).ok()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    let size = TerminalSize { rows: size.ws_row, columns: size.ws_col };
+    Some(size).filter(|size| size.rows > 0 && size.columns > 0)
 }
 
 /// Now, in milliseconds since the epoch.

@@ -12,7 +12,7 @@
 //!
 //! In reading order:
 //! - [`ids`], [`name`], [`json`], [`address`]: the small words.
-//! - [`work`], [`spec`], [`limits`]: what is asked for.
+//! - [`work`], [`enclosure`], [`spec`], [`limits`]: what is asked for.
 //! - [`permission`], [`approval`]: what needs leave, and who gave it.
 //! - [`task`], [`call`], [`message`], [`outcome`]: what there is.
 //! - [`tree`]: all of it together, in memory.
@@ -28,6 +28,7 @@ pub mod approval;
 pub mod call;
 pub mod command;
 pub mod decide;
+pub mod enclosure;
 pub mod event;
 pub mod ids;
 pub mod json;

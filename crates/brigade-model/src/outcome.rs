@@ -177,6 +177,9 @@ impl fmt::Display for Verified {
     }
 }
 
+/// Sent to a process that has computed for longer than it may, and to nobody else.
+const XCPU: i32 = 24;
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -190,6 +193,7 @@ impl fmt::Display for Failure {
                 write!(f, "{count} failed calls in a row, the last: {last}")
             }
             Self::ExitCode(code) => write!(f, "exit code {code}"),
+            Self::Signal(XCPU) => write!(f, "signal {XCPU}: its processor time is used up"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
             Self::CrashLoop { crashes } => write!(f, "crash loop: {crashes} without progress"),
             Self::Lost { by, evidence } => write!(f, "lost, says {by}: {evidence}"),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::enclosure::Enclosure;
 use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::Limits;
@@ -39,6 +40,9 @@ pub struct ProcessWork {
     /// The most that is kept of each output stream, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_cap: Option<u64>,
+    /// What it is started in and kept to, where that is something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enclosure: Option<Box<Enclosure>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +82,20 @@ impl ProcessWork {
     pub const COMMAND_MAX: usize = 128 * 1024 - 1;
 
     pub fn new(command: CommandLine) -> Self {
-        Self { command, cwd: None, env: Vec::new(), stdin: Stdin::Null, output_cap: None }
+        Self {
+            command,
+            cwd: None,
+            env: Vec::new(),
+            stdin: Stdin::Null,
+            output_cap: None,
+            enclosure: None,
+        }
+    }
+
+    /// Whether messages to it arrive: a terminal can always be typed on.
+    pub fn reads_messages(&self) -> bool {
+        let has_terminal = self.enclosure.as_ref().is_some_and(|it| it.terminal.is_some());
+        has_terminal || self.stdin == Stdin::Messages
     }
 
     pub fn check(&self) -> Result<(), Refusal> {
@@ -104,6 +121,9 @@ impl ProcessWork {
                     "the working directory {clipped:?} is not an absolute path"
                 )));
             }
+        }
+        if let Some(enclosure) = &self.enclosure {
+            enclosure.check()?;
         }
         self.env.iter().try_for_each(|(name, value)| check_variable(name, value))
     }
@@ -282,6 +302,14 @@ impl Work {
             Self::Process(process) => process.check(),
             Self::Agent(agent) => agent.check(),
             Self::External(_) | Self::Job(_) | Self::Custom(_) => Ok(()),
+        }
+    }
+
+    /// What it is kept to, and with it all that is started from inside of it.
+    pub fn enclosure(&self) -> Option<&Enclosure> {
+        match self {
+            Self::Process(process) => process.enclosure.as_deref(),
+            Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }
 

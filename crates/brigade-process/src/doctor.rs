@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::companion::Companion;
+use crate::confine::Landlock;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +28,13 @@ pub enum State {
 /// Looks at everything that shims depend on, and changes nothing. `folder` is where they keep their
 /// directories; it need not be there yet.
 pub fn examine(folder: &Path) -> Vec<Finding> {
-    vec![companion(folder), kernel(), children_files(), service_manager()]
+    vec![
+        companion(folder),
+        kernel(),
+        children_files(),
+        landlock(Landlock::here()),
+        service_manager(),
+    ]
 }
 
 fn companion(folder: &Path) -> Finding {
@@ -73,6 +80,28 @@ fn children_files() -> Finding {
     }
     let text = "the kernel does not list children (CONFIG_PROC_CHILDREN); each stop scans /proc";
     finding(what, State::Lacking, text.into())
+}
+
+/// Whether commands can be confined, for whom that is wanted.
+fn landlock(found: Landlock) -> Finding {
+    let what = "confinement";
+    if let Err(error) = found.check() {
+        return finding(what, State::Lacking, format!("a command cannot be confined: {error}"));
+    }
+    let Landlock::Version(version) = found else {
+        return finding(what, State::Lacking, "the version of Landlock is not known".into());
+    };
+    match (found.has_scopes(), found.has_tcp_rules()) {
+        (true, _) => finding(what, State::Fine, format!("Landlock, version {version}")),
+        (false, tcp) => {
+            let tcp = if tcp { "" } else { ", and cannot be kept from TCP" };
+            let text = format!(
+                "Landlock, version {version}: a confined command can send signals to processes \
+                 outside, its own shim among them{tcp}; Linux 6.12 or newer is needed"
+            );
+            finding(what, State::Lacking, text)
+        }
+    }
 }
 
 fn own_pid() -> String {
@@ -157,6 +186,23 @@ mod tests {
         ];
         for (groups, expect) in table {
             assert_eq!(service_of(groups).as_deref(), expect, "{groups}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_has_for_confining_is_told() {
+        let table = [
+            (Landlock::Version(7), State::Fine, "version 7"),
+            (Landlock::Version(5), State::Lacking, "Linux 6.12"),
+            (Landlock::Version(3), State::Lacking, "cannot be kept from TCP"),
+            (Landlock::Version(2), State::Lacking, "a command cannot be confined"),
+            (Landlock::Disabled, State::Lacking, "lsm="),
+            (Landlock::Missing, State::Lacking, "no Landlock"),
+        ];
+        for (found, state, expect) in table {
+            let finding = landlock(found);
+            assert_eq!(finding.state, state, "{found:?}");
+            assert!(finding.text.contains(expect), "{}", finding.text);
         }
     }
 

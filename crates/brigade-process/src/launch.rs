@@ -7,6 +7,7 @@
 use std::ffi::{CString, OsString};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -16,6 +17,7 @@ use crate::companion::Companion;
 use crate::handle::Shim;
 use crate::machine::hex;
 use crate::orphans::starting;
+use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings, Terminal};
 
 /// Another process may hold the companion open for writing for a moment: it was just made, and
 /// somebody else was being started at that time.
@@ -31,12 +33,18 @@ pub struct Launch<'a> {
     /// All of the command's environment.
     pub env: &'a [(OsString, OsString)],
     pub cwd: Option<&'a Path>,
-    /// Whether the command reads what is written to it; otherwise it reads nothing.
+    /// Whether the command reads what is written to it; otherwise it reads nothing. A terminal can
+    /// always be typed on.
     pub stdin: bool,
     /// The most that is kept of each output stream.
     pub cap: u64,
     /// How long a stop stays kind when it does not say so itself.
     pub grace: Duration,
+    pub limits: Limits,
+    /// Instead of pipes: one stream, which is kept as the output.
+    pub terminal: Option<Terminal>,
+    /// What it is confined to, see [`crate::confine`]. Each of them holds.
+    pub rulesets: &'a [OwnedFd],
 }
 
 impl Launch<'_> {
@@ -53,11 +61,16 @@ impl Launch<'_> {
         let env =
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
+        let rulesets = out_of_the_way(self.rulesets)?;
+        let files = Files::new(&rulesets)?;
         let _not_reaped = starting();
-        Shim::of_child(spawn(&program, &argv, &env)?)
+        Shim::of_child(spawn(&program, &argv, &env, &files)?)
     }
 
-    fn orders(&self) -> [OsString; 8] {
+    fn orders(&self) -> [OsString; 9] {
+        let (limits, terminal) = (self.limits, self.terminal);
+        let layers = self.rulesets.len() as u32;
+        let surroundings = Surroundings { layers, limits, terminal };
         [
             "run".into(),
             self.dir.into(),
@@ -65,6 +78,7 @@ impl Launch<'_> {
             self.cap.to_string().into(),
             self.grace.as_millis().to_string().into(),
             if self.stdin { "open" } else { "none" }.into(),
+            surroundings.to_string().into(),
             self.cwd.unwrap_or(Path::new("")).into(),
             "--".into(),
         ]
@@ -77,13 +91,25 @@ fn c_string(bytes: &[u8]) -> io::Result<CString> {
     })
 }
 
-/// Starts a shim in a session of its own, with nothing open but `/dev/null` and no signal ignored. All
-/// are blocked until it can take them: an order that comes early must not end it.
-fn spawn(program: &CString, argv: &[CString], env: &[CString]) -> io::Result<u32> {
+/// The same rulesets, with numbers that are not those at which the shim finds them.
+fn out_of_the_way(rulesets: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
+    if rulesets.len() > LAYERS_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is confined too many times over",
+        ));
+    }
+    let above = (FIRST_RULESET as usize + LAYERS_MAX) as RawFd;
+    let moved = rulesets.iter().map(|ruleset| rustix::io::fcntl_dupfd_cloexec(ruleset, above));
+    Ok(moved.collect::<rustix::io::Result<_>>()?)
+}
+
+/// Starts a shim in a session of its own, with nothing open but `/dev/null` and what it is handed, and
+/// no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
+fn spawn(program: &CString, argv: &[CString], env: &[CString], files: &Files) -> io::Result<u32> {
     let argv = pointers(argv);
     let env = pointers(env);
     let attributes = Attributes::new()?;
-    let files = Files::new()?;
     let mut pid = 0;
     for tried in 0.. {
         // SAFETY: the program is a C string; argv and env are arrays of C strings that end with
@@ -147,7 +173,7 @@ impl Drop for Attributes {
 struct Files(libc::posix_spawn_file_actions_t);
 
 impl Files {
-    fn new() -> io::Result<Self> {
+    fn new(rulesets: &[OwnedFd]) -> io::Result<Self> {
         let mut raw = MaybeUninit::uninit();
         // SAFETY: init makes the object valid before anything else touches it; the path is a C
         // string that the call copies.
@@ -158,6 +184,10 @@ impl Files {
             check(libc::posix_spawn_file_actions_addopen(&mut made.0, 0, null, libc::O_RDWR, 0))?;
             check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 1))?;
             check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 2))?;
+            for (ruleset, at) in rulesets.iter().zip(FIRST_RULESET as RawFd..) {
+                let fd = ruleset.as_raw_fd();
+                check(libc::posix_spawn_file_actions_adddup2(&mut made.0, fd, at))?;
+            }
             Ok(made)
         }
     }

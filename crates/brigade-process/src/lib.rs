@@ -14,8 +14,8 @@
 //! a recovering runtime that wins knows that it never was and never will be.
 //!
 //! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
-//! from), [`launch`] and [`handle`] (starting and holding one), [`find`] (what became of it),
-//! [`orphans`] (when the shim itself was killed), [`input`] and [`output`].
+//! from), [`confine`] (what a command is kept to), [`launch`] and [`handle`] (starting and holding
+//! one), [`find`] (what became of it), [`orphans`] (when the shim itself was killed), [`input`] and [`output`].
 //!
 //! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
 //! one's child: a stop reaches the command's process group, a shim is known by the lock it holds, and
@@ -25,6 +25,7 @@
 pub const IS_COMPLETE: bool = cfg!(full_linux);
 
 pub mod companion;
+pub mod confine;
 pub mod doctor;
 pub mod find;
 pub mod handle;
@@ -36,9 +37,11 @@ pub mod output;
 pub mod shim;
 
 pub use companion::Companion;
+pub use confine::{Landlock, Layer};
 pub use find::{Found, find};
 pub use handle::{Order, Shim};
 pub use input::Input;
 pub use launch::Launch;
 pub use output::Output;
 pub use shim::record::{Ending, Phase, Record, Step, Survivor};
+pub use shim::surroundings::{Limits, Terminal};

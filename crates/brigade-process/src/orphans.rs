@@ -34,10 +34,11 @@ pub struct Remains {
     pub survivors: Vec<Survivor>,
 }
 
-/// Kills what is left of a command whose shim is dead. The shim is given by whoever saw it die just
-/// now: later its number may be another session's. It takes a while; not to be called where nothing
-/// may block. An error means that it could not be looked, and says nothing of what there is.
-pub fn end_orphans(mark: &str, died_now: Option<ProcessId>) -> io::Result<Remains> {
+/// Kills what is left of a command whose shim is dead. Whoever saw it die just now gives those that
+/// led its sessions, the shim first: later their numbers may be other sessions'. It takes a while; not
+/// to be called where nothing may block. An error means that it could not be looked, and says nothing
+/// of what there is.
+pub fn end_orphans(mark: &str, died_now: &[ProcessId]) -> io::Result<Remains> {
     #[cfg(full_linux)]
     return linux::end(mark, died_now);
     #[cfg(not(full_linux))]
@@ -86,7 +87,7 @@ mod linux {
     /// Killed processes take a moment to go.
     const PAUSE: Duration = Duration::from_millis(2);
 
-    pub(super) fn end(mark: &str, died_now: Option<ProcessId>) -> io::Result<Remains> {
+    pub(super) fn end(mark: &str, died_now: &[ProcessId]) -> io::Result<Remains> {
         let deadline = Instant::now() + BOUND;
         let mark = format!("{MARK}={mark}").into_bytes();
         let mut found = None;
@@ -104,21 +105,24 @@ mod linux {
         }
     }
 
-    fn orphans(mark: &[u8], died_now: Option<ProcessId>) -> io::Result<Vec<(u32, Stat)>> {
+    fn orphans(mark: &[u8], died_now: &[ProcessId]) -> io::Result<Vec<(u32, Stat)>> {
         // Read once, so that a table that cannot be read is not taken for an empty one.
         fs::read_dir("/proc")?;
-        let session = match died_now {
+        let mut sessions = Vec::new();
+        for leader in died_now {
             // Its number is free for another process only when its session is empty.
-            Some(shim) if look(shim.pid)?.is_none_or(|stat| stat.start == shim.start) => Some(shim),
-            _ => None,
-        };
+            if look(leader.pid)?.is_none_or(|stat| stat.start == leader.start) {
+                sessions.push(*leader);
+            }
+        }
         let me = getpid().as_raw_nonzero().get().unsigned_abs();
         let mut found = Vec::new();
         for pid in numbers_in("/proc").filter(|pid| *pid != me) {
             let Some(stat) = look(pid)? else { continue };
-            let ours = session.is_some_and(|shim| {
-                stat.session == shim.pid && stat.start >= shim.start && pid != shim.pid
-            });
+            let ours = sessions
+                .iter()
+                .any(|leader| stat.session == leader.pid && stat.start >= leader.start)
+                && died_now.first().is_none_or(|shim| pid != shim.pid);
             let dead = matches!(stat.state, b'Z' | b'X') && !(ours && stat.parent == me);
             if !dead && (ours || is_marked(pid, mark)?) {
                 found.push((pid, stat));
@@ -196,9 +200,9 @@ mod tests {
         let mut stranger = stranger("somebody-else");
         let theirs = leads_a_session(&stranger);
         let dead = ProcessId { pid: theirs.pid, start: theirs.start - 1 };
-        assert_eq!(end_orphans("nobody", Some(dead)).unwrap(), Remains::default());
+        assert_eq!(end_orphans("nobody", &[dead]).unwrap(), Remains::default());
         assert!(stranger.try_wait().unwrap().is_none(), "it lives");
-        let remains = end_orphans("somebody-else", None).unwrap();
+        let remains = end_orphans("somebody-else", &[]).unwrap();
         assert_eq!((remains.found, remains.survivors.len()), (2, 0));
         // Reaped here if it was ours to reap; gone in any case.
         let _ = stranger.wait();

@@ -6,17 +6,18 @@
 //! second life of the main binary.
 //!
 //! ```text
-//! orders -> claim -> launch -> life ( signals, relay, tree ) -> Done in the record
+//! orders -> claim -> launch -> life ( signals, relay, terminal, tree ) -> Done in the record
 //! ```
 //!
 //! Reading order: `record` and `layout` (the files it keeps), `orders` (what it is told), `claim`
-//! (who may execute), `launch` (the command starts), `life` (the loop), `relay` (pipes to files),
-//! `tree` (what came of the command, and its end), `signals`, `proc`
+//! (who may execute), `launch` (the command starts), `surroundings` and `enclose` (what it is started
+//! in and kept to), `life` (the loop), `relay` (pipes to files), `terminal` (where there is one), `tree` (what came of the command, and its end), `signals`, `proc`
 //! and `sys` (the system below), `fnv` (a sum).
 
 use std::ffi::OsString;
 
 mod claim;
+mod enclose;
 pub mod fnv;
 mod launch;
 pub mod layout;
@@ -27,20 +28,22 @@ pub(crate) mod proc;
 pub mod record;
 mod relay;
 mod signals;
+pub mod surroundings;
 mod sys;
+mod terminal;
 #[cfg_attr(full_linux, path = "shim/tree_descendants.rs")]
 #[cfg_attr(not(full_linux), path = "shim/tree_group.rs")]
 mod tree;
 
 /// What the shim answers to `--probe`. The number changes with the arguments and the files.
-pub const PROBE_ANSWER: &str = "brigade-shim 1";
+pub const PROBE_ANSWER: &str = "brigade-shim 2";
 
 const EXIT_USAGE: i32 = 64;
 
 /// Closes what a parent left open in this process, beside the three streams.
 pub(crate) fn close_inherited() {
     #[cfg(full_linux)]
-    sys::close_inherited();
+    sys::close_inherited(surroundings::FIRST_RULESET);
 }
 
 /// The whole life of a shim, given its arguments without the program's name. Returns its exit code.

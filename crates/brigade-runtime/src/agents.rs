@@ -24,6 +24,6 @@ mod session;
 pub use options::{AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel};
 pub use providers::Providers;
 
-pub(crate) use blueprint::{Agents, Blueprint, Parent};
+pub(crate) use blueprint::{Agents, Blueprint, Grant, Parent};
 pub(crate) use engine::AgentEngine;
 pub(crate) use link::{LateRuntime, insist};

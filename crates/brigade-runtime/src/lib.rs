@@ -23,6 +23,7 @@ pub mod approvals;
 pub mod builder;
 pub mod clock;
 mod commit;
+mod enclosing;
 mod error;
 pub mod feed;
 mod ids;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use brigade_agent::Overrides;
 use brigade_agent::permission::Rules;
+use brigade_model::enclosure::{Confine, Enclosure, Resources, TerminalSize};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::name::{Key, Name};
@@ -19,7 +20,8 @@ use brigade_model::work::{
 };
 use serde::Serialize;
 
-use crate::agents::Parent;
+use crate::agents::{Grant, Parent};
+use crate::enclosing;
 use crate::jobs::{ClosureBody, Handlers, JobContext, JobError};
 
 /// How the keys begin under which a job finds its children again.
@@ -34,6 +36,8 @@ pub struct NewTask {
     limits: Option<Limits>,
     keep: bool,
     grace: Option<Duration>,
+    confine: Option<Confine>,
+    resources: Resources,
 }
 
 #[derive(Clone)]
@@ -181,7 +185,16 @@ impl NewTask {
     }
 
     fn new(work: Result<Asked, Refusal>) -> Self {
-        Self { work, name: None, key: None, limits: None, keep: false, grace: None }
+        Self {
+            work,
+            name: None,
+            key: None,
+            limits: None,
+            keep: false,
+            grace: None,
+            confine: None,
+            resources: Resources::default(),
+        }
     }
 
     /// Where a command runs, or the commands of an agent: an absolute path.
@@ -225,6 +238,31 @@ impl NewTask {
             work.output_cap = Some(bytes);
             Ok(())
         })
+    }
+
+    /// A command gets a terminal of this size instead of pipes. Its output is one stream, and messages
+    /// to it are typed.
+    #[must_use]
+    pub fn terminal(self, size: TerminalSize) -> Self {
+        self.process("a terminal", |work| {
+            work.enclosure.get_or_insert_default().terminal = Some(size);
+            Ok(())
+        })
+    }
+
+    /// What each process of a command may use, or of the commands of an agent and of all below it.
+    #[must_use]
+    pub fn resources(mut self, resources: Resources) -> Self {
+        self.resources = resources;
+        self
+    }
+
+    /// Confines a command, or the commands of an agent and of all below it, to the working directory
+    /// and what is listed. Where the kernel cannot do that, the command fails and nothing is run.
+    #[must_use]
+    pub fn confine(mut self, confine: Confine) -> Self {
+        self.confine = Some(confine);
+        self
     }
 
     fn process(
@@ -296,7 +334,14 @@ impl NewTask {
         default_key: Option<&str>,
         parent: Parent<'_>,
     ) -> Result<Spec, Refusal> {
+        let (confine, resources) = (self.confine, self.resources);
+        resources.check()?;
         let mut spec = match self.work? {
+            Asked::Job { .. } | Asked::Closure { .. } | Asked::Custom(_)
+                if confine.is_some() || !resources.is_empty() =>
+            {
+                return Err(Refusal::invalid("only a command or an agent can be confined"));
+            }
             Asked::Job { handler, args } => {
                 let (handler, recovery) = handlers.find(&handler)?;
                 Spec::new(Work::Job(JobWork::Named { handler, args, recovery }))
@@ -306,13 +351,17 @@ impl NewTask {
                 spec.attachment = Some(Attachment(Arc::new(body)));
                 spec
             }
-            Asked::Process(work) => Spec::new(Work::Process(work)),
+            Asked::Process(work) => {
+                let work = enclosed(work, confine.as_ref(), resources, parent)?;
+                Spec::new(Work::Process(work))
+            }
             Asked::Agent(work, rules) => {
                 let Some(agents) = &handlers.agents else {
                     return Err(Refusal::unavailable("this runtime has no agents"));
                 };
                 let limits = self.limits.unwrap_or_default();
-                Spec::new(Work::Agent(agents.settle(*work, (rules, &limits), parent)?))
+                let grant = Grant { rules, limits: &limits, confine: confine.as_ref(), resources };
+                Spec::new(Work::Agent(agents.settle(*work, grant, parent)?))
             }
             Asked::Custom(custom) => Spec::new(Work::Custom(custom)),
         };
@@ -327,6 +376,24 @@ impl NewTask {
         spec.grace = self.grace.map(Into::into);
         Ok(spec)
     }
+}
+
+/// A command with what it is kept to, and what whoever starts it is kept to.
+fn enclosed(
+    mut work: ProcessWork,
+    confine: Option<&Confine>,
+    resources: Resources,
+    parent: Parent<'_>,
+) -> Result<ProcessWork, Refusal> {
+    let settled = confine.map(|asked| enclosing::settle(asked, work.cwd.as_deref())).transpose()?;
+    let terminal = work.enclosure.as_ref().and_then(|enclosure| enclosure.terminal);
+    let own = Enclosure { terminal, resources, confinement: settled.into_iter().collect() };
+    let own = match parent.enclosure() {
+        Some(outer) => own.inside(outer),
+        None => own,
+    };
+    work.enclosure = (!own.is_empty()).then(|| Box::new(own));
+    Ok(work)
 }
 
 impl fmt::Debug for NewTask {

@@ -4,10 +4,11 @@
 //! - `service`: the performer; `driver`: what watches over one command; `settle`: how a record or
 //!   its absence becomes an ending.
 //! - `session`: what a session does with commands beside what it does with every task.
-//! - `environment`, `places`: variables and directories.
+//! - `environment`, `places`, `enclosure`: variables, directories, what a command is kept to.
 //! - [`report`]: what is said of a command that ended.
 
 mod driver;
+mod enclosure;
 mod environment;
 pub mod options;
 mod places;

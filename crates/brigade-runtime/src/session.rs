@@ -119,8 +119,22 @@ impl Session {
     }
 
     fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
-        let above = self.agent_above()?;
-        let parent = above.as_ref().map_or(Parent::Nobody, Parent::Agent);
+        // What acts as a task can start nothing that is less confined than itself.
+        let own = match &self.caller {
+            Caller::Task { no, .. } => self.view.get(*no),
+            Caller::Operator | Caller::Client(_) => None,
+        };
+        let enclosure = own.as_ref().and_then(|row| row.spec.work.enclosure());
+        let mut above = self.agent_above()?;
+        // A command is kept to no less than its agent is.
+        if let (Some(above), Some(enclosure)) = (&mut above, enclosure) {
+            above.enclosure.clone_from(enclosure);
+        }
+        let parent = match (&above, enclosure) {
+            (Some(above), _) => Parent::Agent(above),
+            (None, Some(enclosure)) => Parent::Enclosed(enclosure),
+            (None, None) => Parent::Nobody,
+        };
         let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, parent)?);
         Ok(Command::Spawn(Spawn { caller: self.caller.clone(), spec, call: None }))
     }

@@ -4,6 +4,7 @@ use std::io;
 
 use brigade_model::approval::ApprovalRequest;
 use brigade_model::call::{Condition, Ending};
+use brigade_model::enclosure::Enclosure;
 use brigade_model::ids::{CallIndex, Owner, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
@@ -78,6 +79,9 @@ pub struct TaskInfo {
     /// In the answer to a wait: it had been taken before.
     #[serde(default)]
     pub collected_before: bool,
+    /// What a command was started in, and is kept to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enclosure: Option<Box<Enclosure>>,
 }
 
 /// A question that is open.
@@ -170,6 +174,7 @@ impl TaskInfo {
             approvals: approvals(row),
             collected: row.ended().is_some_and(|e| e.delivery == Delivery::Collected),
             collected_before: false,
+            enclosure: row.spec.work.enclosure().cloned().map(Box::new),
         };
         if let Some(ended) = row.ended() {
             info.set_outcome(&ended.outcome);
@@ -177,10 +182,10 @@ impl TaskInfo {
         info
     }
 
-    /// The same without what may be long: the result, and the end of a long command.
+    /// The same without what may be long: the result, what it is kept to, and the end of a long command.
     pub fn in_a_list(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
         let mut info = Self::of(session, no, row);
-        (info.result, info.outcome) = (None, None);
+        (info.result, info.outcome, info.enclosure) = (None, None, None);
         info.progress = info.progress.filter(|progress| progress.as_str().len() <= LISTED_BYTES);
         for text in std::iter::once(&mut info.what).chain(&mut info.detail) {
             if let Some((cut, _)) = text.char_indices().nth(LISTED_CHARS) {

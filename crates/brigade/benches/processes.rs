@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use brigade::process::machine::boot_id;
-use brigade::process::{Companion, Launch, Phase, Record, Shim};
+use brigade::process::{Companion, Launch, Limits, Phase, Record, Shim};
 use brigade::{NewTask, Outcome, ProcessOptions, Runtime, Session, SqliteStore, TaskHandle};
 use tokio::process::Command;
 
@@ -99,6 +99,9 @@ fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> 
         stdin: false,
         cap: 8 << 20,
         grace: Duration::from_secs(5),
+        limits: Limits::default(),
+        terminal: None,
+        rulesets: &[],
     };
     Ok(launch.start(companion)?)
 }

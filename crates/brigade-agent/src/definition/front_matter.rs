@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Error;
 
+use super::confined::Confined;
 use super::{Definition, DefinitionError};
 use crate::permission::Rules;
 
@@ -72,6 +73,8 @@ struct Fields {
     temperature: Option<f64>,
     #[serde(default, deserialize_with = "present")]
     max_output: Option<u32>,
+    #[serde(default, deserialize_with = "present")]
+    confine: Option<Confined>,
 }
 
 #[derive(Default, Deserialize)]
@@ -96,7 +99,7 @@ struct LimitFields {
 }
 
 /// A field without a value is a mistake, not the absence of a limit.
-fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(super) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -107,6 +110,7 @@ where
 impl Fields {
     fn with_prompt(self, prompt: &str) -> Definition {
         let limits = self.limits.unwrap_or_default();
+        let (confine, resources) = self.confine.map(Confined::parts).unwrap_or_default();
         Definition {
             name: self.name,
             description: self.description,
@@ -131,6 +135,8 @@ impl Fields {
             effort: self.effort,
             temperature: self.temperature,
             max_output: self.max_output,
+            confine,
+            resources,
         }
     }
 }
@@ -147,7 +153,7 @@ impl<'de> Deserialize<'de> for Dollars {
     }
 }
 
-struct Span(Duration);
+pub(super) struct Span(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -161,7 +167,7 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 /// What a field wants, in a writer's words.
-const WANTED: [(&str, &str); 24] = [
+const WANTED: [(&str, &str); 31] = [
     ("name", "a name, such as `reviewer`"),
     ("description", "a sentence on what it is for"),
     ("model", "a model's name"),
@@ -185,6 +191,13 @@ const WANTED: [(&str, &str); 24] = [
     ("effort", "low, medium or high"),
     ("temperature", "a number from 0 to 2"),
     ("max_output", "a whole number of tokens"),
+    ("confine", "`true`, or what is left to its commands, such as `write: [/data]` below it"),
+    ("confine.read", "a list of paths, such as [~/.cargo]"),
+    ("confine.write", "a list of paths, such as [/data]"),
+    ("confine.tcp", "`false` to keep them from TCP"),
+    ("confine.memory", "an amount of memory, such as 512M or 2G"),
+    ("confine.cpu", "a span of processor time, such as 90s or 10m"),
+    ("confine.files", "a whole number of open files"),
     ("prompt", "text below the fields"),
 ];
 
@@ -277,7 +290,7 @@ fn field_at(front: &str, line: usize) -> Option<String> {
     }
     path.reverse();
     match path.first()? {
-        &"limits" | &"permissions" => path.truncate(2),
+        &"limits" | &"permissions" | &"confine" => path.truncate(2),
         _ => path.truncate(1),
     }
     Some(path.join("."))

@@ -356,3 +356,45 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn commands_can_be_confined() {
+    use brigade_model::enclosure::Tcp;
+
+    let parse = |field: &str| {
+        let text = format!("---\nname: a\ndescription: b\n{field}\n---\nDo it.");
+        Definition::parse("a.md", &text).unwrap()
+    };
+    let plain = parse("confine: true");
+    assert_eq!((plain.confine, plain.resources), (Some(Confine::default()), Resources::default()));
+    assert_eq!(parse("confine: false").confine, None);
+    let all = parse(
+        "confine:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
+    );
+    let (read, write) = (vec!["~/.cargo".to_owned()], vec!["/data".to_owned()]);
+    assert_eq!(all.confine, Some(Confine { read, write, tcp: Tcp::Denied }));
+    let resources = Resources { memory: Some(2 << 30), cpu_secs: Some(600), open_files: Some(256) };
+    assert_eq!(all.resources, resources);
+    let stored = serde_json::to_string(&all).unwrap();
+    assert_eq!(serde_json::from_str::<Definition>(&stored).unwrap(), all);
+}
+
+#[test]
+fn a_confinement_that_is_not_understood_is_refused() {
+    for (fields, expect) in [
+        ("confine:\n  wirte: [/a]", "a.md:5: `confine.wirte`: unknown; did you mean `write`?"),
+        ("confine: maybe", "a.md:4: `confine`: not as it should be; it wants `true`, or what is"),
+        (
+            "confine:\n  read: /a",
+            "a.md:5: `confine.read`: not as it should be; it wants a list of paths",
+        ),
+        (
+            "confine:\n  memory: much",
+            "a.md:5: `confine.memory`: \"much\" is no amount of memory, such as 512M or 2G",
+        ),
+        ("confine:\n  cpu: 10ms", "the limit on processor time is too low: 1s is the least"),
+    ] {
+        let problem = problem(fields);
+        assert!(problem.contains(expect), "{problem}");
+    }
+}

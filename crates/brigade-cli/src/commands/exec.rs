@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use brigade_model::enclosure::TerminalSize;
 use brigade_model::outcome::{Failure as Ended, Outcome};
 use brigade_model::work::EnvValue;
 use brigade_server::requests::{self, Command, Started};
 use brigade_server::{Client, Target, TaskInfo};
 
 use crate::attach::{Attachment, Attended, Showing};
+use crate::confine::ConfineArgs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::feed::Feed;
@@ -65,6 +67,11 @@ pub(crate) struct Exec {
     /// Started from within a task: outlive it
     #[arg(long)]
     keep: bool,
+    /// Give it a terminal, of our size or 80x24 or this one; what it reads is typed as --stdin has it
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = size)]
+    pty: Option<Option<TerminalSize>>,
+    #[command(flatten)]
+    confine: ConfineArgs,
     /// A line for the shell instead of a program and its arguments
     #[arg(long, value_name = "TEXT", conflicts_with = "command")]
     shell: Option<String>,
@@ -81,7 +88,10 @@ Examples:
   brigade exec -d --shell 'make && make install'
   brigade exec --key nightly-2026-01-31 --deadline 2h -- ./nightly
   brigade exec --env-file TOKEN=/run/secrets/token -- ./deploy
-  seq 3 | brigade exec --stdin -- wc -l";
+  seq 3 | brigade exec --stdin -- wc -l
+  brigade exec --confine --max-memory 2G --max-cpu 10m -- make test
+  brigade exec --confine-read ~/.cargo --no-tcp -- cargo test --offline
+  brigade exec -d --pty --name Shell -- bash -i";
 
 impl Exec {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
@@ -124,6 +134,9 @@ impl Exec {
             grace_ms: self.grace.map(millis),
             output_cap: self.output_cap,
             keep: self.keep,
+            terminal: self.pty.map(|size| size.or_else(show::terminal_size).unwrap_or_default()),
+            resources: self.confine.resources(),
+            confine: self.confine.confine()?,
             ..requests::Exec::new(context.session()?, self.what()?)
         })
     }
@@ -161,6 +174,10 @@ pub(super) fn callers() -> Vec<(String, String)> {
     // The same surroundings are the same request, in whatever order they come.
     ours.sort();
     ours
+}
+
+fn size(text: &str) -> Result<TerminalSize, String> {
+    text.parse().map_err(|refusal: brigade_model::refusal::Refusal| refusal.message)
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

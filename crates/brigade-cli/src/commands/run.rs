@@ -13,6 +13,7 @@ use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::AsyncReadExt;
 
 use crate::attach::{Attachment, Attended, Showing};
+use crate::confine::ConfineArgs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::live::Live;
@@ -77,6 +78,8 @@ pub(crate) struct Run {
     /// when it waits for an answer
     #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with = "detach")]
     timeout: Option<Duration>,
+    #[command(flatten)]
+    confine: ConfineArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -84,6 +87,7 @@ Examples:
   brigade run 'What is this project about?'
   brigade run --allow 'run_process(cargo *)' --allow edit_file 'Make the tests pass'
   brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
+  brigade run --allow run_process --confine --confine-read ~/.cargo 'Make the tests pass'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
   brigade run -d --name Research 'Compare the three designs in docs/'
   brigade wait Research && brigade show Research";
@@ -154,6 +158,8 @@ impl Run {
             limits,
             permissions: self.permissions(defined.as_ref()),
             unattended: self.is_unattended(context),
+            confine: self.confine.confine()?,
+            resources: self.confine.resources(),
             ..requests::Run::new(context.session()?, self.prompt().await?)
         })
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show::count;
-use crate::{show, span, transcript};
+use crate::{confine, show, span, transcript};
 
 /// Show all there is to know of a task; of an agent, its conversation too
 #[derive(Debug, clap::Args)]
@@ -68,6 +68,9 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     }
     if let Some(parent) = &task.parent {
         lines.push(("parent", parent.clone()));
+    }
+    if let Some(enclosure) = &task.enclosure {
+        lines.extend(confine::lines(enclosure));
     }
     lines.push(("started", since(task.spawned)));
     if let Some(ended) = task.ended {

@@ -1,30 +1,47 @@
 //! The command starts.
-//!
-//! What a command is started *in* belongs here: a pseudo-terminal that the shim owns would take the
-//! place of the pipes, and Landlock rules and resource limits would be set between the last write of
-//! the record and the spawn.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, PipeReader, PipeWriter};
-use std::os::unix::process::CommandExt;
+use std::io::{self, PipeWriter};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::claim::Claim;
+use super::enclose::{enclose, failed_step};
 use super::layout;
-use super::orders::{Input, Orders};
+use super::orders::{self, Orders};
 use super::record::{Ending, Phase, ProcessId, Step};
+use super::surroundings::{FIRST_RULESET, Surroundings, Terminal};
 use super::sys;
+use super::terminal::{Pair, Typist};
 use super::tree;
 
 /// A command that was started, seen from the shim.
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) id: ProcessId,
-    /// Its stdout and stderr.
-    pub(super) pipes: [PipeReader; 2],
-    /// Keeps the command from reading an end of file between two writers. Never written to.
-    pub(super) input: Option<File>,
+    /// Its stdout and stderr; its terminal is the first.
+    pub(super) outputs: [Option<File>; 2],
+    pub(super) input: Input,
+}
+
+/// Where the command's input comes from.
+#[derive(Debug)]
+pub(super) enum Input {
+    None,
+    /// The command reads the pipe itself. This end keeps it from reading an end of file between two
+    /// writers, and is never written to.
+    Pipe {
+        _held: File,
+    },
+    Terminal(Typist),
+}
+
+/// What the command and the shim hold of its streams.
+struct Streams {
+    commands: [Stdio; 3],
+    outputs: [Option<File>; 2],
+    input: Input,
 }
 
 /// Starts the command and leaves the record at `Running`. The error is for the record.
@@ -32,27 +49,29 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
     if let Some(path) = &orders.working_directory {
         std::env::set_current_dir(path).map_err(refused(Step::WorkingDirectory))?;
     }
-    let (stdin, input) = match orders.input {
-        Input::Open => open_input(orders).map_err(refused(Step::Input))?,
-        // The shim's own stdin is the null device.
-        Input::None => (Stdio::inherit(), None),
+    let streams = match orders.surroundings.terminal {
+        Some(size) => terminal(orders, size).map_err(refused(Step::Terminal))?,
+        None => pipes(orders)?,
     };
-    let (out, err) = pipes().map_err(refused(Step::Execute))?;
+    let [stdin, stdout, stderr] = streams.commands;
     let mut command = Command::new(&orders.program);
-    command.args(&orders.arguments).process_group(0).stdin(stdin).stdout(out.1).stderr(err.1);
+    command.args(&orders.arguments).stdin(stdin).stdout(stdout).stderr(stderr);
+    enclose(&mut command, orders.surroundings);
 
     claim.record.phase = Phase::Launching;
     claim.record.started_at = now();
+    claim.record.has_terminal = orders.surroundings.terminal.is_some();
     // Who finds an earlier phase takes it that nothing was executed.
     claim.try_write().map_err(refused(Step::Execute))?;
-    let child = command.spawn().map_err(refused(Step::Execute))?;
+    let child = command.spawn().map_err(|error| not_executed(orders, &error))?;
+    drop(command);
     let id = ProcessId { pid: child.id(), start: tree::start_time(child.id()) };
     claim.record.phase = Phase::Running;
     claim.record.command = Some(id);
     claim.write();
     // The command's directory may be unmounted or removed while the shim lives on.
     let _ = std::env::set_current_dir("/");
-    Ok(Launched { id, pipes: [out.0, err.0], input })
+    Ok(Launched { id, outputs: streams.outputs, input: streams.input })
 }
 
 /// Milliseconds since the epoch.
@@ -65,17 +84,43 @@ fn refused(step: Step) -> impl Fn(io::Error) -> Ending {
     move |error| Ending::NotStarted { step, errno: error.raw_os_error().unwrap_or(0) }
 }
 
+fn not_executed(orders: &Orders, error: &io::Error) -> Ending {
+    let (step, errno) = failed_step(error);
+    let is_denied = io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::PermissionDenied;
+    let step = match step {
+        Step::Execute if is_denied && orders.surroundings.layers > 0 => Step::ExecuteConfined,
+        step => step,
+    };
+    Ending::NotStarted { step, errno }
+}
+
+fn pipes(orders: &Orders) -> Result<Streams, Ending> {
+    let (stdin, input) = match orders.input {
+        orders::Input::Open => open_input(orders).map_err(refused(Step::Input))?,
+        // The shim's own stdin is the null device.
+        orders::Input::None => (Stdio::inherit(), Input::None),
+    };
+    let (out, err) = pipe().and_then(|out| Ok((out, pipe()?))).map_err(refused(Step::Execute))?;
+    let commands = [stdin, out.1.into(), err.1.into()];
+    Ok(Streams { commands, outputs: [Some(out.0), Some(err.0)], input })
+}
+
+fn pipe() -> io::Result<(File, PipeWriter)> {
+    let (reader, writer) = io::pipe()?;
+    Ok((OwnedFd::from(reader).into(), writer))
+}
+
 /// The command gets the only reading end, so that writers hear when it has closed its input.
-fn open_input(orders: &Orders) -> io::Result<(Stdio, Option<File>)> {
+fn open_input(orders: &Orders) -> io::Result<(Stdio, Input)> {
     let path = orders.directory.join(layout::STDIN);
     sys::make_fifo(&path)?;
     let ends = (|| {
         // Opening one end of a pipe waits for the other one, unless both are open already.
         let both = OpenOptions::new().read(true).write(true).open(&path)?;
         let reader = File::open(&path)?;
-        let writer = OpenOptions::new().write(true).open(&path)?;
+        let held = OpenOptions::new().write(true).open(&path)?;
         drop(both);
-        Ok((Stdio::from(reader), Some(writer)))
+        Ok((Stdio::from(reader), Input::Pipe { _held: held }))
     })();
     if ends.is_err() {
         let _ = fs::remove_file(&path);
@@ -83,8 +128,24 @@ fn open_input(orders: &Orders) -> io::Result<(Stdio, Option<File>)> {
     ends
 }
 
-type Pipe = (PipeReader, PipeWriter);
+/// One terminal for all three. It can be typed on, whether or not anybody does.
+fn terminal(orders: &Orders, size: Terminal) -> io::Result<Streams> {
+    let pair = Pair::open(size)?;
+    let shared = || pair.commands.try_clone().map(Stdio::from);
+    let commands = [shared()?, shared()?, shared()?];
+    allow(&pair, &orders.surroundings)?;
+    let outputs = [Some(pair.ours.try_clone()?), None];
+    let typist = Typist::new(pair, &orders.directory.join(layout::STDIN))?;
+    Ok(Streams { commands, outputs, input: Input::Terminal(typist) })
+}
 
-fn pipes() -> io::Result<(Pipe, Pipe)> {
-    Ok((io::pipe()?, io::pipe()?))
+/// A confined command may open its own terminal again, and no other.
+fn allow(pair: &Pair, surroundings: &Surroundings) -> io::Result<()> {
+    #[cfg(full_linux)]
+    for layer in 0..surroundings.layers {
+        sys::allow_terminal(FIRST_RULESET + layer, &pair.commands)?;
+    }
+    #[cfg(not(full_linux))]
+    let _ = (pair, surroundings, FIRST_RULESET);
+    Ok(())
 }

@@ -1,15 +1,16 @@
 //! The loop of a shim: it waits for output, signals and its own deadlines, until nothing is left.
 
-use std::fs::{self, File};
+use std::fs;
 use std::time::{Duration, Instant};
 
 use super::claim::Claim;
-use super::launch::{self, Launched};
+use super::launch::{self, Input, Launched};
 use super::layout;
 use super::orders::Orders;
 use super::record::{Phase, SURVIVORS_MAX, StopStage};
 use super::relay::Relay;
 use super::signals::{Pending, Signals};
+use super::surroundings::FIRST_RULESET;
 use super::sys::{self, Watch, signal};
 use super::tree::{self, Left, Tree};
 
@@ -23,12 +24,19 @@ const FOR_EVER: Duration = Duration::from_secs(20 * 24 * 3600);
 
 /// Claims, launches and stays with the command until nothing is left of it.
 pub(super) fn run(orders: Orders) {
-    tree::prepare();
+    let layers = orders.surroundings.layers;
+    tree::prepare(FIRST_RULESET + layers);
     sys::lead_a_session();
+    if keep_from_commands(layers).is_err() {
+        return;
+    }
     let Ok(signals) = Signals::catch() else { return };
     let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
     match launch::launch(&orders, &mut claim) {
-        Ok(launched) => Life::new(orders, claim, signals, launched).live(),
+        Ok(launched) => {
+            let_go_of(layers);
+            Life::new(orders, claim, signals, launched).live();
+        }
         Err(ending) => {
             let _ = fs::remove_file(orders.directory.join(layout::STDIN));
             claim.record.ending = Some(ending);
@@ -39,14 +47,31 @@ pub(super) fn run(orders: Orders) {
     }
 }
 
+/// The rulesets that the shim was handed are for the child to apply, not for the command to have.
+fn keep_from_commands(layers: u32) -> std::io::Result<()> {
+    #[cfg(full_linux)]
+    return sys::close_on_exec(FIRST_RULESET, layers);
+    #[cfg(not(full_linux))]
+    {
+        let _ = layers;
+        Ok(())
+    }
+}
+
+fn let_go_of(layers: u32) {
+    #[cfg(full_linux)]
+    let _ = sys::close(FIRST_RULESET, layers);
+    #[cfg(not(full_linux))]
+    let _ = layers;
+}
+
 struct Life {
     orders: Orders,
     claim: Claim,
     signals: Signals,
     relay: Relay,
     tree: Tree,
-    /// The writing end that keeps the command's input open.
-    input: Option<File>,
+    input: Input,
     state: State,
     /// By a clock that nobody sets.
     began: Instant,
@@ -69,7 +94,7 @@ enum State {
 impl Life {
     fn new(orders: Orders, claim: Claim, signals: Signals, launched: Launched) -> Self {
         Self {
-            relay: Relay::new(orders.directory.clone(), orders.cap, launched.pipes),
+            relay: Relay::new(orders.directory.clone(), orders.cap, launched.outputs),
             tree: Tree::new(launched.id),
             input: launched.input,
             state: State::Running,
@@ -82,10 +107,13 @@ impl Life {
 
     fn live(mut self) {
         while !matches!(self.state, State::Over) {
-            let [is_signalled, ready @ ..] = self.wait();
+            let [is_signalled, is_typing, ready @ ..] = self.wait();
             let pending = if is_signalled { self.signals.take() } else { Pending::NOTHING };
             self.obey(pending);
             self.relay_one_piece_each(ready);
+            if let (true, Input::Terminal(typist)) = (is_typing, &mut self.input) {
+                typist.go_on();
+            }
             if pending.has(signal::CHLD) || !matches!(self.state, State::Running) {
                 self.look_at_the_tree();
             }
@@ -94,10 +122,15 @@ impl Life {
         self.finish();
     }
 
-    /// Whether a signal has come, and which stream is ready.
-    fn wait(&self) -> [bool; 3] {
+    /// Whether a signal has come, whether there is something to type, and which stream is ready.
+    fn wait(&self) -> [bool; 4] {
         let [out, err] = self.relay.fds();
-        let mut watches = [self.signals.fd(), out, err].map(Watch::new);
+        let typing = match &self.input {
+            Input::Terminal(typist) => typist.watch(),
+            Input::None | Input::Pipe { .. } => Watch::new(-1),
+        };
+        let [signals, out, err] = [self.signals.fd(), out, err].map(Watch::new);
+        let mut watches = [signals, typing, out, err];
         // Rounded up, or the last millisecond would be spent in turning around.
         let milliseconds = |time: Duration| time.as_micros().div_ceil(1000) as i32;
         sys::wait(&mut watches, self.timeout().map(milliseconds));
@@ -215,7 +248,15 @@ impl Life {
     }
 
     fn close_input(&mut self) {
-        if self.input.take().is_some() {
+        let was_open = match &mut self.input {
+            Input::None => false,
+            Input::Pipe { .. } => {
+                self.input = Input::None;
+                true
+            }
+            Input::Terminal(typist) => typist.close(),
+        };
+        if was_open {
             let _ = fs::remove_file(self.orders.directory.join(layout::STDIN));
         }
     }

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// `run DIRECTORY BOOT CAP GRACE INPUT WORKING-DIRECTORY -- PROGRAM ARGUMENTS...`
+use super::surroundings::Surroundings;
+
+/// `run DIRECTORY BOOT CAP GRACE INPUT SURROUNDINGS WORKING-DIRECTORY -- PROGRAM ARGUMENTS...`
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Orders {
     /// Where the record and the output go. Absolute, because the shim leaves its own directory.
@@ -14,6 +16,7 @@ pub(super) struct Orders {
     /// Between the kind and the firm part of a stop, where the stop does not say otherwise.
     pub(super) grace: Duration,
     pub(super) input: Input,
+    pub(super) surroundings: Surroundings,
     /// None leaves the command where the shim was started.
     pub(super) working_directory: Option<PathBuf>,
     pub(super) program: OsString,
@@ -43,6 +46,9 @@ impl Orders {
             Some("none") => Input::None,
             _ => return Err("the input is `open` or `none`"),
         };
+        let surroundings = next("the surroundings are missing, maybe empty")?;
+        let surroundings = surroundings.to_str().and_then(Surroundings::parse);
+        let surroundings = surroundings.ok_or("the surroundings are not understood")?;
         let working_directory = Some(next("a working directory is missing, maybe an empty one")?)
             .filter(|path| !path.is_empty())
             .map(PathBuf::from);
@@ -56,6 +62,7 @@ impl Orders {
             cap,
             grace: Duration::from_millis(grace),
             input,
+            surroundings,
             working_directory,
             program,
             arguments: given.collect(),
@@ -80,7 +87,8 @@ fn boot_id(text: &OsString) -> Option<[u8; 16]> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "run /d 000102030405060708090a0b0c0d0e0f 8192 1500 open /w -- sh -c x";
+    const GOOD: &str =
+        "run /d 000102030405060708090a0b0c0d0e0f 8192 1500 open layers=0 /w -- sh -c x";
 
     fn parse(line: &str) -> Result<Orders, &'static str> {
         Orders::parse(line.split(' ').map(OsString::from))
@@ -103,10 +111,12 @@ mod tests {
     #[test]
     fn orders_that_are_not_whole_are_refused() {
         let words: Vec<&str> = GOOD.split(' ').collect();
-        for count in 0..9 {
+        for count in 0..10 {
             assert!(parse(&words[..count].join(" ")).is_err(), "{count} words");
         }
-        for (word, wrong) in [("8192", "8k"), ("1500", "-1"), ("open", "maybe"), ("0001", "zz01")] {
+        for (word, wrong) in
+            [("8192", "8k"), ("1500", "-1"), ("open", "maybe"), ("0001", "zz01"), ("layers", "l")]
+        {
             assert!(parse(&GOOD.replace(word, wrong)).is_err(), "{wrong}");
         }
     }

@@ -29,6 +29,8 @@ pub struct Record {
     pub shim: ProcessId,
     /// None until the command was started.
     pub command: Option<ProcessId>,
+    /// The command has a terminal, and leads a session of its own.
+    pub has_terminal: bool,
     pub ending: Option<Ending>,
     pub stage: StopStage,
     /// Bytes that each stream has produced, kept or not.
@@ -93,6 +95,11 @@ pub enum Step {
     WorkingDirectory,
     Input,
     Execute,
+    /// The same of a command that is confined, whose confinement may be why.
+    ExecuteConfined,
+    Terminal,
+    Limits,
+    Confine,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +116,12 @@ pub struct Survivor {
 }
 
 impl Record {
+    /// Those that led the sessions of the command's processes, the shim first.
+    pub fn leaders(&self) -> Vec<ProcessId> {
+        let command = self.command.filter(|_| self.has_terminal);
+        [self.shim].into_iter().chain(command).collect()
+    }
+
     pub fn new(claimer: Claimer, boot: [u8; 16], shim: ProcessId, cap: u64) -> Self {
         Self {
             claimer,
@@ -116,6 +129,7 @@ impl Record {
             boot,
             shim,
             command: None,
+            has_terminal: false,
             ending: None,
             stage: StopStage::None,
             produced: [0; 2],
@@ -154,7 +168,8 @@ impl Record {
         let mut out = Writer { bytes: [0; RECORD_BYTES], at: 0 };
         out.put(&MAGIC);
         out.put(&[0; 8]);
-        out.put(&[self.claimer as u8, self.phase as u8, self.stage as u8, 0]);
+        let has_terminal = u8::from(self.has_terminal);
+        out.put(&[self.claimer as u8, self.phase as u8, self.stage as u8, has_terminal]);
         let (kind, step, value) = match self.ending {
             None => (0, 0, 0),
             Some(Ending::Code(code)) => (1, 0, code),
@@ -197,7 +212,7 @@ impl Record {
         if input.take::<8>() != MAGIC || u64::from_le_bytes(input.take()) != checksum(bytes) {
             return None;
         }
-        let [claimer, phase, stage, _] = input.take();
+        let [claimer, phase, stage, has_terminal] = input.take();
         let [kind, step, has_command, _] = input.take();
         let value = i32::from_le_bytes(input.take());
         let survivors_total = u32::from_le_bytes(input.take());
@@ -214,6 +229,7 @@ impl Record {
             boot,
             shim,
             command: (has_command != 0).then_some(command),
+            has_terminal: has_terminal != 0,
             ending: match kind {
                 0 => None,
                 1 => Some(Ending::Code(value)),
@@ -239,7 +255,15 @@ impl Record {
 
 const PHASES: [Phase; 5] =
     [Phase::Claimed, Phase::Launching, Phase::Running, Phase::Exited, Phase::Done];
-const STEPS: [Step; 3] = [Step::WorkingDirectory, Step::Input, Step::Execute];
+const STEPS: [Step; 7] = [
+    Step::WorkingDirectory,
+    Step::Input,
+    Step::Execute,
+    Step::ExecuteConfined,
+    Step::Terminal,
+    Step::Limits,
+    Step::Confine,
+];
 const STAGES: [StopStage; 3] = [StopStage::None, StopStage::Asked, StopStage::Forced];
 
 fn damaged(how: &str) -> io::Error {
@@ -309,6 +333,7 @@ mod tests {
         let mut record = Record::new(Claimer::Shim, [9; 16], id(41), 8 << 20);
         record.phase = Phase::Done;
         record.command = Some(id(42));
+        record.has_terminal = true;
         record.ending = Some(Ending::NotStarted { step: Step::Execute, errno: 2 });
         record.stage = StopStage::Forced;
         record.produced = [u64::MAX, 2];
@@ -326,7 +351,9 @@ mod tests {
     fn a_record_is_read_as_it_was_written() {
         let record = full();
         assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
-        for ending in [None, Some(Ending::Code(-7)), Some(Ending::Signal(15))] {
+        let refused = STEPS.map(|step| Some(Ending::NotStarted { step, errno: 13 }));
+        let endings = [None, Some(Ending::Code(-7)), Some(Ending::Signal(15))];
+        for ending in endings.into_iter().chain(refused) {
             let record = Record { ending, command: None, ..record.clone() };
             assert_eq!(Record::decode(&record.encode()), Some(record));
         }

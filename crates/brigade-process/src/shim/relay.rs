@@ -1,10 +1,10 @@
-//! The command's output, from its pipes to the files.
+//! The command's output, from its pipes, or its terminal, to the files.
 //!
 //! The pipes are read whatever happens: a command must never wait for a disk that is full or a
 //! directory that is gone. What could not be written is counted.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, PipeReader, Read};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -40,15 +40,15 @@ pub(super) struct Relay {
 
 #[derive(Debug)]
 struct Stream {
-    /// None after its end.
-    pipe: Option<PipeReader>,
+    /// None after its end. A terminal is the first one, and there is no second.
+    pipe: Option<File>,
     /// None before the first byte.
     file: Option<File>,
 }
 
 impl Relay {
-    pub(super) fn new(directory: PathBuf, cap: u64, pipes: [PipeReader; 2]) -> Self {
-        let streams = pipes.map(|pipe| Stream { pipe: Some(pipe), file: None });
+    pub(super) fn new(directory: PathBuf, cap: u64, pipes: [Option<File>; 2]) -> Self {
+        let streams = pipes.map(|pipe| Stream { pipe, file: None });
         Self { directory, kept: Layout::bytes(cap), streams, order: None, last: 0 }
     }
 
@@ -66,7 +66,7 @@ impl Relay {
         // Copied, although the kernel could move the bytes to the file by itself: it would hold the
         // pipe locked all the while, and the command would wait for the file.
         match pipe.read(&mut *buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            Err(error) if is_momentary(&error) => true,
             Ok(0) | Err(_) => {
                 self.streams[stream].pipe = None;
                 false
@@ -126,6 +126,10 @@ impl Relay {
             self.last = stream;
         }
     }
+}
+
+pub(super) fn is_momentary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 fn write_to(

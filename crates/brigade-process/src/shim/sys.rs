@@ -1,11 +1,12 @@
 //! The few functions of libc that the standard library does not offer, each behind a safe one.
 #![expect(unsafe_code, reason = "declares and calls functions of libc")]
 
-use std::ffi::{CString, c_int, c_ulong};
+use std::ffi::{CStr, CString, OsStr, c_int, c_ulong};
+use std::fs::File;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::record::Ending;
 
@@ -46,7 +47,24 @@ pub(super) mod signal {
     }
 }
 
-/// What `poll` waits for: something to read, or the other end closed.
+/// What `open` is told beside what everybody tells it.
+pub(super) mod flags {
+    const IS_LINUX: bool = cfg!(target_os = "linux");
+    /// A terminal that is opened does not become the one that signals come from.
+    pub(crate) const NO_TERMINAL: i32 = if IS_LINUX { 0o400 } else { 0x2_0000 };
+    /// Reading and writing say that there is nothing to be done instead of waiting.
+    pub(crate) const NO_WAITING: i32 = if IS_LINUX { 0o4000 } else { 4 };
+}
+
+/// What can be limited.
+pub(super) mod resource {
+    const IS_LINUX: bool = cfg!(target_os = "linux");
+    pub(crate) const CPU: i32 = 0;
+    pub(crate) const OPEN_FILES: i32 = if IS_LINUX { 7 } else { 8 };
+    pub(crate) const ADDRESS_SPACE: i32 = if IS_LINUX { 9 } else { 5 };
+}
+
+/// What `poll` waits for: something to read, room to write, or the other end closed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
@@ -57,10 +75,15 @@ pub(super) struct Watch {
 
 impl Watch {
     const READABLE: i16 = 1;
+    const WRITABLE: i16 = 4;
 
     /// A negative descriptor is never ready.
     pub(super) fn new(fd: RawFd) -> Self {
         Self { fd, events: Self::READABLE, happened: 0 }
+    }
+
+    pub(super) fn writable(fd: RawFd) -> Self {
+        Self { fd, events: Self::WRITABLE, happened: 0 }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -83,6 +106,26 @@ type Mode = u32;
 #[cfg(not(target_os = "linux"))]
 type Mode = u16;
 
+#[cfg(all(target_env = "gnu", target_pointer_width = "32"))]
+type Amount = u32;
+#[cfg(not(all(target_env = "gnu", target_pointer_width = "32")))]
+type Amount = u64;
+
+/// What is warned of, and what cannot be passed.
+#[repr(C)]
+struct Bounds {
+    soft: Amount,
+    hard: Amount,
+}
+
+/// In characters, and in pixels, of which nobody knows.
+#[repr(C)]
+struct WindowSize {
+    rows: u16,
+    columns: u16,
+    pixels: [u16; 2],
+}
+
 /// As long as the longest set of signals known, which is glibc's.
 #[repr(C)]
 struct SignalSet([c_ulong; 16]);
@@ -97,6 +140,12 @@ unsafe extern "C" {
     fn mkfifo(path: *const std::ffi::c_char, mode: Mode) -> c_int;
     fn getsid(pid: c_int) -> c_int;
     fn setsid() -> c_int;
+    fn getrlimit(resource: c_int, bounds: *mut Bounds) -> c_int;
+    fn setrlimit(resource: c_int, bounds: *const Bounds) -> c_int;
+    fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
+    fn grantpt(fd: c_int) -> c_int;
+    fn unlockpt(fd: c_int) -> c_int;
+    fn ptsname(fd: c_int) -> *const std::ffi::c_char;
 }
 
 pub(super) fn on_signal(number: i32, handler: Handler) {
@@ -153,6 +202,58 @@ pub(super) fn lead_a_session() {
     }
 }
 
+/// Bounds this process and what it starts, never above what it is bounded to already. Safe to call
+/// between fork and exec.
+pub(super) fn limit(kind: i32, soft: u64, hard: u64) -> io::Result<()> {
+    let mut bounds = Bounds { soft: 0, hard: 0 };
+    // SAFETY: the struct is a local that lives through the call.
+    checked(unsafe { getrlimit(kind, &mut bounds) })?;
+    let amount = |wanted: u64| Amount::try_from(wanted).unwrap_or(Amount::MAX);
+    bounds.hard = bounds.hard.min(amount(hard));
+    bounds.soft = bounds.hard.min(amount(soft));
+    // SAFETY: the same.
+    checked(unsafe { setrlimit(kind, &bounds) }).map(drop)
+}
+
+/// Lets the command's end of a pseudo-terminal be opened, and says where it is.
+pub(super) fn unlock_terminal(ours: &File) -> io::Result<PathBuf> {
+    let fd = ours.as_raw_fd();
+    // SAFETY: all take the number of an open descriptor. The name is in memory that the next call of
+    // `ptsname` would overwrite, and is copied at once; the shim has one thread.
+    unsafe {
+        checked(grantpt(fd))?;
+        checked(unlockpt(fd))?;
+        let name = ptsname(fd);
+        if name.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(PathBuf::from(OsStr::from_bytes(CStr::from_ptr(name).to_bytes())))
+    }
+}
+
+pub(super) fn resize_terminal(terminal: &File, rows: u16, columns: u16) -> io::Result<()> {
+    const SET_WINDOW_SIZE: c_ulong = if HAS_PLAIN_IOCTLS { 0x5414 } else { 0x8008_7467 };
+    let size = WindowSize { rows, columns, pixels: [0; 2] };
+    // SAFETY: the request reads one such struct, which lives through the call.
+    checked(unsafe { ioctl(terminal.as_raw_fd(), SET_WINDOW_SIZE, &size) }).map(drop)
+}
+
+/// The input becomes the terminal of a session that this process leads. Safe between fork and exec.
+pub(super) fn take_terminal() -> io::Result<()> {
+    const SET_TERMINAL: c_ulong = if cfg!(target_os = "linux") { 0x540e } else { 0x2000_7461 };
+    // SAFETY: both take numbers only.
+    unsafe {
+        checked(setsid())?;
+        checked(ioctl(0, SET_TERMINAL, 0 as c_int)).map(drop)
+    }
+}
+
+/// Most of Linux. The rest and others have the numbers of an older time.
+const HAS_PLAIN_IOCTLS: bool = cfg!(all(
+    target_os = "linux",
+    not(any(target_arch = "powerpc", target_arch = "powerpc64", target_arch = "sparc64"))
+));
+
 fn checked(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -189,7 +290,7 @@ pub(super) use linux::*;
 #[cfg(full_linux)]
 mod linux {
     use std::ffi::{c_long, c_uint};
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::fd::{FromRawFd, OwnedFd};
 
     use super::*;
 
@@ -211,6 +312,7 @@ mod linux {
     const NO_WAIT: c_int = 0x0100_0000;
     const ANY: c_uint = 0;
     const THIS_PID: c_uint = 1;
+    const CLOSE_RANGE: c_long = 436;
 
     unsafe extern "C" {
         fn waitid(kind: c_uint, id: c_uint, info: *mut ChildInfo, options: c_int) -> c_int;
@@ -252,11 +354,88 @@ mod linux {
         unsafe { prctl(SET_CHILD_SUBREAPER, 1 as c_ulong) };
     }
 
-    /// Closes all descriptors but the first three. A kernel that cannot do it leaves them open.
-    pub(crate) fn close_inherited() {
-        const CLOSE_RANGE: c_long = 436;
+    /// Closes all descriptors from this one on. A kernel that cannot do it leaves them open.
+    pub(crate) fn close_inherited(first: u32) {
         // SAFETY: at this time the process has opened nothing itself.
-        unsafe { syscall(CLOSE_RANGE, 3 as c_uint, c_uint::MAX, 0 as c_uint) };
+        unsafe { syscall(CLOSE_RANGE, first, c_uint::MAX, 0 as c_uint) };
+    }
+
+    /// What a command that is executed does not get to see.
+    pub(crate) fn close_on_exec(first: u32, count: u32) -> io::Result<()> {
+        const ON_EXEC: c_uint = 4;
+        close_range(first, count, ON_EXEC)
+    }
+
+    pub(crate) fn close(first: u32, count: u32) -> io::Result<()> {
+        close_range(first, count, 0)
+    }
+
+    /// Of descriptors that this process was handed and that nothing else in it owns.
+    fn close_range(first: u32, count: u32, flags: c_uint) -> io::Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes three numbers, and nobody believes to own what is closed.
+        let closed = unsafe { syscall(CLOSE_RANGE, first, first + count - 1, flags) };
+        checked(closed as c_int).map(drop)
+    }
+
+    /// What a rule of Landlock is about: a file or all below a directory. The kernel's has no gap.
+    #[repr(C, packed)]
+    struct PathRule {
+        allowed: u64,
+        file: c_int,
+    }
+
+    /// Lets whoever is confined by the ruleset open this terminal.
+    pub(crate) fn allow_terminal(ruleset: u32, terminal: &File) -> io::Result<()> {
+        const WRITE: u64 = 1 << 1;
+        const READ: u64 = 1 << 2;
+        const ASK_DEVICE: u64 = 1 << 15;
+        // Refused by a kernel that does not know it, and then allowed without.
+        add_rule(ruleset, terminal, READ | WRITE | ASK_DEVICE)
+            .or_else(|_| add_rule(ruleset, terminal, READ | WRITE))
+    }
+
+    fn add_rule(ruleset: u32, file: &File, allowed: u64) -> io::Result<()> {
+        const ADD_RULE: c_long = 445;
+        const BENEATH_PATH: c_uint = 1;
+        let rule = PathRule { allowed, file: file.as_raw_fd() };
+        // SAFETY: the struct is as the kernel has it and lives through the call.
+        let added =
+            unsafe { syscall(ADD_RULE, ruleset as c_int, BENEATH_PATH, &rule, 0 as c_uint) };
+        checked(added as c_int).map(drop)
+    }
+
+    /// What is executed next gains nothing by being set-uid, and of root's powers has only those over
+    /// its files and processes: the others (loading modules, tracing everything, mounting) go around
+    /// all rules. Who is not root has none to lose. Safe between fork and exec.
+    pub(crate) fn give_up_powers() -> io::Result<()> {
+        const NO_NEW_PRIVILEGES: c_int = 38;
+        const DROP_FROM_BOUNDING_SET: c_int = 24;
+        const AMBIENT: c_int = 47;
+        const CLEAR_ALL: c_ulong = 4;
+        // chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service
+        const KEPT: [c_ulong; 8] = [0, 1, 3, 4, 5, 6, 7, 10];
+        const CAPABILITIES: c_ulong = 64;
+        let (yes, no): (c_ulong, c_ulong) = (1, 0);
+        // SAFETY: all take numbers only.
+        unsafe {
+            checked(prctl(NO_NEW_PRIVILEGES, yes, no, no, no))?;
+            prctl(AMBIENT, CLEAR_ALL, no, no, no);
+            for capability in (0..CAPABILITIES).filter(|one| !KEPT.contains(one)) {
+                prctl(DROP_FROM_BOUNDING_SET, capability, no, no, no);
+            }
+        }
+        Ok(())
+    }
+
+    /// Confines this process, and all that it ever starts, for good. Safe between fork and exec.
+    pub(crate) fn restrict(ruleset: u32) -> io::Result<()> {
+        const RESTRICT_SELF: c_long = 446;
+        // SAFETY: takes two numbers.
+        let restricted = unsafe { syscall(RESTRICT_SELF, ruleset as c_int, 0 as c_uint) };
+        checked(restricted as c_int).map(drop)
     }
 
     /// A process that stays the same one even when its pid goes to another.

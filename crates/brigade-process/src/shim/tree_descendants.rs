@@ -36,8 +36,9 @@ pub(super) enum Left {
     Nothing,
 }
 
-pub(super) fn prepare() {
-    sys::close_inherited();
+/// Descriptors below `spare` are the shim's, whoever left them open.
+pub(super) fn prepare(spare: u32) {
+    sys::close_inherited(spare);
     sys::inherit_orphans();
 }
 

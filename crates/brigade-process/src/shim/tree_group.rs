@@ -26,7 +26,7 @@ pub(super) enum Left {
 }
 
 /// Descriptors that the starter left open are its own fault here: it opens all to be closed on exec.
-pub(super) fn prepare() {}
+pub(super) fn prepare(_spare: u32) {}
 
 /// There is no portable way to ask: the lock on the claim is the identity.
 pub(super) fn start_time(_pid: u32) -> u64 {

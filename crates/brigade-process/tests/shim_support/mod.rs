@@ -28,12 +28,19 @@ pub(crate) struct Orders {
     pub(crate) cap: u64,
     pub(crate) grace_ms: u64,
     pub(crate) input: &'static str,
+    pub(crate) surroundings: &'static str,
     pub(crate) working_directory: PathBuf,
 }
 
 impl Default for Orders {
     fn default() -> Self {
-        Self { cap: 1 << 20, grace_ms: 5_000, input: "none", working_directory: PathBuf::new() }
+        Self {
+            cap: 1 << 20,
+            grace_ms: 5_000,
+            input: "none",
+            surroundings: "",
+            working_directory: PathBuf::new(),
+        }
     }
 }
 
@@ -57,7 +64,12 @@ impl Orders {
         let mut command = Command::new(program);
         command.args(leading).arg("run").arg(directory).arg(BOOT);
         command.args([self.cap, self.grace_ms].map(|number| number.to_string()));
-        command.arg(self.input).arg(&self.working_directory).arg("--").args(words);
+        command
+            .arg(self.input)
+            .arg(self.surroundings)
+            .arg(&self.working_directory)
+            .arg("--")
+            .args(words);
         command.env("D", directory);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command

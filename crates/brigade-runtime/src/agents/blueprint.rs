@@ -12,6 +12,7 @@ use brigade_agent::validate::{Schema, SchemaError, Schemas};
 use brigade_agent::{Agent, Backend, Overrides, Plugin, Policy, Tools, client_tool};
 use brigade_llm::ToolSpec;
 use brigade_model::action::Start;
+use brigade_model::enclosure::{Confine, Enclosure, Resources};
 use brigade_model::ids::Time;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -27,6 +28,7 @@ use super::options::AgentOptions;
 use super::prompt;
 use super::rules::{check_definition, check_rules};
 use crate::clock::Clock;
+use crate::enclosing;
 use crate::jobs::Handlers;
 use crate::new_task::NewTask;
 use crate::performer::Reporter;
@@ -63,6 +65,9 @@ pub(crate) struct Blueprint {
     unattended: bool,
     #[serde(default, skip_serializing_if = "Overrides::is_empty")]
     pub(crate) overrides: Overrides,
+    /// What its commands are kept to, and those of all below it.
+    #[serde(default, skip_serializing_if = "Enclosure::is_empty")]
+    pub(crate) enclosure: Enclosure,
 }
 
 /// Everything that agents of this runtime have in common.
@@ -92,6 +97,28 @@ struct Prepared {
 pub(crate) enum Parent<'a> {
     Nobody,
     Agent(&'a Blueprint),
+    /// A command that is kept to something.
+    Enclosed(&'a Enclosure),
+}
+
+impl<'a> Parent<'a> {
+    /// What everything that it starts is kept to as well.
+    pub(crate) fn enclosure(self) -> Option<&'a Enclosure> {
+        match self {
+            Self::Nobody => None,
+            Self::Agent(parent) => Some(&parent.enclosure),
+            Self::Enclosed(enclosure) => Some(enclosure),
+        }
+    }
+}
+
+/// What whoever starts an agent leaves to it.
+#[derive(Debug)]
+pub(crate) struct Grant<'a> {
+    pub(crate) rules: Rules,
+    pub(crate) limits: &'a Limits,
+    pub(crate) confine: Option<&'a Confine>,
+    pub(crate) resources: Resources,
 }
 
 impl Agents {
@@ -133,7 +160,7 @@ impl Agents {
     pub(crate) fn settle(
         &self,
         mut work: AgentWork,
-        (rules, limits): (Rules, &Limits),
+        grant: Grant<'_>,
         parent: Parent<'_>,
     ) -> Result<AgentWork, Refusal> {
         if work.cwd.is_none()
@@ -143,15 +170,16 @@ impl Agents {
         }
         let overrides = self.overrides(&work)?;
         let tools = self.tool_names(&overrides);
-        check_rules(&rules, &tools)?;
+        check_rules(&grant.rules, &tools)?;
         let definition = self.definition(&work, parent, &tools)?;
         let name: Arc<str> = definition.name.as_str().into();
         let (permissions, inherited) = match parent {
-            Parent::Nobody => (self.options.permissions.clone(), None),
+            Parent::Nobody | Parent::Enclosed(_) => (self.options.permissions.clone(), None),
             Parent::Agent(parent) => (parent.permissions.clone(), Some(parent.model.clone())),
         };
+        let enclosure = enclosure(&grant, &definition, work.cwd.as_deref(), parent)?;
         let permissions = permissions
-            .narrowed("whoever started it", rules)
+            .narrowed("whoever started it", grant.rules)
             .narrowed(format!("the definition {name}"), definition.permissions.clone())
             .narrowed(format!("the definition {name}"), only(definition.tools.as_deref())?);
         let model = work.model.clone().or_else(|| definition.model.as_deref().map(Arc::from));
@@ -162,7 +190,7 @@ impl Agents {
                  provider/model, or set `model` in the configuration"
             )));
         };
-        let counts_money = limits.money.or(definition.limits.money).is_some()
+        let counts_money = grant.limits.money.or(definition.limits.money).is_some()
             || matches!(parent, Parent::Agent(parent) if parent.counts_money);
         // Work that is there waits for a runtime that has its model; new work is told at once.
         let chosen = self.options.models.find(&model);
@@ -193,6 +221,7 @@ impl Agents {
             overrides,
             unattended: work.unattended
                 || matches!(parent, Parent::Agent(parent) if parent.unattended),
+            enclosure,
         };
         work.blueprint = Json::of(&blueprint)?;
         Ok(work)
@@ -408,10 +437,29 @@ fn only(tools: Option<&[String]>) -> Result<Rules, Refusal> {
     Ok(Rules { allow: Some(allow), ..Rules::default() })
 }
 
+/// What the commands of a new agent are kept to: by whoever starts it, by its definition, and by all
+/// above it.
+fn enclosure(
+    grant: &Grant<'_>,
+    definition: &Definition,
+    directory: Option<&str>,
+    parent: Parent<'_>,
+) -> Result<Enclosure, Refusal> {
+    let asked = grant.confine.into_iter().chain(&definition.confine);
+    let confinement = asked.map(|asked| enclosing::settle(asked, directory));
+    let own = Enclosure {
+        terminal: None,
+        resources: grant.resources.and(&definition.resources),
+        confinement: confinement.collect::<Result<_, _>>()?,
+    };
+    let outer = Enclosure { terminal: None, ..parent.enclosure().cloned().unwrap_or_default() };
+    Ok(own.inside(&outer))
+}
+
 /// The definitions that a new agent may use in its turn: never more than its parent.
 fn delegates(definition: &Definition, parent: Parent<'_>) -> Option<Vec<String>> {
     let inherited = match parent {
-        Parent::Nobody => None,
+        Parent::Nobody | Parent::Enclosed(_) => None,
         Parent::Agent(parent) => parent.may_delegate_to.clone(),
     };
     match (&definition.may_delegate_to, inherited) {

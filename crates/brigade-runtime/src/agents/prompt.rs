@@ -27,6 +27,15 @@ pub(crate) fn system(blueprint: &Blueprint, tools: &HashSet<Arc<str>>) -> String
     if let Some(directory) = &blueprint.directory {
         parts.push(format!("Your directory is {directory}."));
     }
+    let kept_to = blueprint.enclosure.confinement.iter().map(|one| one.write.join(", "));
+    let kept_to: Vec<String> = kept_to.collect();
+    if !kept_to.is_empty() && tools.contains("run_process") {
+        parts.push(format!(
+            "Your commands are confined: they can write in {} and in $TMPDIR, and read little else \
+             beside the system. Elsewhere they get \"Permission denied\", and there is no way around it.",
+            kept_to.join("; of that only in ")
+        ));
+    }
     if let Some(config) = &blueprint.config {
         parts.push(format!("Your settings: {config}"));
     }

@@ -18,7 +18,7 @@ use brigade_process::{Input, Order, Phase, Record, Shim};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::places::Execution;
+use super::places::{Execution, Places};
 use super::report::end_of;
 use super::settle::{Settled, Sought};
 use crate::clock::Clock;
@@ -90,6 +90,8 @@ impl Driver {
             Some(end) => end,
             None => self.look_again().await,
         };
+        let dir = self.dir.clone();
+        let _ = tokio::task::spawn_blocking(move || Places::remove_scratch(&dir)).await;
         self.reporter.post(Reported::Ended(end)).await;
     }
 

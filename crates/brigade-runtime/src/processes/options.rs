@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use brigade_process::Landlock;
+
 /// The most that is kept of each output stream, unless the task says otherwise.
 pub const OUTPUT_CAP: u64 = 8 * 1024 * 1024;
 
@@ -28,6 +30,7 @@ pub struct ProcessOptions {
     pub(crate) shell: PathBuf,
     pub(crate) output_cap: u64,
     pub(crate) inherit_orphans: bool,
+    pub(crate) landlock: Landlock,
 }
 
 impl ProcessOptions {
@@ -40,6 +43,7 @@ impl ProcessOptions {
             shell: PathBuf::from("/bin/sh"),
             output_cap: OUTPUT_CAP,
             inherit_orphans: false,
+            landlock: Landlock::here(),
         }
     }
 
@@ -62,6 +66,14 @@ impl ProcessOptions {
     #[must_use]
     pub fn output_cap(mut self, bytes: u64) -> Self {
         self.output_cap = bytes;
+        self
+    }
+
+    /// What the kernel is taken to have for confining commands, instead of what it has: to see what
+    /// happens where it has less.
+    #[must_use]
+    pub fn landlock(mut self, landlock: Landlock) -> Self {
+        self.landlock = landlock;
         self
     }
 

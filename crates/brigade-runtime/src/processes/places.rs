@@ -9,6 +9,9 @@ use brigade_model::ids::{Attempt, RunNo, TaskNo, TreeId};
 
 use crate::performer::TaskId;
 
+/// In the directory of an execution.
+const SCRATCH: &str = "tmp";
+
 /// `processes/TREE/TASK.RUN.ATTEMPT` below the state folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
@@ -59,6 +62,24 @@ impl Places {
             made => made?,
         }
         Ok(dir)
+    }
+
+    /// Makes the folder in which a confined command keeps what it needs for a while.
+    pub(crate) fn make_scratch(dir: &Path) -> io::Result<PathBuf> {
+        // What a rule is about must not be reached by a link.
+        let scratch = dir.canonicalize()?.join(SCRATCH);
+        fs::DirBuilder::new().mode(0o700).create(&scratch)?;
+        Ok(scratch)
+    }
+
+    /// Nobody needs it when the command has ended.
+    pub(crate) fn remove_scratch(dir: &Path) {
+        match fs::remove_dir_all(dir.join(SCRATCH)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, dir = %dir.display(), "a scratch folder is left");
+            }
+            _ => {}
+        }
     }
 
     /// The directory of a run's last execution.

@@ -95,6 +95,12 @@ fn refused(step: Step, errno: i32) -> String {
         Step::WorkingDirectory => "its working directory cannot be entered",
         Step::Input => "its input cannot be made",
         Step::Execute => "it cannot be executed",
+        Step::ExecuteConfined => {
+            "it cannot be executed by what is confined, unless it is in a place that may be read"
+        }
+        Step::Terminal => "it cannot be given a terminal",
+        Step::Limits => "its limits cannot be set",
+        Step::Confine => "it cannot be confined, and nothing was run",
     };
     format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
 }

@@ -14,7 +14,7 @@ use brigade_model::command::{End, EndedHow, Reported};
 use brigade_model::ids::{Attempt, Millis, RunNo};
 use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
-use brigade_model::work::{CommandLine, ProcessWork, Stdin, Work};
+use brigade_model::work::{CommandLine, ProcessWork, Work};
 use brigade_process::machine::{boot_id, parent_of};
 use brigade_process::orphans::{MARK, end_orphans, inherit_orphans, reap_inherited};
 use brigade_process::{Companion, Launch, Shim};
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::driver::{Driver, Known, Told};
+use super::enclosure::{self, Enclosed};
 use super::environment;
 use super::options::ProcessOptions;
 use super::places::{Execution, Places};
@@ -112,7 +113,7 @@ impl Processes {
             let sought = Sought { execution, dir, boot, was_begun: true, saw_it_die: false };
             if let Settled::Alive(shim) = sought.settle()? {
                 tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
-                end_orphans(&execution.mark(), None)?;
+                end_orphans(&execution.mark(), &[])?;
             }
             self.places.remove(&execution)?;
         }
@@ -131,16 +132,21 @@ impl Processes {
         let Work::Process(work) = &start.spec.work else {
             return Err("this work is not a command".to_owned());
         };
-        let env = self.environment(start, execution, work)?;
+        let mut env = self.environment(start, execution, work)?;
+        let enclosed = Enclosed::prepare(&self.options, work.enclosure.as_deref(), dir)?;
+        enclosure::tell(&enclosed, &mut env);
         let launch = Launch {
             dir,
             boot: &self.boot,
             argv: &self.argv(&work.command),
             env: &env,
             cwd: work.cwd.as_deref().map(Path::new),
-            stdin: work.stdin == Stdin::Messages,
+            stdin: work.reads_messages(),
             cap: work.output_cap.unwrap_or(self.options.output_cap),
             grace: start.spec.grace.map_or(GRACE, |Millis(grace)| Duration::from_millis(grace)),
+            limits: enclosed.limits,
+            terminal: enclosed.terminal,
+            rulesets: &enclosed.rulesets,
         };
         launch.start(&self.companion).map_err(|error| format!("cannot start a shim: {error}"))
     }
@@ -325,7 +331,10 @@ impl Performer for ProcessPerformer {
                 Err(error) => return Reconciled::Unknown { problem: error.to_string().into() },
             };
             match settled {
-                Settled::Ended(end) => Reconciled::Ended(end),
+                Settled::Ended(end) => {
+                    let _ = tokio::task::spawn_blocking(move || Places::remove_scratch(&dir)).await;
+                    Reconciled::Ended(end)
+                }
                 Settled::NeverBegan => Reconciled::NeverBegan,
                 Settled::Alive(shim) => {
                     let takes_input = takes_input(&row.spec.work);
@@ -373,7 +382,7 @@ impl Performer for ProcessPerformer {
 }
 
 fn takes_input(work: &Work) -> bool {
-    matches!(work, Work::Process(process) if process.stdin == Stdin::Messages)
+    matches!(work, Work::Process(process) if process.reads_messages())
 }
 
 fn not_started(problem: String) -> End {

@@ -55,7 +55,7 @@ impl Sought {
 
     /// Never begun, unless it is known to have been, or something of it runs.
     fn missing(&self, evidence: &str) -> io::Result<Settled> {
-        let remains = end_orphans(&self.execution.mark(), None)?;
+        let remains = end_orphans(&self.execution.mark(), &[])?;
         // One process is a shim that comes too late; it and its command are two.
         if self.was_begun || remains.found > 1 {
             return Ok(Settled::Ended(lost(evidence, &remains)));
@@ -80,8 +80,8 @@ impl Sought {
     }
 
     fn end_orphans(&self, record: Option<&Record>) -> io::Result<Remains> {
-        let shim = record.filter(|_| self.saw_it_die).map(|record| record.shim);
-        end_orphans(&self.execution.mark(), shim)
+        let leaders = record.filter(|_| self.saw_it_die).map(Record::leaders).unwrap_or_default();
+        end_orphans(&self.execution.mark(), &leaders)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod approvals;
 mod commands;
+mod confinement;
 mod definitions;
 mod delegating;
 mod extending;

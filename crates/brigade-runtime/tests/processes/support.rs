@@ -76,7 +76,10 @@ pub(crate) fn record(place: &Path) -> Record {
 pub(crate) fn report(outcome: &Outcome) -> ProcessReport {
     match outcome {
         Outcome::Succeeded { result } => result.decode().unwrap(),
-        Outcome::Failed(failed) => failed.partial.as_ref().unwrap().decode().unwrap(),
+        Outcome::Failed(failed) => match &failed.partial {
+            Some(partial) => partial.decode().unwrap(),
+            None => panic!("{outcome} has no report"),
+        },
         Outcome::Cancelled(_) => panic!("{outcome:?} has no report"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brigade_model::enclosure::{Confine, Resources, TerminalSize};
 use brigade_model::refusal::Refusal;
 use brigade_model::work::EnvValue;
 use brigade_runtime::NewTask;
@@ -35,6 +36,14 @@ pub struct Exec {
     /// It passes to the session when the task that started it ends.
     #[serde(default)]
     pub keep: bool,
+    /// A terminal instead of pipes.
+    #[serde(default)]
+    pub terminal: Option<TerminalSize>,
+    /// What each of its processes may use.
+    #[serde(default)]
+    pub resources: Resources,
+    #[serde(default)]
+    pub confine: Option<Confine>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +82,9 @@ impl Exec {
             grace_ms: None,
             output_cap: None,
             keep: false,
+            terminal: None,
+            resources: Resources::default(),
+            confine: None,
         }
     }
 
@@ -108,7 +120,13 @@ impl Exec {
         if self.keep {
             task = task.keep();
         }
-        task
+        if let Some(size) = self.terminal {
+            task = task.terminal(size);
+        }
+        if let Some(confine) = &self.confine {
+            task = task.confine(confine.clone());
+        }
+        task.resources(self.resources)
     }
 }
 

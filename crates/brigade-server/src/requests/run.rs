@@ -2,6 +2,7 @@
 
 use brigade_agent::permission::{Rule, Rules};
 use brigade_agent::tools;
+use brigade_model::enclosure::{Confine, Resources};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
@@ -46,6 +47,12 @@ pub struct Run {
     /// Nobody is there to approve anything.
     #[serde(default)]
     pub unattended: bool,
+    /// What its commands are confined to, and those of all below it.
+    #[serde(default)]
+    pub confine: Option<Confine>,
+    /// What each process of theirs may use.
+    #[serde(default)]
+    pub resources: Resources,
 }
 
 impl Run {
@@ -64,6 +71,8 @@ impl Run {
             permissions: Rules::all(),
             keep: false,
             unattended: false,
+            confine: None,
+            resources: Resources::default(),
         }
     }
 
@@ -104,6 +113,10 @@ impl Run {
         if self.unattended {
             task = task.unattended();
         }
+        if let Some(confine) = &self.confine {
+            task = task.confine(confine.clone());
+        }
+        let task = task.resources(self.resources);
         if self.keep { task.keep() } else { task }
     }
 }

@@ -9,6 +9,7 @@ use brigade_model::command::{
     Send, Spawn, Stop, StopTarget, Written,
 };
 use brigade_model::decide::Reply;
+use brigade_model::enclosure::{Confinement, Enclosure, Resources, TerminalSize};
 use brigade_model::event::EventRecord;
 use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, TaskNo, Time, TreeId};
 use brigade_model::json::Json;
@@ -266,8 +267,14 @@ pub(super) fn agent() -> Spec {
 
 pub(super) fn process() -> Spec {
     let env = vec![("A".into(), EnvValue::Text("b".into()))];
+    let enclosure = Enclosure {
+        terminal: Some(TerminalSize::default()),
+        resources: Resources { cpu_secs: Some(60), ..Resources::default() },
+        confinement: vec![Confinement { write: vec!["/src".into()], ..Confinement::default() }],
+    };
     Spec::new(Work::Process(ProcessWork {
         env,
+        enclosure: Some(Box::new(enclosure)),
         ..ProcessWork::new(CommandLine::Shell("true".into()))
     }))
 }

@@ -78,7 +78,8 @@ impl Delegation for RunProcess {
             .link
             .spawn(record, || {
                 let key = format!("call:{}", call.place.effect());
-                self.new_task(delegate)?.into_spec(&Handlers::default(), Some(&key), Parent::Nobody)
+                let parent = Parent::Agent(&delegate.blueprint);
+                self.new_task(delegate)?.into_spec(&Handlers::default(), Some(&key), parent)
             })
             .await?;
         let child = spawned(&effect)?;

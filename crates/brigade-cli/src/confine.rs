@@ -1,0 +1,134 @@
+//! Options that keep a command, or the commands of an agent, to something; and how that is told.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brigade_model::enclosure::{Confine, Enclosure, Resources, Tcp, bytes};
+
+use crate::exit::Failure;
+use crate::{show, span};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Confinement")]
+pub(crate) struct ConfineArgs {
+    /// Let commands write in the working directory only, and read only that and the system
+    ///
+    /// By Landlock, for good, with all that they start. They cannot signal what is outside, nor gain
+    /// privileges. Where the kernel cannot do that, they fail and nothing is run.
+    #[arg(long)]
+    confine: bool,
+    /// Also let them read and execute this; implies --confine
+    #[arg(long, value_name = "PATH")]
+    confine_read: Vec<PathBuf>,
+    /// Also let them read and write this; implies --confine
+    #[arg(long, value_name = "PATH")]
+    confine_write: Vec<PathBuf>,
+    /// Also keep them from TCP, both ways; UDP is left to them; implies --confine
+    #[arg(long)]
+    no_tcp: bool,
+    /// The most memory of each process, as address space: 512M, 2G
+    #[arg(long, value_name = "BYTES", value_parser = amount)]
+    max_memory: Option<u64>,
+    /// The most processor time of each process, which ends with signal 24 then: 90s, 10m
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    max_cpu: Option<Duration>,
+    /// The most open files of each process
+    #[arg(long, value_name = "COUNT")]
+    max_files: Option<u64>,
+}
+
+fn amount(text: &str) -> Result<u64, String> {
+    bytes(text).map_err(|refusal| refusal.message)
+}
+
+impl ConfineArgs {
+    pub(crate) fn confine(&self) -> Result<Option<Confine>, Failure> {
+        let lists = self.confine_read.len() + self.confine_write.len();
+        if !self.confine && lists == 0 && !self.no_tcp {
+            return Ok(None);
+        }
+        let tcp = if self.no_tcp { Tcp::Denied } else { Tcp::Allowed };
+        let (read, write) = (whole(&self.confine_read)?, whole(&self.confine_write)?);
+        Ok(Some(Confine { read, write, tcp }))
+    }
+
+    pub(crate) fn resources(&self) -> Resources {
+        let secs = |span: Duration| span.as_millis().div_ceil(1_000) as u64;
+        Resources {
+            memory: self.max_memory,
+            cpu_secs: self.max_cpu.map(secs),
+            open_files: self.max_files,
+        }
+    }
+}
+
+/// Relative to where we are, whatever directory the command gets.
+fn whole(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let text = |path: &PathBuf| {
+        let path = std::path::absolute(path)?.into_os_string();
+        path.into_string().map_err(|path| Failure::usage(format!("the path {path:?} is not UTF-8")))
+    };
+    paths.iter().map(text).collect()
+}
+
+/// What `show` says of it.
+pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if let Some(size) = enclosure.terminal {
+        lines.push(("terminal", size.to_string()));
+    }
+    let resources = &enclosure.resources;
+    let limits = [
+        resources.memory.map(|bytes| format!("{} of memory", show::bytes(bytes))),
+        resources.cpu_secs.map(|secs| format!("{secs}s of processor time")),
+        resources.open_files.map(|files| show::count(files, "open file")),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    if !limits.is_empty() {
+        lines.push(("limits", format!("{} for each process", limits.join(", "))));
+    }
+    for one in &enclosure.confinement {
+        let mut text = format!("writes {}", one.write.join(", "));
+        if !one.read.is_empty() {
+            text.push_str(&format!("; reads {}", one.read.join(", ")));
+        }
+        if one.tcp == Tcp::Denied {
+            text.push_str("; no TCP");
+        }
+        lines.push(("confined", show::one_line(&text)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_model::enclosure::{Confinement, TerminalSize};
+
+    use super::*;
+
+    #[test]
+    fn what_a_command_is_kept_to_is_told() {
+        let enclosure = Enclosure {
+            terminal: Some(TerminalSize::default()),
+            resources: Resources {
+                memory: Some(512 << 20),
+                cpu_secs: Some(60),
+                open_files: Some(1),
+            },
+            confinement: vec![Confinement {
+                read: vec!["/data".into()],
+                write: vec!["/src".into(), "/out".into()],
+                tcp: Tcp::Denied,
+            }],
+        };
+        let told: Vec<String> =
+            lines(&enclosure).into_iter().map(|(what, text)| format!("{what}: {text}")).collect();
+        let expect = [
+            "terminal: 80x24",
+            "limits: 512M of memory, 60s of processor time, 1 open file for each process",
+            "confined: writes /src, /out; reads /data; no TCP",
+        ];
+        assert_eq!(told, expect);
+        assert!(lines(&Enclosure::default()).is_empty());
+    }
+}

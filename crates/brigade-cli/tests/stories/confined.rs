@@ -1,0 +1,139 @@
+//! Commands on a terminal, with limits, and confined, as people start them.
+
+use std::fs;
+use std::path::Path;
+
+use brigade_process::Landlock;
+
+use crate::kitchen::{BRIGADE, Kitchen};
+
+fn can_confine(kitchen: &Kitchen) -> bool {
+    let can = Landlock::here().check().is_ok();
+    let told = kitchen.ok(["doctor"]);
+    assert!(told.lines().any(|line| line.contains("confinement")), "{told}");
+    if !can {
+        eprintln!("not tested: this kernel cannot confine commands ({:?})", Landlock::here());
+    }
+    can
+}
+
+/// Where the program under test lies, for a confined command to execute.
+fn programs() -> &'static str {
+    Path::new(BRIGADE).parent().and_then(Path::to_str).unwrap()
+}
+
+#[test]
+fn a_confined_command_stays_inside() {
+    let kitchen = Kitchen::new();
+    if !can_confine(&kitchen) {
+        return;
+    }
+    fs::write(kitchen.home().join("secret"), "soup\n").unwrap();
+    let data = kitchen.folder("data");
+    fs::write(data.join("file"), "listed\n").unwrap();
+    let script = "echo in > in; cat ~/secret; echo x > ~/new; cat ../data/file";
+    let ran = kitchen.run(["exec", "--confine-read", "../data", "--shell", script]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "listed\n"), "{ran:?}");
+    assert_eq!(ran.err.matches("ermission denied").count(), 2, "{ran:?}");
+    assert_eq!(kitchen.file("in"), "in\n");
+    assert!(!kitchen.home().join("new").exists());
+    let shown = kitchen.ok(["show", "1"]);
+    let (project, data) = (kitchen.project(), data.display());
+    let expect = format!("confined   writes {}; reads {data}\n", project.display());
+    assert!(shown.contains(&expect), "{shown}");
+    let json = kitchen.json(["show", "1"]);
+    assert_eq!(json["enclosure"]["confinement"][0]["read"][0], data.to_string());
+}
+
+#[test]
+fn limits_bite_and_the_ending_says_so() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.run(["exec", "--max-cpu", "1s", "--shell", "while :; do :; done"]);
+    assert!(ran.err.contains("signal 24: its processor time is used up"), "{ran:?}");
+    let limits =
+        ["exec", "--max-files", "64", "--max-memory", "512M", "--shell", "ulimit -n; ulimit -v"];
+    let ran = kitchen.run(limits);
+    assert_eq!(ran.out, "64\n524288\n", "{ran:?}");
+    let shown = kitchen.ok(["show", "2"]);
+    assert!(shown.contains("limits     512M of memory, 64 open files for each process"), "{shown}");
+    let ran = kitchen.run(["exec", "--max-memory", "lots", "--", "true"]);
+    assert!(ran.code == 2 && ran.err.contains("no amount of memory, such as 512M"), "{ran:?}");
+}
+
+#[test]
+fn a_confined_command_is_not_the_operator() {
+    let kitchen = Kitchen::new();
+    if !can_confine(&kitchen) || !Landlock::here().has_scopes() {
+        eprintln!("not tested: this kernel does not keep signals inside");
+        return;
+    }
+    kitchen.ok(["exec", "-d", "--name", "Sibling", "--", "sleep", "60"]);
+    fs::write(kitchen.home().join("secret"), "soup\n").unwrap();
+    // It cannot end its shim, to be nobody's child; what it starts through the daemon is confined too.
+    let script = format!(
+        "kill -9 $PPID; setsid {BRIGADE} stop 1; {BRIGADE} ps --json | grep -c Sibling
+         {BRIGADE} exec --shell 'cat {home}/secret; echo x > {home}/new; echo nested'
+         {BRIGADE} exec --confine-write {home} --shell 'cat {home}/secret'
+         {BRIGADE} exec --cwd {home} --shell 'cat secret'",
+        home = kitchen.home().display()
+    );
+    let ran = kitchen.run(["exec", "--confine-read", programs(), "--shell", &script]);
+    assert!(!ran.out.contains("soup") && ran.out.contains("nested"), "{ran:?}");
+    assert_eq!(ran.out.lines().next(), Some("0"), "{ran:?}");
+    assert!(ran.err.contains("not permitted") && ran.err.contains("not yours"), "{ran:?}");
+    assert_eq!(ran.err.matches("ermission denied").count(), 4, "{ran:?}");
+    assert!(!kitchen.home().join("new").exists());
+    assert_eq!(kitchen.state_of("Sibling"), "running");
+}
+
+#[test]
+fn a_terminal_outlives_the_daemon() {
+    let kitchen = Kitchen::new();
+    let script = "stty -echo; stty size; echo up > up; read a; read b; echo $a and $b; tty > tty";
+    kitchen.ok(["exec", "-d", "--pty=99x31", "--name", "Terminal", "--shell", script]);
+    kitchen.file("up");
+    kitchen.ok(["send", "Terminal", "one"]);
+    kitchen.kill_daemon();
+    kitchen.ok(["send", "Terminal", "two"]);
+    assert_eq!(kitchen.run(["wait", "Terminal"]).code, 0);
+    assert_eq!(kitchen.ok(["logs", "Terminal"]), "31 99\r\none and two\r\n");
+    assert!(kitchen.file("tty").starts_with("/dev/"));
+    assert!(kitchen.ok(["show", "Terminal"]).contains("terminal   99x31\n"));
+}
+
+#[test]
+fn lines_of_ours_are_typed() {
+    let kitchen = Kitchen::new();
+    let script = "while read line; do echo got $line; done";
+    let ran = kitchen.run_with_input(["exec", "--pty", "--stdin", "--shell", script], "a\nb\n");
+    // What is typed also appears, as on every terminal; when, is another matter.
+    let got: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("got ")).collect();
+    assert_eq!((ran.code, &*got), (0, &["got a", "got b"][..]), "{ran:?}");
+    let ran = kitchen.run(["exec", "--pty=wide", "--", "true"]);
+    assert!(ran.err.contains("such as 80x24"), "{ran:?}");
+}
+
+#[test]
+fn an_agent_that_is_run_confined_has_confined_commands() {
+    let kitchen = Kitchen::new();
+    if !can_confine(&kitchen) {
+        return;
+    }
+    fs::write(kitchen.home().join("secret"), "soup\n").unwrap();
+    let home = kitchen.home().display().to_string();
+    kitchen.script(&format!(
+        "agent *
+turn
+  call run_process {{\"command\": \"cat {home}/secret; echo in > in\"}}
+turn
+  when ermission denied
+  say It is shut.
+"
+    ));
+    let run = ["run", "--confine", "--allow", "run_process", "Look"];
+    assert_eq!(kitchen.ok(run), "It is shut.\n");
+    assert_eq!(kitchen.file("in"), "in\n");
+    kitchen.define("shut", "---\nname: shut\ndescription: Looks.\nconfine: true\n---\nLook.\n");
+    let run = ["run", "--agent", "shut", "--allow", "run_process", "Look"];
+    assert_eq!(kitchen.ok(run), "It is shut.\n");
+}

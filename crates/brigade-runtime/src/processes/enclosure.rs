@@ -1,0 +1,110 @@
+//! What a command is kept to, made ready for its shim.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use brigade_model::enclosure::{Confinement, Enclosure, Tcp};
+use brigade_process::{Layer, Limits, Terminal};
+
+use super::environment;
+use super::options::ProcessOptions;
+use super::places::Places;
+
+/// A terminal that everybody knows, where nobody says which one.
+const TERM: &str = "xterm-256color";
+
+#[derive(Debug, Default)]
+pub(crate) struct Enclosed {
+    pub(crate) limits: Limits,
+    pub(crate) terminal: Option<Terminal>,
+    pub(crate) rulesets: Vec<OwnedFd>,
+    /// Where a confined command keeps what it needs for a while.
+    scratch: Option<PathBuf>,
+}
+
+impl Enclosed {
+    /// The error says why the command cannot be kept to it; it is not to be started then.
+    pub(crate) fn prepare(
+        options: &ProcessOptions,
+        enclosure: Option<&Enclosure>,
+        dir: &Path,
+    ) -> Result<Self, String> {
+        let Some(enclosure) = enclosure else { return Ok(Self::default()) };
+        let resources = enclosure.resources;
+        let limits = Limits {
+            memory: resources.memory,
+            cpu_seconds: resources.cpu_secs,
+            open_files: resources.open_files,
+        };
+        let terminal =
+            enclosure.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns });
+        let mut enclosed = Self { limits, terminal, ..Self::default() };
+        if !enclosure.confinement.is_empty() {
+            enclosed.confine(options, &enclosure.confinement, dir)?;
+        }
+        Ok(enclosed)
+    }
+
+    fn confine(
+        &mut self,
+        options: &ProcessOptions,
+        confinement: &[Confinement],
+        dir: &Path,
+    ) -> Result<(), String> {
+        options.landlock.check().map_err(|error| error.to_string())?;
+        keeps_out(&options.folder, confinement)?;
+        let scratch = Places::make_scratch(dir);
+        let scratch =
+            scratch.map_err(|error| format!("cannot make its scratch folder: {error}"))?;
+        let shell = options.shell.canonicalize().ok();
+        let layers: Vec<Layer<'_>> = confinement
+            .iter()
+            .map(|one| Layer {
+                read: paths(&one.read).chain(shell.as_deref()).collect(),
+                write: paths(&one.write).collect(),
+                denies_tcp: one.tcp == Tcp::Denied,
+            })
+            .collect();
+        let rulesets = options.landlock.rulesets(&layers, &scratch);
+        self.rulesets = rulesets.map_err(|error| error.to_string())?;
+        self.scratch = Some(scratch);
+        Ok(())
+    }
+}
+
+/// Adds what a command has to know of it to its environment.
+pub(crate) fn tell(enclosed: &Enclosed, env: &mut Vec<(OsString, OsString)>) {
+    if let Some(scratch) = &enclosed.scratch {
+        environment::set(env, "TMPDIR", scratch.into());
+    }
+    let is_known = env.iter().any(|(name, value)| name == "TERM" && value != "dumb");
+    if enclosed.terminal.is_some() && !is_known {
+        environment::set(env, "TERM", TERM.into());
+    }
+}
+
+fn paths(paths: &[std::sync::Arc<str>]) -> impl Iterator<Item = &Path> {
+    paths.iter().map(|path| Path::new(&**path))
+}
+
+/// Who can reach the state folder can read what others do, and become anybody: no rule can take it
+/// out of what is above it. A layer that does not reach it keeps it out of all the others.
+fn keeps_out(folder: &Path, confinement: &[Confinement]) -> Result<(), String> {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let touches = |path: &&Path| folder.starts_with(path) || path.starts_with(&folder);
+    let reach = |one| -> Option<&Path> { reached(one).find(touches) };
+    let all: Option<Vec<&Path>> = confinement.iter().map(reach).collect();
+    let Some(path) = all.and_then(|paths| paths.last().copied()) else { return Ok(()) };
+    Err(format!(
+        "it cannot be confined to {}: Brigade's own state folder is {}, which a confined command must \
+         not reach; work in a narrower directory, or keep the state elsewhere with --state or \
+         BRIGADE_STATE",
+        path.display(),
+        folder.display()
+    ))
+}
+
+fn reached(one: &Confinement) -> impl Iterator<Item = &Path> {
+    paths(&one.write).chain(paths(&one.read))
+}
