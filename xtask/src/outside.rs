@@ -1,4 +1,5 @@
-//! `cargo xtask test --only outside`: MCP as clients that others wrote see it.
+//! `cargo xtask test --only outside`: MCP as clients that others wrote see it, and servers that others
+//! wrote as our agents see them.
 //!
 //! They are fetched into the target directory, which takes the registries of Python and npm; where
 //! those are out of reach the checks are passed over, and that is said.
@@ -12,25 +13,38 @@ const SUITE: &[&str] = &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "no
 pub(crate) fn run() -> Result<(), String> {
     let folder = target().join("outside");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--package", "brigade-server", "--test", "mcp", "--"]);
-    let mut wanted = Vec::new();
+    let mut clients = Vec::new();
+    let mut servers = Vec::new();
+    let mut set = Vec::new();
     if let Some(python) = python(&folder.join("python")) {
-        cargo.env("BRIGADE_MCP_PYTHON", python);
-        wanted.push("outside::the_official_python_client");
+        set.push(("BRIGADE_MCP_PYTHON", python));
+        clients.push("outside::the_official_python_client");
+        servers.push("outside::the_official_python_server_over_its_streams");
+        servers.push("outside::the_official_python_server_over_http");
     }
     if let Some(suite) = suite(&folder.join("conformance")) {
-        cargo.env("BRIGADE_MCP_CONFORMANCE", suite);
-        wanted.push("outside::the_conformance_suite");
+        set.push(("BRIGADE_MCP_CONFORMANCE", suite));
+        clients.push("outside::the_conformance_suite");
     }
+    test(["brigade-server", "mcp"], &clients, &set)?;
+    test(["brigade-runtime", "mcp_servers"], &servers, &set)
+}
+
+fn test(
+    [package, test]: [&str; 2],
+    wanted: &[&str],
+    set: &[(&str, PathBuf)],
+) -> Result<(), String> {
     if wanted.is_empty() {
         return Ok(());
     }
-    // One after the other: both start and kill daemons, and one of them watches the clock.
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["test", "--package", package, "--test", test, "--"]);
+    // One after the other: they start and kill daemons, and one of them watches the clock.
     cargo.args(["--ignored", "--exact", "--test-threads=1"]).args(wanted);
-    match cargo.status() {
+    match cargo.envs(set.iter().cloned()).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err("an outside client was not satisfied".into()),
+        Ok(_) => Err("the other side was not satisfied".into()),
         Err(error) => Err(format!("cargo: {error}")),
     }
 }
@@ -52,7 +66,7 @@ fn python(folder: &Path) -> Option<PathBuf> {
     if has_it(&python) {
         return Some(python);
     }
-    println!("{CLIENT} could not be installed: the Python client is passed over");
+    println!("{CLIENT} could not be installed: Python on the other side is passed over");
     None
 }
 

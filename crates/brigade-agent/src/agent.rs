@@ -18,7 +18,7 @@ use crate::permission::Permissions;
 use crate::plugin::{Gate, Plugin};
 use crate::policy::Policy;
 use crate::state::Board;
-use crate::tool::Tools;
+use crate::toolbox::Tools;
 use crate::transcript::{Next, Transcript, label};
 use crate::validate::Schema;
 
@@ -90,6 +90,7 @@ impl Agent {
         };
         transcript.at_leave = begun.at_leave;
         partial.set(transcript.partial());
+        self.tools.arrived().await;
         let exit = self.work(host, &mut transcript, (begun.run, partial)).await;
         match exit {
             Ok(exit) => exit,

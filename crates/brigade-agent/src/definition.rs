@@ -40,6 +40,10 @@ pub struct Definition {
     pub tools: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub permissions: Rules,
+    /// The MCP servers whose tools it has, by their names in the configuration. None is those of
+    /// its parent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp_servers: Option<Vec<String>>,
     /// The most model calls of one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
@@ -188,6 +192,11 @@ impl Definition {
     #[must_use]
     pub fn tools<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
         Self { tools: Some(tools.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    #[must_use]
+    pub fn mcp_servers<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
+        Self { mcp_servers: Some(names.into_iter().map(Into::into).collect()), ..self }
     }
 
     #[must_use]

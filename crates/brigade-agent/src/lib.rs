@@ -16,8 +16,9 @@
 //! - [`agent`]: the loop; `ask`: one model call; `turn`: the calls of one message; `leave`: whether they
 //!   may be carried out; `compact`.
 //! - `transcript`: the journal, read as a conversation; [`news`]: how results and messages look in it.
-//! - [`tool`], [`arguments`]: what a tool is, and its arguments.
-//! - [`tools`]: the built-in ones, on files of the working directory.
+//! - [`tool`], [`toolbox`], [`arguments`]: what a tool is, those of an agent, and their arguments.
+//! - [`tools`]: the built-in ones, on files of the working directory; `mcp`: tools of MCP servers (feature
+//!   `mcp`).
 //! - [`host`]: what the loop needs of whoever runs it; [`policy`]: when it is stopped.
 //! - [`plugin`]: what a program adds to the loop; [`state`]: what tools and plugins keep.
 //! - [`backend`]: what carries out a run, when it is not our loop; [`client_tool`], [`overrides`]: what one
@@ -36,6 +37,8 @@ pub mod definition;
 mod hooks;
 pub mod host;
 mod leave;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod news;
 pub mod overrides;
 pub mod permission;
@@ -44,6 +47,7 @@ pub mod policy;
 pub mod reading;
 pub mod state;
 pub mod tool;
+pub mod toolbox;
 pub mod tools;
 mod transcript;
 mod turn;
@@ -57,4 +61,5 @@ pub use overrides::Overrides;
 pub use plugin::{Gate, Hook, Moment, Plugin, PluginError};
 pub use policy::Policy;
 pub use state::{Scope, SessionState, State, StateError, StateKey};
-pub use tool::{BoxFuture, Call, Effect, Hints, Outcome, Place, Subject, Tool, ToolError, Tools};
+pub use tool::{BoxFuture, Call, Effect, Hints, Outcome, Place, Subject, Tool, ToolError};
+pub use toolbox::{ToolSource, Tools};

@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use brigade_llm::ToolSpec;
 use brigade_model::call::{Answer, Asked};
@@ -166,48 +166,5 @@ impl fmt::Display for ToolError {
 impl From<Refusal> for ToolError {
     fn from(refusal: Refusal) -> Self {
         Self(refusal.to_string())
-    }
-}
-
-/// The tools of one agent, by name. Of two with the same name the later one counts.
-#[derive(Clone, Debug, Default)]
-pub struct Tools {
-    tools: Vec<Arc<dyn Tool>>,
-    /// As they are told to models, once somebody asks.
-    specs: OnceLock<Arc<[ToolSpec]>>,
-}
-
-impl Tools {
-    pub fn add(&mut self, tool: Arc<dyn Tool>) {
-        self.specs = OnceLock::new();
-        let name = tool.spec().name.clone();
-        self.tools.retain(|other| other.spec().name != name);
-        self.tools.push(tool);
-    }
-
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.specs = OnceLock::new();
-        self.tools.retain(|tool| keep(&tool.spec().name));
-    }
-
-    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
-        self.tools.iter().find(|tool| &*tool.spec().name == name)
-    }
-
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tools.iter().map(|tool| &*tool.spec().name)
-    }
-
-    pub fn specs(&self) -> Arc<[ToolSpec]> {
-        let specs = || self.tools.iter().map(|tool| tool.spec().clone()).collect();
-        self.specs.get_or_init(specs).clone()
-    }
-}
-
-impl FromIterator<Arc<dyn Tool>> for Tools {
-    fn from_iter<I: IntoIterator<Item = Arc<dyn Tool>>>(tools: I) -> Self {
-        let mut all = Self::default();
-        tools.into_iter().for_each(|tool| all.add(tool));
-        all
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use brigade_agent::mcp::{McpServer, check_name};
 use brigade_llm::nearest::most_like;
 use brigade_llm::{KeySource, Prices, ProviderOptions};
 use serde::{Deserialize, Serialize};
@@ -29,16 +30,37 @@ pub(crate) struct Config {
     /// Providers of the user's own, and other settings for those that are known, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
+    /// Servers whose tools agents may be given, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) mcp_servers: BTreeMap<String, McpServer>,
     /// What models cost and how much fits into them, where that is not known.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) prices: Prices,
 }
 
-const KEYS: [&str; 7] =
-    ["idle_exit", "model", "output_cap", "pass_env", "prices", "providers", "shell"];
+const KEYS: [&str; 8] =
+    ["idle_exit", "mcp_servers", "model", "output_cap", "pass_env", "prices", "providers", "shell"];
 
-/// Of a provider and of a price, in the order in which they are read best.
-const FIELDS: [&str; 7] = ["kind", "base_url", "key", "extra", "price", "context", "max_output"];
+/// Of a provider, a server and a price, in the order in which they are read best.
+const FIELDS: [&str; 17] = [
+    "kind",
+    "base_url",
+    "key",
+    "extra",
+    "command",
+    "url",
+    "env",
+    "cwd",
+    "bearer",
+    "headers",
+    "start_timeout",
+    "call_timeout",
+    "call_most",
+    "trust_hints",
+    "price",
+    "context",
+    "max_output",
+];
 
 fn is_default(prices: &Prices) -> bool {
     *prices == Prices::default()
@@ -62,6 +84,7 @@ impl Default for Config {
             shell: PathBuf::from("/bin/sh"),
             model: None,
             providers: BTreeMap::new(),
+            mcp_servers: BTreeMap::new(),
             prices: Prices::default(),
         }
     }
@@ -113,15 +136,20 @@ impl Config {
                 return Err(wrong(format!("providers.{name}.key: {file} is no absolute path")));
             }
         }
+        for name in config.mcp_servers.keys() {
+            check_name(name).map_err(|error| wrong(error.to_string()))?;
+        }
         Ok(config)
     }
 
     /// As it could stand in its file, what belongs together on one line.
     pub(crate) fn written(&self) -> Result<String, toml::ser::Error> {
-        let (providers, prices) = (BTreeMap::new(), Prices::default());
-        let mut text = toml::to_string(&Self { providers, prices, ..self.clone() })?;
+        let (providers, mcp_servers) = (BTreeMap::new(), BTreeMap::new());
+        let prices = Prices::default();
+        let plain = Self { providers, mcp_servers, prices, ..self.clone() };
+        let mut text = toml::to_string(&plain)?;
         let table = toml::Table::try_from(self)?;
-        for part in ["providers", "prices"] {
+        for part in ["providers", "mcp_servers", "prices"] {
             let entries = table.get(part).and_then(toml::Value::as_table);
             for (name, entry) in entries.into_iter().flatten() {
                 text.push_str(&format!("\n[{part}.{}]\n", key(name)));
@@ -164,6 +192,15 @@ key = "none"
 kind = "openai"
 key = { file = "/home/me/.secrets/openai" }
 
+[mcp_servers.docs]
+url = "https://mcp.example.com/mcp"
+bearer = { env = "DOCS_TOKEN" }
+
+[mcp_servers.github]
+command = ["npx", "-y", "server"]
+env = { TOKEN = { file = "/home/me/.secrets/github" } }
+call_timeout = "5m"
+
 [prices."local/qwen3*"]
 price = { input = 0.1, output = 0.4 }
 context = 131072
@@ -183,7 +220,18 @@ context = 131072
         let (text, _) = rest.split_once("```").unwrap();
         let config: Config = toml::from_str(text).unwrap();
         assert_eq!((config.providers.len(), config.model.is_some()), (3, true));
+        assert_eq!(config.mcp_servers.len(), 2);
         assert!(config.prices.facts("local/qwen3-32b").price.is_some());
+        assert_eq!(toml::from_str::<Config>(&config.written().unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn servers_are_configured_as_documented() {
+        let page = include_str!("../../../docs/mcp-servers.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        let config: Config = toml::from_str(text).unwrap();
+        assert_eq!(config.mcp_servers.len(), 2);
         assert_eq!(toml::from_str::<Config>(&config.written().unwrap()).unwrap(), config);
     }
 

@@ -20,17 +20,21 @@ const SCRIPT: &str = "script:";
 const DEMO: &str = "`brigade demo` shows agents without any key";
 
 /// What the daemon's agents are made of.
-pub(crate) fn options(config: &Config) -> AgentOptions {
+pub(crate) fn options(config: &Config) -> Result<AgentOptions, Failure> {
     let mut providers = Providers::new().prices(config.prices.clone());
     for (name, options) in &config.providers {
         providers = providers.provider(name, options.clone());
     }
     let options = AgentOptions::new(Models { providers, scripts: Mutex::default() });
-    let options = options.definition_folders(folders);
-    match &config.model {
+    let mut options = options.definition_folders(folders);
+    for (name, server) in &config.mcp_servers {
+        let added = options.mcp_server(name, server.clone());
+        options = added.map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    Ok(match &config.model {
         Some(model) => options.model(model),
         None => options,
-    }
+    })
 }
 
 fn folders(directory: Option<&Path>) -> Vec<PathBuf> {

@@ -179,6 +179,9 @@ pub struct AgentWork {
     /// What is changed of the definition besides, as the performer understands it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Json>,
+    /// MCP servers whose tools it has beside those of its definition, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp_servers: Vec<Arc<str>>,
     /// Whether it ends although children of its live, whose results it then does not hear of.
     #[serde(default)]
     pub leaves_children: bool,
@@ -205,6 +208,7 @@ impl PartialEq for AgentWork {
             && self.model == other.model
             && self.cwd == other.cwd
             && self.overrides == other.overrides
+            && self.mcp_servers == other.mcp_servers
             && self.leaves_children == other.leaves_children
     }
 }
@@ -224,6 +228,7 @@ impl AgentWork {
             model: None,
             cwd: None,
             overrides: None,
+            mcp_servers: Vec::new(),
             leaves_children: false,
             unattended: false,
             blueprint: Json::null(),

@@ -6,6 +6,7 @@
 //! - `options`: what a program lets agents have: [`AgentOptions`], [`ModelSource`].
 //! - `providers`: the models of real providers: [`Providers`].
 //! - `blueprint`: what one agent is made of, settled when it is spawned; `prompt`: its system prompt.
+//! - `servers`: which MCP servers one may use.
 //! - `engine`: the performer; `host`: the agent's journal and purse.
 //! - [`delegation`]: the tools by which agents delegate, through `link`.
 //! - `session`: what a session can do with agents beside what it does with every task.
@@ -19,6 +20,7 @@ mod options;
 mod prompt;
 mod providers;
 mod rules;
+mod servers;
 mod session;
 
 pub use options::{AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel};

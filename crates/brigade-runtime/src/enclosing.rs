@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_model::enclosure::{Confine, Confinement};
+use brigade_model::enclosure::{Confine, Confinement, Enclosure};
 use brigade_model::refusal::Refusal;
 
 /// Finds the paths. Links are followed here, once: where one leads later makes no difference, and a
@@ -42,6 +42,16 @@ fn whole(path: &Path) -> Result<Arc<str>, Refusal> {
     };
     let found = path.canonicalize().map_err(|error| unusable(&error))?;
     found.to_str().map(Arc::from).ok_or_else(|| unusable(&"the path is not UTF-8"))
+}
+
+/// Whether what is enclosed so may write all of a directory, wherever that really is.
+pub(crate) fn may_write(enclosure: &Enclosure, directory: &str) -> bool {
+    let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let directory = (!enclosure.confinement.is_empty()).then(|| real(directory));
+    enclosure.confinement.iter().all(|layer| {
+        let mut write = layer.write.iter();
+        write.any(|path| directory.as_ref().is_some_and(|inner| inner.starts_with(real(path))))
+    })
 }
 
 #[cfg(test)]

@@ -130,6 +130,15 @@ impl NewTask {
         })
     }
 
+    /// A server whose tools an agent has beside those of its definition.
+    #[must_use]
+    pub fn mcp_server(self, name: &str) -> Self {
+        self.for_agent("MCP servers", |work| {
+            work.mcp_servers.push(name.into());
+            Ok(())
+        })
+    }
+
     /// What an agent may do at the most, beside what it may anyway.
     #[must_use]
     pub fn permissions(mut self, permissions: Rules) -> Self {

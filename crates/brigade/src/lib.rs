@@ -39,6 +39,7 @@ pub use brigade_process as process;
 pub use brigade_store as store;
 
 pub use brigade_agent::definition::{Definition, DefinitionError, Definitions};
+pub use brigade_agent::mcp::{McpServer, McpServerError, Setting, Timeouts};
 pub use brigade_agent::permission::{Permissions, Rule, Rules};
 pub use brigade_agent::{Effect, Hints, Progress, Tool, ToolError};
 pub use brigade_llm::{

@@ -58,6 +58,8 @@ struct Fields {
     #[serde(default, deserialize_with = "present")]
     tools: Option<Vec<String>>,
     #[serde(default, deserialize_with = "present")]
+    mcp_servers: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present")]
     permissions: Option<Rules>,
     #[serde(default, deserialize_with = "present")]
     limits: Option<LimitFields>,
@@ -117,6 +119,7 @@ impl Fields {
             prompt: prompt.to_owned(),
             model: self.model,
             tools: self.tools,
+            mcp_servers: self.mcp_servers,
             permissions: self.permissions.unwrap_or_default(),
             steps: limits.steps,
             limits: Limits {
@@ -167,11 +170,12 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 /// What a field wants, in a writer's words.
-const WANTED: [(&str, &str); 31] = [
+const WANTED: [(&str, &str); 32] = [
     ("name", "a name, such as `reviewer`"),
     ("description", "a sentence on what it is for"),
     ("model", "a model's name"),
     ("tools", "a list of tools, such as [read_file, run_process]"),
+    ("mcp_servers", "a list of names from the configuration, such as [github]; [] is none"),
     ("permissions", "`allow`, `ask` and `deny`, each a list of rules"),
     ("permissions.allow", "a list of rules, such as [read_file, \"run_process(cargo *)\"]"),
     ("permissions.ask", "a list of rules, such as [\"run_process(cargo publish*)\"]"),

@@ -21,6 +21,10 @@ use crate::context::{Context, this_program};
 use crate::exit::{Exit, Failure};
 use crate::{models, show, span};
 
+/// What is logged unless BRIGADE_LOG says otherwise. The library that speaks MCP logs what servers say,
+/// which may be much and may be secret.
+const LOGGED: &str = "info,rmcp=error";
+
 /// How a client starts one.
 pub(crate) const DETACHED: [&str; 4] = ["daemon", "start", "--foreground", "--detached"];
 
@@ -170,7 +174,7 @@ fn is_zombie(pid: Option<Pid>) -> bool {
 
 async fn serve(context: &Context) -> Result<Exit, Failure> {
     name_the_folder(context)?;
-    let filter = EnvFilter::try_from_env("BRIGADE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("BRIGADE_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -184,7 +188,7 @@ async fn serve(context: &Context) -> Result<Exit, Failure> {
     let builder = Runtime::builder()
         .store(store)
         .processes(process_options(context))
-        .agents(models::options(&context.config));
+        .agents(models::options(&context.config)?);
     let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
     let told = leave_when_told(daemon.leaving())?;

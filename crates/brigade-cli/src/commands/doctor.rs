@@ -4,13 +4,16 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
+use brigade_agent::mcp::{McpServers, Timeouts};
 use brigade_process::doctor::{Finding, State, examine};
 use brigade_process::orphans::MARK;
 use brigade_server::requests::{List, Sessions, Status};
 use brigade_server::{Client, ClientError};
 use brigade_sqlite::SqliteStore;
 use brigade_store::Store;
+use futures_util::future::join_all;
 use rustix::fs::{Access, access, statvfs};
 
 use crate::context::Context;
@@ -20,7 +23,8 @@ use crate::show;
 /// Check what Brigade depends on, and say what to do about what is wrong
 ///
 /// Looks at the state folder and its permissions, the daemon, the store, the shim, the kernel, the
-/// service manager, and for processes that should not be there any more. Makes and changes nothing, and
+/// service manager, for processes that should not be there any more, and whether the configured MCP
+/// servers can be reached, which those that are programs run for. Makes and changes nothing else, and
 /// starts no daemon. The exit code is 120 when something is broken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -30,6 +34,9 @@ const EXAMPLES: &str = "\
 Examples:
   brigade doctor
   brigade doctor --json | jq '.[] | select(.state != \"fine\")'";
+
+/// How long a server is waited for.
+const SERVER_PATIENCE: Duration = Duration::from_secs(10);
 
 const ELSEWHERE: &str = "name another with --state or BRIGADE_STATE";
 
@@ -43,6 +50,7 @@ impl Doctor {
             findings.extend(examine(context.places.folder()));
             findings.extend(left_over(client.as_ref()).await);
         }
+        findings.extend(mcp_servers(context).await);
         let broken = findings.iter().any(|finding| finding.state == State::Broken);
         print(context, &findings)?;
         Ok(if broken { Exit::FAILED } else { Exit::SUCCEEDED })
@@ -193,6 +201,37 @@ async fn store(context: &Context, client: Option<&Client>) -> Finding {
             finding(what, State::Broken, format!("{}: {error}; {advice}", path.display()))
         }
     }
+}
+
+/// Whether each configured server can be reached. Those that are programs run for as long as that takes.
+async fn mcp_servers(context: &Context) -> Vec<Finding> {
+    let what = "MCP server";
+    let patient = context.config.mcp_servers.iter().map(|(name, server)| {
+        let start = server.timeouts.start.min(SERVER_PATIENCE);
+        (name.clone(), server.clone().timeouts(Timeouts { start, ..server.timeouts }))
+    });
+    let servers = match McpServers::new(patient) {
+        Ok(servers) => servers,
+        Err(error) => return vec![finding(what, State::Broken, error.to_string())],
+    };
+    let looks = servers.names().map(async |name| match servers.examine(name).await {
+        Ok((tools, problems)) if problems.is_empty() => {
+            let tools = show::count(tools.len() as u64, "tool");
+            finding(what, State::Fine, format!("{name}: {tools}"))
+        }
+        Ok((tools, problems)) => {
+            let tools = show::count(tools.len() as u64, "tool");
+            let text = format!("{name}: {tools}; {}", problems.join("; "));
+            finding(what, State::Lacking, show::plain(&text))
+        }
+        Err(problem) => {
+            let text = format!("{name} cannot be reached: {problem}");
+            finding(what, State::Lacking, show::plain(&text))
+        }
+    });
+    let findings = join_all(looks).await;
+    servers.close().await;
+    findings
 }
 
 /// Processes that bear the mark of a task that has ended.

@@ -56,6 +56,9 @@ pub(crate) struct Run {
     /// Keep it from a tool or some calls of one, whatever else allows them
     #[arg(long, value_name = "RULE", value_parser = rule)]
     deny: Vec<Rule>,
+    /// Give it the tools of an MCP server of the configuration, all of them unless --deny says otherwise
+    #[arg(long, value_name = "SERVER")]
+    mcp: Vec<String>,
     /// What to call it: unique among what runs here
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -89,6 +92,7 @@ Examples:
   brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
   brigade run --allow run_process --confine --confine-read ~/.cargo 'Make the tests pass'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
+  brigade run --mcp github 'Which issues were opened this week?'
   brigade run -d --name Research 'Compare the three designs in docs/'
   brigade wait Research && brigade show Research";
 
@@ -156,10 +160,11 @@ impl Run {
             result_schema,
             cwd: Some(cwd),
             limits,
-            permissions: self.permissions(defined.as_ref()),
+            permissions: self.permissions(defined.as_ref())?,
             unattended: self.is_unattended(context),
             confine: self.confine.confine()?,
             resources: self.confine.resources(),
+            mcp_servers: self.mcp.clone(),
             ..requests::Run::new(context.session()?, self.prompt().await?)
         })
     }
@@ -175,11 +180,13 @@ impl Run {
 
     /// All tools but the shell and those that write, and what was allowed besides: here, or by a
     /// definition that was asked for by its name.
-    fn permissions(&self, defined: Option<&AgentInfo>) -> Rules {
+    fn permissions(&self, defined: Option<&AgentInfo>) -> Result<Rules, Failure> {
         let writes = defined.filter(|_| self.agent.is_some()).map(|defined| defined.writes.clone());
-        let more = self.allow.iter().cloned().chain(writes.into_iter().flatten());
-        let usual = requests::Run::usual_permissions(more);
-        Rules { ask: self.ask.clone(), deny: self.deny.clone(), ..usual }
+        let of_server = |server: &String| rule(&format!("{server}__*")).map_err(Failure::usage);
+        let of_servers: Result<Vec<Rule>, Failure> = self.mcp.iter().map(of_server).collect();
+        let more = self.allow.iter().cloned().chain(of_servers?);
+        let usual = requests::Run::usual_permissions(more.chain(writes.into_iter().flatten()));
+        Ok(Rules { ask: self.ask.clone(), deny: self.deny.clone(), ..usual })
     }
 
     /// Whoever leaves it to itself comes back to it; whoever stays with it has a terminal, or is a
@@ -187,6 +194,19 @@ impl Run {
     fn is_unattended(&self, context: &Context) -> bool {
         let seen = std::io::stderr().is_terminal() && !context.json;
         self.unattended || !self.detach && !seen
+    }
+
+    /// What a definition wants is not yet what it may have: it may come with a repository.
+    fn note_servers(&self, agent: &str, wanted: &[String]) {
+        for server in wanted.iter().filter(|server| !self.mcp.contains(server)) {
+            let begins = |rule: &Rule| rule.to_string().starts_with(&format!("{server}__"));
+            if !self.allow.iter().any(begins) {
+                show::note(&format!(
+                    "{agent} names the MCP server {server}, which it may not use; --mcp {server} \
+                     lets it"
+                ));
+            }
+        }
     }
 
     /// The definition that is meant. Says what is missing before anything starts.
@@ -202,6 +222,7 @@ impl Run {
             // The daemon knows better what is to be said of it.
             return Ok(None);
         };
+        self.note_servers(agent, &defined.mcp_servers);
         let model = self
             .model
             .clone()

@@ -19,6 +19,7 @@ mod inside;
 mod kitchen;
 mod long;
 mod look;
+mod mcp_servers;
 mod offers;
 mod private;
 mod send;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_agent::backend::OwnLoop;
 use brigade_agent::definition::{Definition, Definitions, Found};
+use brigade_agent::mcp::{Granted, McpServers};
 use brigade_agent::permission::{Permissions, Rule, RuleError, Rules};
 use brigade_agent::tools::{self as builtin, Workspace};
 use brigade_agent::validate::{Schema, SchemaError, Schemas};
@@ -27,6 +28,7 @@ use super::link::{LateRuntime, TaskLink};
 use super::options::AgentOptions;
 use super::prompt;
 use super::rules::{check_definition, check_rules};
+use super::servers;
 use crate::clock::Clock;
 use crate::enclosing;
 use crate::jobs::Handlers;
@@ -55,6 +57,9 @@ pub(crate) struct Blueprint {
     /// The definitions that it and all below it may use. None is all.
     #[serde(default)]
     may_delegate_to: Option<Vec<String>>,
+    /// The MCP servers that it and all below it may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) mcp_servers: Vec<Arc<str>>,
     /// A budget of money holds here, so what a model costs must be known.
     #[serde(default)]
     counts_money: bool,
@@ -74,6 +79,7 @@ pub(crate) struct Blueprint {
 #[derive(Debug)]
 pub(crate) struct Agents {
     options: AgentOptions,
+    pub(super) mcp_servers: McpServers,
     runtime: LateRuntime,
     clock: Arc<dyn Clock>,
     schemas: Schemas,
@@ -90,6 +96,7 @@ struct Prepared {
     /// The tools that are left by the permissions.
     tools: HashSet<Arc<str>>,
     result: Option<Schema>,
+    from_servers: Option<Arc<Granted>>,
 }
 
 /// Whom an agent is made for.
@@ -124,7 +131,9 @@ pub(crate) struct Grant<'a> {
 impl Agents {
     pub(crate) fn new(options: AgentOptions, runtime: LateRuntime, clock: Arc<dyn Clock>) -> Self {
         let (schemas, specs, prepared) = (Schemas::default(), Mutex::default(), Mutex::default());
-        Self { options, runtime, clock, schemas, specs, prepared }
+        // Each was checked when it was added.
+        let mcp_servers = McpServers::new(options.mcp_servers.clone()).unwrap_or_default();
+        Self { options, mcp_servers, runtime, clock, schemas, specs, prepared }
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -212,6 +221,7 @@ impl Agents {
             result_schema,
             config: self.config(&work, &definition)?,
             may_delegate_to: delegates(&definition, parent),
+            mcp_servers: servers::of(&work, &definition, parent, &self.mcp_servers)?,
             definition,
             permissions,
             model,
@@ -332,7 +342,10 @@ impl Agents {
         let link = self.link(reporter);
         let (agents, blueprint) = (self.clone(), blueprint.clone());
         let delegate = Arc::new(Delegate { link, agents, blueprint: blueprint.clone() });
-        let tools = self.tools(&delegate, &prepared.tools);
+        let mut tools = self.tools(&delegate, &prepared.tools);
+        if let Some(from_servers) = &prepared.from_servers {
+            tools.add_source(from_servers.clone());
+        }
         let (definition, overrides) = (&blueprint.definition, &blueprint.overrides);
         let name = start.spec.name.as_ref().map_or(definition.name.as_str(), |name| name.as_str());
         let policy = Policy::default();
@@ -376,6 +389,7 @@ impl Agents {
         let prepared = Arc::new(Prepared {
             system: prompt::system(&decoded, &tools).into(),
             result: self.result_schema(decoded.result_schema.as_ref())?,
+            from_servers: self.mcp_servers.granted(&decoded.mcp_servers, &decoded.permissions),
             tools,
             blueprint: decoded,
         });
@@ -422,9 +436,13 @@ impl Agents {
 }
 
 impl Blueprint {
-    /// The files that it works on, where it is known which.
+    /// The files that it works on, where it is known which. Those tools work outside of what its
+    /// commands are confined to, so they are for directories only that these may write.
     fn workspace(&self) -> Option<Workspace> {
         let directory = self.directory.as_deref().filter(|path| path.starts_with('/'))?;
+        if !enclosing::may_write(&self.enclosure, directory) {
+            return None;
+        }
         Some(Workspace::new(directory, self.permissions.clone()))
     }
 }

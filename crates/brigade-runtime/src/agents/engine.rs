@@ -138,6 +138,7 @@ impl Performer for AgentEngine {
         self.tracker.close();
         Box::pin(async {
             let _ = tokio::time::timeout(HALT_PATIENCE, self.tracker.wait()).await;
+            self.agents.mcp_servers.close().await;
         })
     }
 }

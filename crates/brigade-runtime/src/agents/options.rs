@@ -1,11 +1,12 @@
 //! What a program lets agents have.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, Definitions};
+use brigade_agent::mcp::{McpServer, McpServerError, McpServers};
 use brigade_agent::permission::{Permissions, Rules};
 use brigade_agent::{Backend, Plugin, Tool};
 use brigade_llm::prices::Price;
@@ -89,6 +90,7 @@ pub struct AgentOptions {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) backends: HashMap<Arc<str>, Arc<dyn Backend>>,
+    pub(crate) mcp_servers: BTreeMap<String, McpServer>,
     pub(crate) permissions: Permissions,
 }
 
@@ -102,6 +104,7 @@ impl AgentOptions {
             tools: Vec::new(),
             plugins: Vec::new(),
             backends: HashMap::new(),
+            mcp_servers: BTreeMap::new(),
             permissions: Permissions::of("this program", Rules::all()),
         }
     }
@@ -147,6 +150,13 @@ impl AgentOptions {
     pub fn backend(mut self, name: &str, backend: impl Backend) -> Self {
         self.backends.insert(name.into(), Arc::new(backend));
         self
+    }
+
+    /// A server whose tools agents have that are given it by this name, as `NAME__TOOL`.
+    pub fn mcp_server(mut self, name: &str, server: McpServer) -> Result<Self, McpServerError> {
+        McpServers::new([(name.to_owned(), server.clone())])?;
+        self.mcp_servers.insert(name.to_owned(), server);
+        Ok(self)
     }
 
     /// What agents at top level may do, unless they are started with less.

@@ -27,6 +27,9 @@ pub struct AgentInfo {
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The MCP servers that it wants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp_servers: Vec<String>,
     /// None for one that comes with the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -55,6 +58,7 @@ impl Ask for Agents {
             description: found.definition.description.clone(),
             model: found.definition.model.clone(),
             writes: writes(&found.definition),
+            mcp_servers: found.definition.mcp_servers.clone().unwrap_or_default(),
             file: found.file.map(|file| file.display().to_string()),
         });
         let problems = definitions.problems.iter().map(ToString::to_string);

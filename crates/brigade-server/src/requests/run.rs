@@ -41,6 +41,10 @@ pub struct Run {
     /// What it may do at the most.
     #[serde(default)]
     pub permissions: Rules,
+    /// MCP servers whose tools it has beside those of its definition. What it may do with them,
+    /// `permissions` say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp_servers: Vec<String>,
     /// It passes to the session when the task that started it ends.
     #[serde(default)]
     pub keep: bool,
@@ -69,6 +73,7 @@ impl Run {
             cwd: None,
             limits: Limits::default(),
             permissions: Rules::all(),
+            mcp_servers: Vec::new(),
             keep: false,
             unattended: false,
             confine: None,
@@ -109,6 +114,9 @@ impl Run {
         }
         if !self.limits.is_empty() {
             task = task.limits(self.limits);
+        }
+        for server in &self.mcp_servers {
+            task = task.mcp_server(server);
         }
         if self.unattended {
             task = task.unattended();

@@ -1,0 +1,41 @@
+//! Tools of MCP servers: programs that are spoken to over their standard streams, and services
+//! over HTTP.
+//!
+//! ```text
+//!   agents ──> McpTool ──> Link ──> Connection ──> rmcp ──> Guarded ──> Wire ──> a child process
+//!                │          │ one per server        │                  └──────> or HTTP
+//!                │          └ made at first use, made again with growing pauses, lists the tools
+//!                └ tried again after an outage, or told as "effect unknown", by its effect
+//! ```
+//!
+//! A server is somebody else's program. What it says of itself is bounded before it is kept, its
+//! schemas are used only where they are sane, and whatever it does, the agent goes on.
+//!
+//! - `server`: what a server is, as a configuration has it; `secret`: values by reference.
+//! - [`McpServers`]: those of a runtime; `link`: one of them, shared by all agents; `granted`: what
+//!   agents of one blueprint have of them.
+//! - `connection`: one connection while it lasts; `guard`, `wire`, `child`, `http`: what it is made of.
+//! - `listing`, `naming`: which tools there are; `tool`: a call of one; `result`: what a model is told.
+
+mod child;
+mod connection;
+mod granted;
+mod guard;
+mod http;
+mod link;
+mod listing;
+mod naming;
+mod result;
+mod secret;
+mod server;
+mod servers;
+mod tool;
+mod wire;
+
+pub use granted::Granted;
+pub use secret::Setting;
+pub use server::{How, McpServer, McpServerError, Timeouts, check_name};
+pub use servers::McpServers;
+
+#[cfg(test)]
+mod tests;

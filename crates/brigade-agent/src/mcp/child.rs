@@ -1,0 +1,220 @@
+//! The process of a server that is spoken to over its standard streams: in a group of its own, kindly
+//! and then firmly ended, with what it says on the side.
+
+use std::collections::VecDeque;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::signal::unix;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::secret::Secrets;
+use super::server::How;
+
+/// What a program sees of our environment beside what it is given. The rest is ours: it has keys.
+const ENVIRONMENT: [&str; 13] = [
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LOGNAME",
+    "NODE_EXTRA_CA_CERTS",
+    "PATH",
+    "SHELL",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+];
+const ENVIRONMENT_BEGINNINGS: [&str; 2] = ["LC_", "XDG_"];
+
+/// Until a program ends by itself whose input has ended.
+const AFTER_INPUT: Duration = Duration::from_millis(500);
+/// From TERM to KILL.
+const AFTER_TERM: Duration = Duration::from_secs(2);
+
+/// Of what it says on the side.
+const LINE_MAX: u64 = 1_000;
+const LINES_KEPT: usize = 5;
+const LINES_TOLD: u32 = 100;
+const LINES_EVERY: Duration = Duration::from_secs(60);
+
+/// A program that runs. It ends when `stop` is cancelled.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) fate: Fate,
+    pub(super) stop: CancellationToken,
+}
+
+/// What became of a program, for whoever asks why it does not answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fate {
+    pub(super) gone: CancellationToken,
+    status: Arc<Mutex<Option<ExitStatus>>>,
+    /// The last lines that it said on the side.
+    words: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Fate {
+    /// How it ended and what it said last, as far as that is known.
+    pub(super) fn told(&self) -> String {
+        let status = *self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = words.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
+        let status = status.map(|status| format!("it ended with {status}"));
+        let words = (!words.is_empty()).then(|| format!("it said: {words}"));
+        status.into_iter().chain(words).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Starts the program; `tasks` see to it until it has ended.
+pub(super) fn start(
+    name: &Arc<str>,
+    how: &How,
+    secrets: &Secrets,
+    (tasks, stop): (&TaskTracker, CancellationToken),
+) -> Result<Running, String> {
+    let mut child = command(how)?.spawn().map_err(|error| match how {
+        How::Stdio { program, .. } => format!("{program} cannot be started: {error}"),
+        How::Http { .. } => error.to_string(),
+    })?;
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+        return Err("its streams are not there".to_owned());
+    };
+    let group = Group::of(&child)?;
+    let fate = Fate::default();
+    tasks.spawn(overhear(name.clone(), stderr, secrets.clone(), fate.words.clone()));
+    tasks.spawn(attend(child, group, stop.clone(), fate.clone()));
+    Ok(Running { stdin, stdout, fate, stop })
+}
+
+fn command(how: &How) -> Result<Command, String> {
+    let How::Stdio { program, arguments, env, cwd } = how else {
+        return Err("this is no program".to_owned());
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear();
+    for (name, value) in std::env::vars_os() {
+        let name_text = name.to_string_lossy();
+        let is_usual = ENVIRONMENT.contains(&&*name_text)
+            || ENVIRONMENT_BEGINNINGS.iter().any(|beginning| name_text.starts_with(beginning));
+        if is_usual {
+            command.env(name, value);
+        }
+    }
+    for (name, value) in env {
+        command.env(name, value.read().map_err(|problem| format!("`{name}`: {problem}"))?);
+    }
+    if let Some(cwd) = cwd {
+        command.current_dir(cwd);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).kill_on_drop(true);
+    Ok(command)
+}
+
+/// The group of a child that nobody has reaped: until then its number is nobody else's.
+#[derive(Debug)]
+struct Group {
+    leader: Pid,
+    /// Says that some child of ours has changed.
+    children: unix::Signal,
+    is_reaped: bool,
+}
+
+impl Group {
+    fn of(child: &Child) -> Result<Self, String> {
+        let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let leader = pid.ok_or("it ended at once")?;
+        let children = unix::signal(unix::SignalKind::child());
+        let children = children.map_err(|error| format!("it cannot be watched: {error}"))?;
+        Ok(Self { leader, children, is_reaped: false })
+    }
+
+    /// Returns when the leader has ended, and leaves it to be reaped.
+    async fn exited(&mut self) {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while let Ok(None) = waitid(WaitId::Pid(self.leader), look) {
+            self.children.recv().await;
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if !self.is_reaped {
+            let _ = kill_process_group(self.leader, signal);
+        }
+    }
+}
+
+/// Whoever drops it takes the whole group along.
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Sees a program through, and ends whatever it leaves behind in its group.
+async fn attend(mut child: Child, mut group: Group, stop: CancellationToken, fate: Fate) {
+    tokio::select! {
+        () = group.exited() => {}
+        () = stop.cancelled() => {
+            // Its input ends with the connection, which is how it is asked first.
+            if timeout(AFTER_INPUT, group.exited()).await.is_err() {
+                group.signal(Signal::TERM);
+                let _ = timeout(AFTER_TERM, group.exited()).await;
+            }
+        }
+    }
+    group.signal(Signal::KILL);
+    let status = child.wait().await;
+    group.is_reaped = true;
+    *fate.status.lock().unwrap_or_else(PoisonError::into_inner) = status.ok();
+    fate.gone.cancel();
+}
+
+/// Hears what a program says on the side: the last of it is kept, and not too much of it logged.
+async fn overhear(
+    name: Arc<str>,
+    stderr: ChildStderr,
+    secrets: Secrets,
+    words: Arc<Mutex<VecDeque<String>>>,
+) {
+    let mut reader = BufReader::new(stderr);
+    let (mut since, mut told) = (Instant::now(), 0_u32);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = secrets.left_out_of(String::from_utf8_lossy(&line).trim_end().to_owned());
+        if text.is_empty() {
+            continue;
+        }
+        if since.elapsed() >= LINES_EVERY {
+            (since, told) = (Instant::now(), 0);
+        }
+        told = told.saturating_add(1);
+        match told {
+            ..LINES_TOLD => tracing::info!(server = %name, "{text}"),
+            LINES_TOLD => tracing::warn!(server = %name, "says much: more is left out for a while"),
+            _ => {}
+        }
+        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.len() == LINES_KEPT {
+            words.pop_front();
+        }
+        words.push_back(text);
+    }
+}

@@ -1,0 +1,212 @@
+//! A service over streamable HTTP. What breaks in the middle of an answer is noticed, which the
+//! protocol's own client leaves to time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::http::{HeaderName, HeaderValue, Uri};
+use futures_util::stream::{self, BoxStream, StreamExt};
+use rmcp::model::{ClientJsonRpcMessage, RequestId};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpPostResponse,
+};
+use serde_json::{Value, json};
+use sse_stream::{Error as SseError, Sse};
+
+use super::connection::told;
+use super::guard::Heard;
+use super::listing;
+use super::secret::Setting;
+use super::server::is_here;
+use super::wire::MESSAGE_MAX;
+
+/// The error of a call whose answer broke off. Servers use other codes.
+pub(super) const BROKE: i32 = -32_989;
+
+const CONNECT: Duration = Duration::from_secs(15);
+/// How often a stream is taken up again whose server lets clients do that, and the first pause.
+const RESUMES: usize = 3;
+const RESUME_AFTER: Duration = Duration::from_millis(250);
+
+type Failed = StreamableHttpError<reqwest::Error>;
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+type Headers = HashMap<HeaderName, HeaderValue>;
+
+pub(super) fn transport(
+    url: &str,
+    bearer: Option<&Setting>,
+    headers: &BTreeMap<String, Setting>,
+    heard: &Arc<Heard>,
+) -> Result<StreamableHttpClientTransport<Watched>, String> {
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url);
+    config.max_sse_event_size = MESSAGE_MAX;
+    let mut resuming = ExponentialBackoff::default();
+    (resuming.max_times, resuming.base_duration) = (Some(RESUMES), RESUME_AFTER);
+    config.retry_config = Arc::new(resuming);
+    if let Some(bearer) = bearer {
+        config.auth_header = Some(bearer.read().map_err(|error| format!("`bearer`: {error}"))?);
+    }
+    for (name, value) in headers {
+        let wrong = |what: &str| format!("the header `{name}`: {what}");
+        let value = value.read().map_err(|error| wrong(&error))?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| wrong("no value of a header"))?;
+        value.set_sensitive(true);
+        let name = HeaderName::try_from(name).map_err(|_| wrong("no name of a header"))?;
+        config.custom_headers.insert(name, value);
+    }
+    let watched = Watched { client: client(url)?, heard: heard.clone() };
+    Ok(StreamableHttpClientTransport::with_client(watched, config))
+}
+
+fn client(url: &str) -> Result<reqwest::Client, String> {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have been first, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    let client = reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        // A redirect would take the token along to wherever it points.
+        .redirect(reqwest::redirect::Policy::none());
+    let uri: Uri = url.parse().map_err(|_| format!("{url:?} is no address"))?;
+    let is_local = uri.host().is_some_and(is_here);
+    let client = if is_local { client.no_proxy() } else { client };
+    client.build().map_err(|error| told(&error))
+}
+
+/// A client whose streams say when they broke.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    client: reqwest::Client,
+    heard: Arc<Heard>,
+}
+
+impl Watched {
+    /// The answer to a call, or an error of it where the stream ends without one. That nobody waits
+    /// for it any more does no harm.
+    fn watched(&self, events: Events, call: RequestId) -> Events {
+        let heard = self.heard.clone();
+        let state = Watching { events, call: Some(call), heard, resumes: false };
+        stream::unfold(state, Watching::next).boxed()
+    }
+}
+
+struct Watching {
+    events: Events,
+    /// None when its end has been told.
+    call: Option<RequestId>,
+    heard: Arc<Heard>,
+    /// The server numbers its events, so that a stream that it ends can be taken up again.
+    resumes: bool,
+}
+
+impl Watching {
+    async fn next(mut self) -> Option<(Result<Sse, SseError>, Self)> {
+        self.call.as_ref()?;
+        let problem = match self.events.next().await {
+            Some(Ok(event)) => {
+                self.resumes |= event.id.is_some();
+                return Some((Ok(mended(event)), self));
+            }
+            None if self.resumes => return None,
+            None => "the answer ended before it was there".to_owned(),
+            Some(Err(error)) => format!("the answer broke off: {}", told(&error)),
+        };
+        self.heard.broke.store(true, Ordering::Relaxed);
+        let error = json!({"code": BROKE, "message": problem});
+        let message = json!({"jsonrpc": "2.0", "id": self.call.take()?, "error": error});
+        Some((Ok(Sse::default().data(message.to_string())), self))
+    }
+}
+
+/// A list of tools is made readable; everything else stays as it is.
+fn mended(mut event: Sse) -> Sse {
+    let lists = |data: &&String| data.contains("\"tools\"");
+    let list = event.data.as_ref().filter(lists).and_then(|data| serde_json::from_str(data).ok());
+    if let Some(mut message) = list {
+        listing::mend(&mut message);
+        event.data = Some(Value::to_string(&message));
+    }
+    event
+}
+
+impl StreamableHttpClient for Watched {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        let most = MESSAGE_MAX;
+        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, most).await
+    }
+
+    async fn post_message_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        token: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        let call = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        let client = &self.client;
+        let posted = client
+            .post_message_with_max_sse_event_size(uri, message, session, token, headers, most)
+            .await?;
+        Ok(match (posted, call) {
+            (StreamableHttpPostResponse::Sse(events, session), Some(call)) => {
+                StreamableHttpPostResponse::Sse(self.watched(events, call), session)
+            }
+            (posted, _) => posted,
+        })
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<(), Failed> {
+        self.client.delete_session(uri, session, token, headers).await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<Events, Failed> {
+        self.client.get_stream(uri, session, last_event, token, headers).await
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        token: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<Events, Failed> {
+        let client = &self.client;
+        client
+            .get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
+            .await
+    }
+}

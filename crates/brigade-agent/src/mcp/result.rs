@@ -1,0 +1,172 @@
+//! What a model is told of a result.
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
+
+use super::listing::cut;
+use crate::tool::{Outcome, ToolError};
+use crate::turn::{RESULT_MAX, shortened};
+use crate::validate::Schema;
+
+/// More parts than this are counted, not shown.
+const PARTS_MAX: usize = 1_000;
+
+/// Text as it is, structure as JSON unless the text says the same, the rest in words.
+pub(super) fn told(result: &CallToolResult, output: Option<&Value>) -> Result<Outcome, ToolError> {
+    let failed = result.is_error == Some(true);
+    let mut parts: Vec<String> = Vec::new();
+    if let Some(problem) = output.and_then(|schema| contradicts(schema, result)) {
+        parts.push(problem);
+    }
+    parts.extend(result.content.iter().take(PARTS_MAX).map(part));
+    if let Some(more) = result.content.len().checked_sub(PARTS_MAX + 1) {
+        parts.push(format!("[and {} more parts]", more + 1));
+    }
+    if let Some(structured) = result.structured_content.as_ref().filter(|it| !is_said(result, it)) {
+        parts.push(shortened(&structured.to_string(), RESULT_MAX));
+    }
+    let text = match parts.is_empty() {
+        true => "[the result is empty]".to_owned(),
+        false => parts.join("\n"),
+    };
+    match failed {
+        true => Err(ToolError::new(text)),
+        false => Ok(Outcome::Text(text)),
+    }
+}
+
+fn part(content: &ContentBlock) -> String {
+    let bytes = |base64: &str| base64.len() / 4 * 3;
+    match content {
+        ContentBlock::Text(text) => shortened(&text.text, RESULT_MAX),
+        ContentBlock::Image(image) => {
+            format!("[an image, {}, some {} bytes]", cut(&image.mime_type, 100), bytes(&image.data))
+        }
+        ContentBlock::Audio(audio) => {
+            format!("[a sound, {}, some {} bytes]", cut(&audio.mime_type, 100), bytes(&audio.data))
+        }
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            ResourceContents::TextResourceContents { uri, text, .. } => {
+                format!("[the resource {}]\n{}", cut(uri, 1_000), shortened(text, RESULT_MAX))
+            }
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                let mime = mime_type.as_deref().unwrap_or("of an unknown kind");
+                let (uri, mime) = (cut(uri, 1_000), cut(mime, 100));
+                format!("[the resource {uri}, {mime}, some {} bytes]", bytes(blob))
+            }
+            _ => "[a resource of an unknown kind]".to_owned(),
+        },
+        ContentBlock::ResourceLink(link) => {
+            let about = link.description.as_deref().unwrap_or(&link.name);
+            format!("[a link to the resource {}: {}]", cut(&link.uri, 1_000), cut(about, 1_000))
+        }
+        _ => "[content of an unknown kind]".to_owned(),
+    }
+}
+
+/// Servers say structured results in text too, for clients that know only text. What has no structure
+/// of its own, the usual ones wrap as `result`.
+fn is_said(result: &CallToolResult, structured: &Value) -> bool {
+    let wrapped = structured.as_object().filter(|fields| fields.len() == 1);
+    let wrapped = wrapped.and_then(|fields| fields.get("result"));
+    let says = |text: &str, value: &Value| {
+        value.as_str() == Some(text)
+            || serde_json::from_str::<Value>(text).is_ok_and(|it| it == *value)
+    };
+    result.content.iter().any(|content| match content {
+        ContentBlock::Text(text) => {
+            says(&text.text, structured) || wrapped.is_some_and(|it| says(&text.text, it))
+        }
+        _ => false,
+    })
+}
+
+/// How a result is not what the server said it would be. An error need not be.
+fn contradicts(schema: &Value, result: &CallToolResult) -> Option<String> {
+    if result.is_error == Some(true) {
+        return None;
+    }
+    let problem = match &result.structured_content {
+        None => "there is no structured result".to_owned(),
+        // A schema of no use promises nothing.
+        Some(structured) => Schema::compile(schema).ok()?.check(structured).err()?.to_string(),
+    };
+    Some(format!("[this is not what the server says the tool returns: {}]", cut(&problem, 1_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn text(result: Value, output: Option<Value>) -> Result<String, String> {
+        let result: CallToolResult = serde_json::from_value(result).unwrap();
+        match told(&result, output.as_ref()) {
+            Ok(Outcome::Text(text)) => Ok(text),
+            Ok(Outcome::Park { .. }) => panic!("a result never waits"),
+            Err(ToolError(text)) => Err(text),
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_told_in_words() {
+        let told = text(
+            json!({"content": [
+                {"type": "text", "text": "Look:"},
+                {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+                {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
+                {"type": "resource_link", "uri": "file:///b", "name": "bee"},
+            ]}),
+            None,
+        );
+        assert_eq!(
+            told.unwrap(),
+            "Look:\n[an image, image/png, some 3 bytes]\n[the resource file:///a]\ninside\n\
+             [a link to the resource file:///b: bee]"
+        );
+        assert_eq!(text(json!({"content": []}), None).unwrap(), "[the result is empty]");
+    }
+
+    #[test]
+    fn structure_is_told_once() {
+        let content = json!([{"type": "text", "text": "{\"a\": 1}"}]);
+        let same = json!({"content": content, "structuredContent": {"a": 1}});
+        assert_eq!(text(same, None).unwrap(), "{\"a\": 1}");
+        let wrapped = json!({"content": [{"type": "text", "text": "x"}],
+            "structuredContent": {"result": "x"}});
+        assert_eq!(text(wrapped, None).unwrap(), "x");
+        let other = json!({"content": content, "structuredContent": {"a": 2}});
+        assert_eq!(text(other, None).unwrap(), "{\"a\": 1}\n{\"a\":2}");
+    }
+
+    #[test]
+    fn a_failure_is_one() {
+        let failed =
+            json!({"content": [{"type": "text", "text": "no such issue"}], "isError": true});
+        assert_eq!(text(failed, Some(json!({"required": ["a"]}))).unwrap_err(), "no such issue");
+    }
+
+    #[test]
+    fn a_result_that_contradicts_its_schema_is_marked() {
+        let schema = json!({"type": "object", "required": ["a"]});
+        let told =
+            text(json!({"content": [], "structuredContent": {"b": 1}}), Some(schema.clone()));
+        let told = told.unwrap();
+        assert!(
+            told.starts_with("[this is not what the server says") && told.contains("{\"b\":1}")
+        );
+        let told = text(json!({"content": [{"type": "text", "text": "x"}]}), Some(schema)).unwrap();
+        assert!(told.contains("no structured result") && told.ends_with('x'), "{told}");
+        let senseless = json!({"type": "strnig"});
+        let told = text(json!({"content": [], "structuredContent": 1}), Some(senseless)).unwrap();
+        assert_eq!(told, "1");
+    }
+
+    #[test]
+    fn ten_megabytes_are_cut_to_their_ends() {
+        let long = "x".repeat(10 << 20);
+        let told = text(json!({"content": [{"type": "text", "text": long}]}), None).unwrap();
+        assert!(told.len() < 2 * RESULT_MAX && told.contains("are left out here"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Values that a server is given, by reference where they are secret.
+
+use std::fmt::{self, Debug, Formatter};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Longer than any token; a file named by mistake is not read into a header.
+const LONGEST: u64 = 64 * 1024;
+/// What is shorter is found in too many places to be left out of them.
+const SECRET_LEAST: usize = 6;
+
+/// A value, or where it is to be had. It is read when a connection is made, and kept nowhere.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Setting {
+    /// As it stands.
+    Plain(String),
+    /// An environment variable.
+    Env { env: String },
+    /// A file that holds the value and nothing else.
+    File { file: PathBuf },
+}
+
+impl Setting {
+    pub fn env(name: impl Into<String>) -> Self {
+        Self::Env { env: name.into() }
+    }
+
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::File { file: path.into() }
+    }
+
+    pub(super) fn is_reference(&self) -> bool {
+        !matches!(self, Self::Plain(_))
+    }
+
+    pub(super) fn read(&self) -> Result<String, String> {
+        match self {
+            Self::Plain(value) => Ok(value.clone()),
+            Self::Env { env } => match std::env::var(env) {
+                Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
+                _ => Err(format!("the environment variable {env} is not set")),
+            },
+            Self::File { file } => {
+                let shown = file.display();
+                let size = std::fs::metadata(file).map_or(0, |found| found.len());
+                if size > LONGEST {
+                    return Err(format!("{shown} is too long to be a secret"));
+                }
+                match std::fs::read_to_string(file) {
+                    Ok(text) if text.trim().is_empty() => Err(format!("{shown} is empty")),
+                    Ok(text) => Ok(text.trim().to_owned()),
+                    Err(error) => Err(format!("{shown}: {error}")),
+                }
+            }
+        }
+    }
+}
+
+/// It may be a secret that somebody wrote into a configuration all the same.
+impl Debug for Setting {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(_) => f.write_str("[value]"),
+            Self::Env { env } => write!(f, "${env}"),
+            Self::File { file } => write!(f, "{}", file.display()),
+        }
+    }
+}
+
+impl From<&str> for Setting {
+    fn from(value: &str) -> Self {
+        Self::Plain(value.to_owned())
+    }
+}
+
+/// Leaves secrets out of what a server says: in logs, errors and results.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    pub(super) fn add(&mut self, secret: &str) {
+        if secret.len() >= SECRET_LEAST {
+            self.0.push(secret.to_owned());
+        }
+    }
+
+    pub(super) fn left_out_of(&self, text: String) -> String {
+        let leave_out = |text: String, secret: &String| match text.contains(secret.as_str()) {
+            true => text.replace(secret.as_str(), "[secret]"),
+            false => text,
+        };
+        self.0.iter().fold(text, leave_out)
+    }
+}
+
+impl Debug for Secrets {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} secrets]", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_show_themselves_to_nobody() {
+        let plain = Setting::from("hunter2-hunter2");
+        assert_eq!(format!("{plain:?}"), "[value]");
+        let mut secrets = Secrets::default();
+        secrets.add("hunter2-hunter2");
+        secrets.add("ab");
+        let said = secrets.left_out_of("about hunter2-hunter2, twice: hunter2-hunter2".into());
+        assert_eq!(said, "about [secret], twice: [secret]");
+        assert!(!format!("{secrets:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_reference_says_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        assert!(Setting::file(&file).read().unwrap_err().contains("token"));
+        std::fs::write(&file, "\n").unwrap();
+        assert!(Setting::file(&file).read().unwrap_err().contains("is empty"));
+        std::fs::write(&file, "abc\n").unwrap();
+        assert_eq!(Setting::file(&file).read().unwrap(), "abc");
+        let missing = Setting::env("BRIGADE_TEST_NO_SUCH_TOKEN").read().unwrap_err();
+        assert!(missing.contains("BRIGADE_TEST_NO_SUCH_TOKEN"), "{missing}");
+    }
+}

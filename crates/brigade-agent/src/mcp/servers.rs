@@ -1,0 +1,93 @@
+//! The MCP servers of a runtime.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::granted::{Granted, leave_something};
+use super::link::Link;
+use super::server::{McpServer, McpServerError, check_name};
+use crate::permission::Permissions;
+
+/// How long leaving waits for programs to end: they are killed before that.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// All servers that there are, each with one connection for all agents. When they are dropped, the
+/// programs among them end.
+#[derive(Debug, Default)]
+pub struct McpServers {
+    links: BTreeMap<Arc<str>, Arc<Link>>,
+    tasks: TaskTracker,
+    ending: CancellationToken,
+    _end: Option<DropGuard>,
+}
+
+impl McpServers {
+    /// Nothing is reached yet.
+    pub fn new(
+        servers: impl IntoIterator<Item = (String, McpServer)>,
+    ) -> Result<Self, McpServerError> {
+        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+        let mut links = BTreeMap::new();
+        for (name, server) in servers {
+            check_name(&name)?;
+            let wrong = |problem| McpServerError { name: name.clone(), problem };
+            server.check().map_err(wrong)?;
+            let name: Arc<str> = name.into();
+            let link = Link::new(name.clone(), server, tasks.clone(), ending.clone());
+            links.insert(name, Arc::new(link));
+        }
+        let _end = Some(ending.clone().drop_guard());
+        Ok(Self { links, tasks, ending, _end })
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.links.keys()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.links.contains_key(name)
+    }
+
+    /// What agents have of these servers, with these permissions.
+    pub fn granted(&self, names: &[Arc<str>], permissions: &Permissions) -> Option<Arc<Granted>> {
+        let names = names.iter().filter(|name| leave_something(permissions, name));
+        let (mut links, mut missing) = (Vec::new(), Vec::new());
+        for name in names {
+            match self.links.get(name) {
+                Some(link) => links.push(link.clone()),
+                None => missing.push(name.clone()),
+            }
+        }
+        let is_empty = links.is_empty() && missing.is_empty();
+        (!is_empty).then(|| Arc::new(Granted::new(links, missing, permissions.clone())))
+    }
+
+    /// Reaches a server and says which tools it has, and what is wrong with them.
+    pub async fn examine(&self, name: &str) -> Result<(Vec<Arc<str>>, Vec<String>), String> {
+        let link = self.links.get(name).ok_or_else(|| format!("there is no server {name:?}"))?;
+        link.connected(LEAVE).await?;
+        let standing = link.standing();
+        let tools = standing.tools.unwrap_or_default();
+        let names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
+        Ok((names, standing.problems))
+    }
+
+    /// Ends all connections, and waits until the programs have ended.
+    pub async fn close(&self) {
+        self.ending.cancel();
+        let closing = async {
+            for link in self.links.values() {
+                link.close().await;
+            }
+            self.tasks.close();
+            self.tasks.wait().await;
+        };
+        if tokio::time::timeout(LEAVE, closing).await.is_err() {
+            tracing::warn!("an MCP server has not ended in time");
+        }
+    }
+}

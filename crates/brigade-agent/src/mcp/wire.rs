@@ -1,0 +1,254 @@
+//! JSON-RPC over two streams, a message a line, with a server that may send anything.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::listing;
+
+/// The longest message that is read.
+pub(super) const MESSAGE_MAX: usize = 16 << 20;
+/// Of a longer one, what is looked at for the call that it answers.
+const HEAD: usize = 4 << 10;
+/// What a program that has ended has left in its pipe is there at once.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// The lines of a server, and ours to it.
+pub(super) struct Wire<R, W> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    /// How much there is of a line that is too long to be kept.
+    too_long: Option<usize>,
+    write: Arc<Mutex<Option<W>>>,
+    /// The other side has ended, although its end of the stream may be held open by others.
+    gone: CancellationToken,
+    /// Cancelled when we are done with it.
+    stop: CancellationToken,
+    is_told: bool,
+}
+
+impl<R: AsyncRead + Send + Unpin, W> Wire<R, W> {
+    pub(super) fn new(read: R, write: W, gone: CancellationToken, stop: CancellationToken) -> Self {
+        Self {
+            read: BufReader::with_capacity(64 << 10, read),
+            line: Vec::new(),
+            too_long: None,
+            write: Arc::new(Mutex::new(Some(write))),
+            gone,
+            stop,
+            is_told: false,
+        }
+    }
+
+    /// Reads up to the end of a line. Dropped at any point, it goes on from there the next time.
+    async fn next_line(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            let there = self.read.fill_buf().await?;
+            if there.is_empty() {
+                return Ok(None);
+            }
+            let end = there.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(there.len(), |end| end + 1);
+            match &mut self.too_long {
+                Some(bytes) => *bytes += taken,
+                None if self.line.len() + taken > MESSAGE_MAX => {
+                    self.too_long = Some(self.line.len() + taken);
+                    self.line.truncate(HEAD);
+                    self.line.shrink_to_fit();
+                }
+                None => self.line.extend_from_slice(&there[..taken]),
+            }
+            self.read.consume(taken);
+            if end.is_some() {
+                let line = std::mem::take(&mut self.line);
+                return Ok(Some(match self.too_long.take() {
+                    Some(bytes) => Line::TooLong { head: line, bytes },
+                    None => Line::Whole(line),
+                }));
+            }
+        }
+    }
+
+    /// The same, for as long as there is somebody who could write one.
+    async fn next_from_living(&mut self) -> Option<Line> {
+        let gone = self.gone.clone();
+        let line = tokio::select! {
+            biased;
+            line = self.next_line() => line,
+            () = gone.cancelled() => {
+                tokio::time::timeout(LAST_WORDS, self.next_line()).await.unwrap_or(Ok(None))
+            }
+        };
+        line.ok().flatten()
+    }
+
+    fn message(&mut self, line: Line) -> Option<ServerJsonRpcMessage> {
+        let read = match &line {
+            Line::TooLong { head, bytes } => instead_of(head, *bytes),
+            Line::Whole(line) if line.trim_ascii().is_empty() => return None,
+            Line::Whole(line) => serde_json::from_slice::<Value>(line).ok(),
+        };
+        let message = read.and_then(|mut value| {
+            listing::mend(&mut value);
+            serde_json::from_value(value).ok()
+        });
+        if message.is_none() && !self.is_told {
+            self.is_told = true;
+            tracing::warn!("an MCP server sends lines that are no messages; they are passed over");
+        }
+        message
+    }
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    TooLong { head: Vec<u8>, bytes: usize },
+}
+
+/// An error in place of an answer that is too long, when it is clear what it answers.
+fn instead_of(head: &[u8], bytes: usize) -> Option<Value> {
+    let id = id_in(head)?;
+    let message =
+        format!("the answer has {} MB, and {} is the most", bytes >> 20, MESSAGE_MAX >> 20);
+    Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}}))
+}
+
+/// The number of a message whose end is not there: the `id` of the outermost object.
+fn id_in(head: &[u8]) -> Option<i64> {
+    let (mut depth, mut at) = (0_u32, 0);
+    while at < head.len() {
+        match head[at] {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            b'"' => {
+                let length = string_length(&head[at..])?;
+                let (string, rest) = head[at..].split_at(length);
+                let rest = rest.trim_ascii_start();
+                if depth == 1 && string == b"\"id\"" && rest.first() == Some(&b':') {
+                    let digits = rest[1..].trim_ascii_start();
+                    let end = digits.iter().position(|byte| !byte.is_ascii_digit())?;
+                    return std::str::from_utf8(&digits[..end]).ok()?.parse().ok();
+                }
+                at += length;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Of the string that stands at the beginning, with its quotes.
+fn string_length(text: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+impl<R, W> Transport<RoleClient> for Wire<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let write = self.write.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            let mut write = write.lock().await;
+            let write = write.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+            write.write_all(&line).await?;
+            write.flush().await
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            let line = self.next_from_living().await?;
+            if let Some(message) = self.message(line) {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // One that is stuck in writing ends with the other side, which ends now.
+        if let Ok(mut write) = self.write.try_lock() {
+            write.take();
+        }
+        self.stop.cancel();
+        Ok(())
+    }
+}
+
+impl<R, W> Drop for Wire<R, W> {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_is_found_that_a_long_answer_belongs_to() {
+        for (head, id) in [
+            (r#"{"jsonrpc":"2.0","id":17,"result":{"te"#, Some(17)),
+            (r#"{"result":{"id":3,"x":"\"id\":4"}, "id" : 5, "#, Some(5)),
+            (r#"{"result":{"id":3,"text":"aaaaaaa"#, None),
+            (r#"{"note":"\"id\":1}","id":2,"#, Some(2)),
+            (r#"[{"id":3,"#, None),
+            (r#"{"id":"#, None),
+            (r#"{"id":12"#, None),
+            ("}}}}", None),
+        ] {
+            assert_eq!(id_in(head.as_bytes()), id, "{head}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_of_any_kind_are_passed_over_until_a_message_comes() {
+        let mut text = b"npm warn something\n\n{\"half\": \n[1, 2]\n\xff\xfe\n".to_vec();
+        text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
+        let mut wire = Wire::new(text.as_slice(), Vec::new(), gone, stop);
+        assert!(matches!(wire.receive().await, Some(ServerJsonRpcMessage::Response(_))));
+        assert!(wire.receive().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_an_error_of_its_call() {
+        let mut text = b"{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{\"x\":\"".to_vec();
+        text.resize(MESSAGE_MAX + 10, b'x');
+        text.extend_from_slice(b"\"}}\n{\"jsonrpc\":\"2.0\",\"id\":10,\"result\":{}}\n");
+        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
+        let mut wire = Wire::new(text.as_slice(), Vec::new(), gone, stop);
+        match wire.receive().await {
+            Some(ServerJsonRpcMessage::Error(error)) => {
+                assert!(error.error.message.contains("16 MB"), "{}", error.error.message);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(wire.receive().await, Some(ServerJsonRpcMessage::Response(_))));
+    }
+}
