@@ -105,7 +105,7 @@ fn said_before(
 ) -> Result<Decision, Refusal> {
     let ruled = row.extra.iter().flat_map(|extra| &extra.ruled);
     let meant = |index| given.call.is_none_or(|call| call == index);
-    let last = ruled.filter(|(index, _)| meant(*index)).last();
+    let last = ruled.rev().find(|(index, _)| meant(*index));
     match last {
         Some((_, said)) if given.call.is_some() && said == verdict => {
             Ok(Decision::reply(Reply::Done))

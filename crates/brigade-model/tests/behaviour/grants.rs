@@ -11,7 +11,7 @@ use brigade_model::refusal::RefusalKind;
 use crate::support::*;
 
 fn always(rule: Option<&str>) -> Verdict {
-    Verdict::AllowAlways { rule: rule.map(|rule| rule.parse().unwrap()) }
+    Verdict::AllowAlways { rule: rule.map(|rule| rule.parse().expect("a rule")) }
 }
 
 fn once() -> Verdict {
@@ -46,7 +46,7 @@ fn told(env: &Env, no: TaskNo, call: u32) -> Option<Verdict> {
 
 fn started_by(env: &mut Env, caller: Caller) -> TaskNo {
     let spawn = Spawn { caller, spec: agent().into(), call: None };
-    match env.submit(&Command::Spawn(spawn)).unwrap() {
+    match env.submit(&Command::Spawn(spawn)).expect("it can be started") {
         Reply::Spawned(spawned) => spawned.no,
         other => panic!("{other:?}"),
     }

@@ -99,8 +99,8 @@ impl Naive<'_> {
         let open: Vec<_> = approvals(row).filter(|(index, _)| meant(*index)).collect();
         match (open.as_slice(), verdict) {
             ([], _) => {
-                let ruled = row.extra.iter().flat_map(|extra| extra.ruled.iter().rev());
-                match ruled.filter(|(index, _)| meant(*index)).map(|(_, said)| said).next() {
+                let mut ruled = row.extra.iter().flat_map(|extra| extra.ruled.iter().rev());
+                match ruled.find(|(index, _)| meant(*index)).map(|(_, said)| said) {
                     None => Err(RefusalKind::NotFound),
                     Some(said) if given.call.is_some() && said == verdict => Ok(Expected::Accepted),
                     Some(_) => Err(RefusalKind::Conflict),
