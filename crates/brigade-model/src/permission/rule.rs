@@ -86,7 +86,9 @@ impl Rule {
         let Some(pattern) = &self.pattern else { return true };
         let Some(text) = subject.text else { return true };
         if subject.is_shell {
-            return shell::commands(text).iter().any(|command| matches_command(pattern, command));
+            // A text without a command is one that a pattern of stars speaks of.
+            return matches_command(pattern, &shell::spaced(text))
+                || shell::commands(text).iter().any(|command| matches_command(pattern, command));
         }
         glob::matches(pattern, text, glob::Star::WithinFolder)
             || glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)
