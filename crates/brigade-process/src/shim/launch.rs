@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, PipeWriter};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::claim::Claim;
 use super::enclose::{enclose, failed_step};
@@ -20,6 +20,8 @@ use super::tree;
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) id: ProcessId,
+    /// By a clock that nobody sets, and not later than the command itself.
+    pub(super) began: Instant,
     /// Its stdout and stderr; its terminal is the first.
     pub(super) outputs: [Option<File>; 2],
     pub(super) input: Input,
@@ -60,6 +62,7 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
 
     claim.record.phase = Phase::Launching;
     claim.record.started_at = now();
+    let began = Instant::now();
     claim.record.has_terminal = orders.surroundings.terminal.is_some();
     // Who finds an earlier phase takes it that nothing was executed.
     claim.try_write().map_err(refused(Step::Execute))?;
@@ -71,7 +74,7 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
     claim.write();
     // The command's directory may be unmounted or removed while the shim lives on.
     let _ = std::env::set_current_dir("/");
-    Ok(Launched { id, outputs: streams.outputs, input: streams.input })
+    Ok(Launched { id, began, outputs: streams.outputs, input: streams.input })
 }
 
 /// Milliseconds since the epoch.

@@ -98,7 +98,7 @@ impl Life {
             tree: Tree::new(launched.id),
             input: launched.input,
             state: State::Running,
-            began: Instant::now(),
+            began: launched.began,
             orders,
             claim,
             signals,
