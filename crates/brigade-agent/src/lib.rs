@@ -13,7 +13,7 @@
 //! follows from it, and an agent is built again from that alone. It knows no runtime: delegation
 //! reaches it as ordinary tools, everything else through [`Host`].
 //!
-//! - [`agent`]: the loop; `ask`: one model call; `turn`: the calls of one message; `leave`: whether they
+//! - [`agent`]: the loop; `ask`: one model call; `turn`, `calls`: the calls of one message; `leave`: whether they
 //!   may be carried out; `compact`.
 //! - `transcript`: the journal, read as a conversation; [`news`]: how results and messages look in it.
 //! - [`tool`], [`toolbox`], [`arguments`]: what a tool is, those of an agent, and their arguments.
@@ -31,6 +31,7 @@ pub mod agent;
 pub mod arguments;
 mod ask;
 pub mod backend;
+mod calls;
 pub mod client_tool;
 mod compact;
 pub mod definition;

@@ -1,9 +1,13 @@
 //! When an agent is stopped although it would go on.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use brigade_llm::ToolResult;
 use brigade_model::outcome::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::transcript::Tally;
+use crate::calls::TurnCall;
 
 /// Bounds on one run that only the loop can see. Tokens, money and time are the runtime's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +42,53 @@ impl Policy {
             Some(Failure::MaxSteps { steps: tally.steps })
         } else {
             None
+        }
+    }
+}
+
+/// What the stop policies look at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Model calls in this run.
+    pub(crate) steps: u32,
+    /// How often the last calls were made in a row, exactly as they are and with the same results.
+    pub(crate) repeated: u32,
+    last_turn: Option<u64>,
+    /// Calls in a row that failed.
+    pub(crate) errors: u32,
+    pub(crate) last_error: Arc<str>,
+    /// Notes in a row that sent the model back to its work.
+    pub(crate) notes: u32,
+    /// Endings in this run that plugins refused.
+    pub(crate) refusals: u32,
+    pub(crate) tokens: u64,
+}
+
+impl Tally {
+    /// Who calls the same again and hears something else does not turn in a circle.
+    pub(crate) fn count_turn(&mut self, calls: &[TurnCall], results: &[ToolResult]) {
+        let mut hasher = DefaultHasher::new();
+        for (call, result) in calls.iter().zip(results) {
+            call.call.name.hash(&mut hasher);
+            serde_json::to_string(&call.call.arguments).unwrap_or_default().hash(&mut hasher);
+            result.text.hash(&mut hasher);
+        }
+        let digest = Some(hasher.finish());
+        self.repeated = if digest == self.last_turn { self.repeated + 1 } else { 0 };
+        self.last_turn = digest;
+    }
+
+    pub(crate) fn no_calls(&mut self) {
+        self.repeated = 0;
+        self.last_turn = None;
+    }
+
+    pub(crate) fn count_result(&mut self, result: &ToolResult) {
+        if result.failed {
+            self.errors += 1;
+            self.last_error = result.text.clone();
+        } else {
+            self.errors = 0;
         }
     }
 }

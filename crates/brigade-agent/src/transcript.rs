@@ -5,7 +5,6 @@
 //! built again from the entries alone, in whatever order they were written.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use brigade_llm::conversation::Arguments;
@@ -19,9 +18,11 @@ use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::calls::{CallState, Slots, Turn, TurnCall};
 use crate::hooks::Bound;
 use crate::host::Record;
 use crate::news;
+use crate::policy::Tally;
 use crate::state::{Board, Changes};
 use crate::tool::{Call, Place};
 use crate::turn::shortened;
@@ -96,58 +97,11 @@ pub(crate) struct Transcript {
     pub(crate) at_leave: bool,
 }
 
-/// What the stop policies look at.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    /// Model calls in this run.
-    pub(crate) steps: u32,
-    /// How often the last calls were made in a row, exactly as they are and with the same results.
-    pub(crate) repeated: u32,
-    last_turn: Option<u64>,
-    /// Calls in a row that failed.
-    pub(crate) errors: u32,
-    pub(crate) last_error: Arc<str>,
-    /// Notes in a row that sent the model back to its work.
-    pub(crate) notes: u32,
-    /// Endings in this run that plugins refused.
-    pub(crate) refusals: u32,
-    pub(crate) tokens: u64,
-}
-
 /// How large the conversation is: as the provider counted it, and bytes since.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     counted: u64,
     bytes_since: u64,
-}
-
-/// Calls of one message.
-#[derive(Clone, Debug)]
-pub(crate) struct Turn {
-    pub(crate) calls: Vec<TurnCall>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct TurnCall {
-    pub(crate) call: ToolCall,
-    pub(crate) place: Place,
-    pub(crate) state: CallState,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum CallState {
-    /// To be carried out: what its slots have tells how far it came.
-    Due(Slots),
-    Parked(Slots),
-    Answered(ToolResult),
-}
-
-/// What is written down of a call before its result.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Slots {
-    effect: Option<Arc<Answer>>,
-    told: Option<Arc<Answer>>,
-    verdict: Option<Arc<Answer>>,
 }
 
 /// What is to be done next, as the conversation has it.
@@ -606,48 +560,4 @@ pub(crate) fn bytes_of(message: &Message) -> u64 {
         Message::Results(results) => results.iter().map(|result| result.text.len()).sum(),
     };
     bytes as u64
-}
-
-impl CallState {
-    fn slots(&self) -> Slots {
-        match self {
-            Self::Due(slots) | Self::Parked(slots) => slots.clone(),
-            Self::Answered(_) => Slots::default(),
-        }
-    }
-}
-
-impl TurnCall {
-    fn has(&self, index: CallIndex) -> bool {
-        (self.place.0..self.place.0 + Place::SLOTS).contains(&index.0)
-    }
-}
-
-impl Tally {
-    /// Who calls the same again and hears something else does not turn in a circle.
-    fn count_turn(&mut self, calls: &[TurnCall], results: &[ToolResult]) {
-        let mut hasher = DefaultHasher::new();
-        for (call, result) in calls.iter().zip(results) {
-            call.call.name.hash(&mut hasher);
-            serde_json::to_string(&call.call.arguments).unwrap_or_default().hash(&mut hasher);
-            result.text.hash(&mut hasher);
-        }
-        let digest = Some(hasher.finish());
-        self.repeated = if digest == self.last_turn { self.repeated + 1 } else { 0 };
-        self.last_turn = digest;
-    }
-
-    fn no_calls(&mut self) {
-        self.repeated = 0;
-        self.last_turn = None;
-    }
-
-    fn count_result(&mut self, result: &ToolResult) {
-        if result.failed {
-            self.errors += 1;
-            self.last_error = result.text.clone();
-        } else {
-            self.errors = 0;
-        }
-    }
 }

@@ -153,7 +153,10 @@ mod tests {
         let parsed = |rules: &[&str]| -> Vec<Rule> {
             rules.iter().map(|rule| rule.parse().unwrap()).collect()
         };
-        Permissions::of("the test", Rules { allow: allow.map(parsed), deny: parsed(deny) })
+        Permissions::of(
+            "the test",
+            Rules { allow: allow.map(parsed), deny: parsed(deny), ..Rules::default() },
+        )
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::mcp as brigade_agent_mcp;
 use crate::permission::{Permissions, Rules};
-use crate::tool::{Call, Effect, Outcome, Place, Tool, ToolError};
+use crate::tool::{Call, Effect, Outcome, Tool, ToolError};
 use crate::toolbox::{ToolSource, Tools};
 
 use super::{McpServer, McpServers, Setting, Timeouts};
@@ -46,7 +46,7 @@ impl Kitchen {
 }
 
 async fn called(tool: Arc<dyn Tool>, arguments: Value) -> Result<String, String> {
-    let call = Call { place: Place(0), arguments, effect: None, told: None };
+    let call = Call::alone(arguments);
     match tool.call(call).await {
         Ok(Outcome::Text(text)) => Ok(text),
         Ok(Outcome::Park { .. }) => panic!("no tool of a server waits"),
@@ -276,7 +276,7 @@ async fn only_what_is_permitted_is_offered() {
     let script = Script::new();
     let servers = McpServers::new([("srv".to_owned(), server(&script))]).unwrap();
     let only = |rule: &str| {
-        let rules = Rules { allow: Some(vec![rule.parse().unwrap()]), deny: Vec::new() };
+        let rules = Rules { allow: Some(vec![rule.parse().unwrap()]), ..Rules::default() };
         servers.granted(&["srv".into()], &Permissions::of("the test", rules))
     };
     let granted = only("srv__l*").unwrap();

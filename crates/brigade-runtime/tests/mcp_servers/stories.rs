@@ -55,7 +55,7 @@ turn
     let (_runtime, session) = start(options).await;
     let nobody = spawn(&session, cook()).await;
     assert_eq!(words(&session, &nobody).await, "None.");
-    let rules = Rules { allow: None, deny: vec!["srv__*".parse().unwrap()] };
+    let rules = Rules { deny: vec!["srv__*".parse().unwrap()], ..Rules::default() };
     let denied = spawn(&session, cook().mcp_server("srv").permissions(rules)).await;
     assert_eq!(words(&session, &denied).await, "None.");
     assert_eq!(script.log(), [""; 0]);
