@@ -118,7 +118,8 @@ async fn a_tool_of_the_client_parks_the_run_until_the_client_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn overrides_that_make_no_sense_are_refused_before_anything_starts() {
-    let runtime = TestRuntime::new(|builder| builder.agents(script("agent A\n"))).await;
+    let runtime =
+        TestRuntime::new(|builder| builder.agents(script("agent A\nturn\n say Never.\n"))).await;
     let named = |name: &str| {
         let mut overrides = with_client_tool();
         overrides.client_tools[0].name = name.to_owned();
@@ -180,9 +181,10 @@ impl Backend for Theirs {
 async fn an_agent_can_be_carried_out_by_something_else_than_our_loop() {
     let theirs = Theirs::default();
     let begun = theirs.begun.clone();
-    let runtime =
-        TestRuntime::new(|builder| builder.agents(script("agent A\n").backend("theirs", theirs)))
-            .await;
+    let runtime = TestRuntime::new(|builder| {
+        builder.agents(script("agent A\nturn\n say Never.\n").backend("theirs", theirs))
+    })
+    .await;
     let overrides = Overrides { backend: Some("theirs".into()), ..Overrides::default() };
     let task = NewTask::agent("dig").overrides(&overrides);
     let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();

@@ -152,12 +152,12 @@ async fn a_tool_that_there_is_none_of_is_a_mistake_wherever_it_is_named() {
         kitchen.runtime.session.spawn(task).await.unwrap_err()
     };
     let told = refused(NewTask::agent("x").definition("cook")).await;
-    let expect = "`tools`: there is no tool `raed_file`; did you mean `read_file`?";
+    let expect = "there is no tool \"raed_file\"; did you mean `read_file`?";
     assert!(told.message.contains(expect), "{told}");
     kitchen
         .put("chef.md", "---\nname: chef\ndescription: C.\ntools:\n  - wirte_file\n---\nCook.\n");
     let told = refused(NewTask::agent("x").definition("chef")).await;
-    let expect = "chef.md:5: `tools`: there is no tool `wirte_file`; did you mean `write_file`?";
+    let expect = "chef.md:5: `tools`: `wirte_file` can never match";
     assert!(told.message.contains(expect), "{told}");
     let deny = Rules { deny: vec!["run_proces".parse().unwrap()], ..Rules::all() };
     let told = refused(NewTask::agent("x").permissions(deny)).await;

@@ -121,13 +121,20 @@ async fn a_call_that_is_cut_off_by_a_stop_costs_what_was_asked_and_said() {
     let text =
         format!("agent A\nturn\n  say {}\n  delay 600s\n  say Never.\n", "Well, ".repeat(50));
     let runtime = playing(&text).await;
-    let agent = spawn(&runtime, "A", &"Cook. ".repeat(500)).await;
-    settled(&runtime).await;
-    assert!(agent.get().await.unwrap().reserved().tokens > 8_000);
-    agent.stop(None).await.unwrap();
-    agent.wait().await.unwrap();
-    let row = agent.get().await.unwrap();
-    // A thousand for the task, a hundred for the words; the system prompt is about as long as the task.
-    assert!((1_100..4_000).contains(&row.usage().tokens), "{:?}", row.usage());
-    assert!(row.unknown_usage().is_none() && row.reserved().is_none());
+    // Without a budget nothing is set aside.
+    for (limit, least) in [(Some(1_000_000), 8_000), (None, 0)] {
+        let limits = Limits { tokens: limit, ..Limits::default() };
+        let task = NewTask::agent(&"Cook. ".repeat(500)).name("A").limits(limits);
+        let agent = runtime.session.spawn(task).await.unwrap();
+        settled(&runtime).await;
+        let set_aside = agent.get().await.unwrap().reserved().tokens;
+        assert!(set_aside >= least && (set_aside == 0) == limit.is_none(), "{set_aside}");
+        agent.stop(None).await.unwrap();
+        agent.wait().await.unwrap();
+        let row = agent.get().await.unwrap();
+        // A thousand for the task, a hundred for the words; the system prompt is about as long as the
+        // task.
+        assert!((1_100..4_000).contains(&row.usage().tokens), "{:?}", row.usage());
+        assert!(row.unknown_usage().is_none() && row.reserved().is_none());
+    }
 }
