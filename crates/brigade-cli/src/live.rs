@@ -42,6 +42,8 @@ pub(crate) struct Live<'a> {
     typed: Option<Lines<BufReader<Stdin>>>,
     /// What is asked on the terminal.
     shown: Option<Asking>,
+    /// The number of the last note that was told.
+    told: u64,
     /// Leaves when nobody here can answer what nobody else answers.
     leaves: bool,
     notices: UnboundedReceiver<Notice>,
@@ -75,7 +77,7 @@ impl<'a> Live<'a> {
         let typed = asks.then(|| BufReader::new(tokio::io::stdin()).lines());
         let (aside, notices) = unbounded_channel();
         let (tasks, shown, leaves) = (Vec::new(), None, false);
-        (Self { context, root, face, tasks, typed, shown, leaves, notices }, aside)
+        (Self { context, root, face, tasks, typed, shown, told: 0, leaves, notices }, aside)
     }
 
     /// Does not stay where only an answer is missing that nobody here can give.
@@ -116,6 +118,9 @@ impl<'a> Live<'a> {
         self.typed = None;
         if let Ok(mut client) = self.context.daemon().await {
             let _ = self.look(&mut client).await;
+            if !matches!(self.face, Face::Nowhere) {
+                let _ = self.tell_notes(&mut client, true).await;
+            }
         }
         Ok(())
     }
@@ -139,12 +144,12 @@ impl<'a> Live<'a> {
             Face::Nowhere => Ok(()),
             Face::Lines { .. } => {
                 self.tell_changes();
-                self.tell_notes(client).await
+                self.tell_notes(client, false).await
             }
             Face::Terminal { .. } => {
                 // What is typed must not be drawn over.
                 if self.shown.is_none() {
-                    self.tell_notes(client).await?;
+                    self.tell_notes(client, false).await?;
                     self.draw(client).await?;
                 }
                 self.ask()
@@ -240,13 +245,19 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// What the one at the top says to whoever started it, who hears it here.
-    async fn tell_notes(&mut self, client: &mut Client) -> Result<(), Failure> {
+    /// What the one at the top says to whoever started it, who hears it here. It counts as read in the
+    /// end: a look may be given up before it is shown.
+    async fn tell_notes(&mut self, client: &mut Client, take: bool) -> Result<(), Failure> {
         let Target { session, task } = self.root.clone();
-        let asked =
-            Inbox { session, from: Some(task), take: true, notes_only: true, ..Inbox::default() };
+        // What is taken is all that was not read, so it begins before what was told.
+        let after = if take { 0 } else { self.told };
+        let from = Some(task);
+        let asked = Inbox { session, from, after, take, notes_only: true, ..Inbox::default() };
         for note in self.context.ask_over(client, asked).await? {
-            self.say(&format!("{} says: {}", show::sender(&note), show::plain(&note.text)))?;
+            if note.number > self.told {
+                self.told = note.number;
+                self.say(&format!("{} says: {}", show::sender(&note), show::plain(&note.text)))?;
+            }
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ pub(crate) struct Run {
 const EXAMPLES: &str = "\
 Examples:
   brigade run 'What is this project about?'
-  brigade run --allow 'run_process(cargo *)' --allow edit_file 'Make the tests pass'
+  brigade run --allow edit_file --allow 'run_process(cargo *)' 'Mend the tests'
   brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
   brigade run --allow run_process --confine --confine-read ~/.cargo 'Make the tests pass'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'

@@ -78,13 +78,13 @@ fn a_mistyped_tool_is_told_before_anything_starts() {
     let ran = kitchen.run(["run", "--deny", "raed_file(.env)", "cook"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(
-        ran.err.contains("there is no tool `raed_file`; did you mean `read_file`?"),
+        ran.err.contains("there is no tool \"raed_file\"; did you mean `read_file`?"),
         "{}",
         ran.err
     );
     kitchen.define("cook", "---\nname: cook\ndescription: C.\ntools: [wirte_file]\n---\nCook.\n");
     let listed = kitchen.run(["agents"]);
-    let expect = "cook.md:4: `tools`: there is no tool `wirte_file`; did you mean `write_file`?";
+    let expect = "cook.md:4: `tools`: `wirte_file` can never match: there is no tool";
     assert!(listed.err.contains(expect), "{}", listed.err);
     assert_eq!(kitchen.json(["ps", "--ended"]), serde_json::json!([]), "nothing was started");
 }

@@ -27,7 +27,7 @@ use super::delegation::{self, Delegate};
 use super::link::{LateRuntime, TaskLink};
 use super::options::AgentOptions;
 use super::prompt;
-use super::rules::{check_definition, check_rules};
+use super::rules::{check_definition, check_rules, wrong_definition};
 use super::servers;
 use crate::clock::Clock;
 use crate::enclosing;
@@ -162,6 +162,21 @@ impl Agents {
         definitions.found.extend(self.options.definitions.found.clone());
         let general = || Found { definition: Arc::new(general()), file: None };
         definitions.found.entry(GENERAL.to_owned()).or_insert_with(general);
+        definitions
+    }
+
+    /// The same without those that nothing can be started with: what is wrong with them is told.
+    pub(crate) fn usable_definitions(&self, directory: Option<&str>) -> Definitions {
+        let mut definitions = self.definitions(directory);
+        let tools = self.tool_names(&Overrides::default());
+        let mut wrong = Vec::new();
+        definitions.found.retain(|_, found| {
+            let problem = wrong_definition(&found.definition, found.file.as_deref(), &tools);
+            let is_usable = problem.is_none();
+            wrong.extend(problem);
+            is_usable
+        });
+        definitions.problems.extend(wrong);
         definitions
     }
 

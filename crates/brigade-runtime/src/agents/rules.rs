@@ -18,21 +18,29 @@ pub(super) fn check_definition(
     file: Option<&Path>,
     known: &[Arc<str>],
 ) -> Result<(), Refusal> {
+    match wrong_definition(definition, file, known) {
+        None => Ok(()),
+        Some(error) if file.is_some() => Err(Refusal::invalid(error.to_string())),
+        Some(error) => {
+            Err(Refusal::invalid(format!("the definition {}: {error}", definition.name)))
+        }
+    }
+}
+
+/// What is wrong with the rules or tools of a definition.
+pub(super) fn wrong_definition(
+    definition: &Definition,
+    file: Option<&Path>,
+    known: &[Arc<str>],
+) -> Option<DefinitionError> {
     let wrong_tool = || {
         let tools = definition.tools.iter().flatten();
         let rules = tools.filter_map(|tool| tool.parse::<Rule>().ok());
         rules.into_iter().find_map(|rule| Some(("tools".to_owned(), problem(&rule, known)?)))
     };
-    match wrong_rule(&definition.permissions, known).or_else(wrong_tool) {
-        None => Ok(()),
-        Some((field, problem)) => {
-            let error = DefinitionError { file: None, line: 0, field: Some(field), problem };
-            Err(Refusal::invalid(match file {
-                Some(file) => error.in_file(file).to_string(),
-                None => format!("the definition {}: {error}", definition.name),
-            }))
-        }
-    }
+    let (field, problem) = wrong_rule(&definition.permissions, known).or_else(wrong_tool)?;
+    let error = DefinitionError { file: None, line: 0, field: Some(field), problem };
+    Some(file.map_or(error.clone(), |file| error.in_file(file)))
 }
 
 /// The same for the rules that somebody starts an agent with.

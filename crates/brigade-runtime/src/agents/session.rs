@@ -16,7 +16,7 @@ impl Runtime {
     pub fn definitions(&self, directory: Option<&str>) -> Result<Definitions, Refusal> {
         let agents = self.inner.handlers.agents.as_ref();
         let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
-        Ok(agents.definitions(directory))
+        Ok(agents.usable_definitions(directory))
     }
 }
 
