@@ -7,16 +7,17 @@ use brigade_llm::{Effort, ErrorKind, Model, ModelError, StopReason, TokenUsage};
 use brigade_model::call::{Answer, Asked, Entry, OpenCall};
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::limits::Usage;
+use brigade_model::limits::{Left, Rest, Usage};
 use brigade_model::outcome::Failure;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
 use crate::hooks::When;
-use crate::host::{Host, Proceed, Progress, Record, Rest};
+use crate::host::{self, Host, Proceed, Progress, Record};
 use crate::permission::Permissions;
 use crate::plugin::{Gate, Plugin};
 use crate::policy::Policy;
+use crate::remaining::Standing;
 use crate::state::Board;
 use crate::toolbox::Tools;
 use crate::transcript::{Next, Transcript, label};
@@ -116,8 +117,8 @@ impl Agent {
             while transcript.open() > 0 && !transcript.is_due() {
                 self.write_owed(host, transcript).await?;
                 match host.rest(transcript.open()).await? {
-                    Rest::Suspended => return Ok(Exit::Suspended),
-                    Rest::Answered(index, answer) => transcript.told(index, &answer)?,
+                    host::Rest::Suspended => return Ok(Exit::Suspended),
+                    host::Rest::Answered(index, answer) => transcript.told(index, &answer)?,
                 }
             }
             match transcript.next() {
@@ -198,8 +199,29 @@ impl Agent {
                 Ok(None)
             }
             Proceed::Exhausted(limit) => Err(Failure::Budget { limit }.into()),
-            Proceed::Granted(granted) => Ok(Some(granted)),
+            Proceed::Granted { amount, left } => {
+                self.warn(transcript, left)?;
+                Ok(Some(amount))
+            }
         }
+    }
+
+    /// Tells the model of budgets that run low. Written down with what it replies: without a reply it
+    /// is to be told again.
+    fn warn(&self, transcript: &mut Transcript, left: Left) -> Result<(), Refusal> {
+        let of = u64::from(self.policy.max_steps);
+        let steps = of.saturating_sub(transcript.tally.steps.into());
+        let standing = Standing { left, steps: Rest { left: steps, of, shared: false } };
+        let Some(warning) = standing.warning(transcript.warned) else {
+            // What was raised in the meantime is told anew when it runs low.
+            transcript.warned = standing.warned();
+            return Ok(());
+        };
+        let (index, answer) = (transcript.next_index(), Answer::Value(Json::of(&warning)?));
+        let record = Record::new(index, label::WARNING, Arc::new(answer));
+        transcript.enter(index, label::WARNING, &record.answer)?;
+        transcript.owed.push(record);
+        Ok(())
     }
 
     /// Writes down what could wait for the next thing to be said, when that is something else.

@@ -118,6 +118,8 @@ impl Agent {
         let mut parts = self.model.call(request);
         let mut interrupted = host.interrupted();
         let (mut words, mut said) = (String::new(), Instant::now());
+        let beat = Duration::from(self.policy.beat);
+        let mut tell_after = beat;
         let mut slow = pin!(sleep(WORTH_TELLING));
         let mut is_told = false;
         // Said of a message that has been heard of in the meantime.
@@ -144,6 +146,7 @@ impl Agent {
                 Some(Ok(Part::Text(text))) => {
                     streamed += text.len() as u64;
                     words.push_str(&text);
+                    tell_after = BETWEEN_WORDS;
                 }
                 Some(Ok(Part::Restarted { .. })) => {
                     known.input += input;
@@ -151,15 +154,19 @@ impl Agent {
                 }
                 Some(Ok(Part::Reasoning(text))) => streamed += text.len() as u64,
                 Some(Ok(Part::Call { name })) => streamed += name.len() as u64,
+                Some(Ok(Part::InLine)) => {}
                 Some(Err(error)) => return Err(error),
                 None => {
                     let cut = "the reply ended before it was whole";
                     return Err(ModelError::new(ErrorKind::Connection, cut));
                 }
             }
-            if !words.is_empty() && said.elapsed() >= BETWEEN_WORDS {
-                said = Instant::now();
-                progress.words = ending(&words);
+            // A model that thinks or waits for its turn is at it; one that says nothing is not known to be.
+            if said.elapsed() >= tell_after {
+                (said, tell_after) = (Instant::now(), beat);
+                if !words.is_empty() {
+                    progress.words = ending(&words);
+                }
                 host.progress(progress.clone());
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use brigade_model::call::{Answer, Asked};
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
-use brigade_model::limits::{LimitKind, Usage};
+use brigade_model::limits::{Left, LimitKind, Usage};
 use brigade_model::refusal::Refusal;
 use brigade_model::shared::SharedWrite;
 use serde::{Deserialize, Serialize};
@@ -71,8 +71,11 @@ pub struct Cost {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Proceed {
     News(Arc<Answer>),
-    /// So much may be spent.
-    Granted(Usage),
+    /// So much may be spent, of what is left.
+    Granted {
+        amount: Usage,
+        left: Left,
+    },
     Exhausted(LimitKind),
 }
 

@@ -46,6 +46,7 @@ pub mod permission;
 pub mod plugin;
 pub mod policy;
 pub mod reading;
+mod remaining;
 pub mod state;
 pub mod tool;
 pub mod toolbox;

@@ -17,8 +17,8 @@ const SHARE_LEAST: usize = 160;
 /// How much is shown of what those say who set the task. Nowhere else could the rest be read.
 const ORDERS_SHOWN: usize = 64 * 1024;
 
-/// The marks between which a task's words stand.
-const MARKS: [&str; 3] = ["result", "message", "question"];
+/// The marks between which a task's words stand, and our own.
+const MARKS: [&str; 4] = ["result", "message", "question", "note"];
 
 /// All that came, as one text.
 pub fn text(news: &Gathered) -> String {
@@ -55,6 +55,7 @@ fn message_text(message: &Message, shown: usize) -> String {
         Sender::Parent(no) => {
             format!("Your parent (task {no}), who gave you this work, says:\n{}", orders(&body))
         }
+        Sender::Runtime => note(&body),
         Sender::Child(no) => {
             let read_on = format!("read_output, task \"{no}\"");
             let body = clipped(&body, shown, "The message", &read_on);
@@ -70,6 +71,11 @@ fn message_text(message: &Message, shown: usize) -> String {
             }
         }
     }
+}
+
+/// Words of our own: neither the user's nor a task's.
+pub fn note(text: &str) -> String {
+    quoted("note", "from=\"brigade\"", text)
 }
 
 fn orders(body: &str) -> String {

@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use brigade_llm::ToolResult;
+use brigade_model::ids::Millis;
 use brigade_model::outcome::Failure;
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +24,20 @@ pub struct Policy {
     pub max_repairs: u32,
     /// How often in a run plugins may refuse its ending.
     pub max_refusals: u32,
+    /// How often whoever looks is told that the agent is at it, while there is nothing else to tell.
+    pub beat: Millis,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_steps: 200, max_repeats: 5, max_errors: 20, max_repairs: 3, max_refusals: 10 }
+        Self {
+            max_steps: 200,
+            max_repeats: 5,
+            max_errors: 20,
+            max_repairs: 3,
+            max_refusals: 10,
+            beat: Millis(60_000),
+        }
     }
 }
 

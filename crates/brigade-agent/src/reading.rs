@@ -8,6 +8,7 @@ use brigade_model::call::{Answer, Entry};
 use brigade_model::ids::CallIndex;
 
 use crate::news;
+use crate::remaining::Warning;
 use crate::state::Changes;
 use crate::tool::Place;
 use crate::transcript::{Summary, label};
@@ -66,6 +67,9 @@ fn paragraph(entry: &Entry, asked: &mut Asked) -> Option<(String, String)> {
         (_, Answer::Verdict(verdict)) => Some(("approval".into(), verdict.to_string())),
         (label::NOTE | label::REFUSED, Answer::Value(value)) => {
             Some(("note".into(), value.decode().ok()?))
+        }
+        (label::WARNING, Answer::Value(value)) => {
+            Some(("note".into(), value.decode::<Warning>().ok()?.text))
         }
         (label::RUN, Answer::Value(value)) => Some((format!("run {value}"), String::new())),
         (label::SUMMARY, Answer::Value(value)) => {

@@ -23,6 +23,7 @@ use crate::hooks::Bound;
 use crate::host::Record;
 use crate::news;
 use crate::policy::Tally;
+use crate::remaining::{Warned, Warning};
 use crate::state::{Board, Changes};
 use crate::tool::{Call, Place};
 use crate::turn::shortened;
@@ -53,6 +54,8 @@ pub(crate) mod label {
     pub(crate) const BOUND: &str = "plugins";
     /// Plugins know that a step has ended.
     pub(crate) const STEP: &str = "step";
+    /// Budgets run low.
+    pub(crate) const WARNING: &str = "budget";
     /// A plugin did not let the run end.
     pub(crate) const REFUSED: &str = "refused";
 }
@@ -93,6 +96,8 @@ pub(crate) struct Transcript {
     bound: Vec<String>,
     /// Plugins know that the last step has ended.
     pub(crate) stepped: bool,
+    /// What it knows of its budgets.
+    pub(crate) warned: Warned,
     /// The model may be asked without the host's leave, once.
     pub(crate) at_leave: bool,
 }
@@ -155,6 +160,7 @@ impl Transcript {
             board,
             bound: Vec::new(),
             stepped: true,
+            warned: Warned::default(),
             at_leave: false,
         };
         transcript.say(0, &task);
@@ -209,6 +215,14 @@ impl Transcript {
             (label::REFUSED, Answer::Value(value)) => {
                 self.tally.refusals += 1;
                 self.say(index.0, &value.decode::<Arc<str>>()?);
+            }
+            (label::WARNING, Answer::Value(value)) => {
+                let warning: Warning = value.decode()?;
+                if self.resumed {
+                    self.say(index.0, GO_ON);
+                }
+                self.warned = warning.warned;
+                self.say(index.0, &warning.text);
             }
             (label::BOUND, Answer::Value(value)) => {
                 self.board.enter(&value.decode::<Bound>()?.state);
@@ -289,6 +303,7 @@ impl Transcript {
         self.board.begin_run();
         self.bound.clear();
         self.stepped = true;
+        self.warned = Warned::default();
         self.asked.clear();
         self.resumed = true;
     }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use brigade_llm::conversation::Arguments;
 use brigade_llm::{ToolCall, ToolResult};
@@ -13,7 +14,7 @@ use brigade_model::json::Json;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::agent::{Agent, Ended};
 use crate::ask::WORTH_TELLING;
@@ -85,6 +86,7 @@ impl Agent {
         let apart = apart.into_iter().map(carry_out);
         let together = stream::iter(calls).buffer_unordered(AT_ONCE);
         let mut done = together.chain(stream::iter(apart).buffered(1));
+        let beat = Duration::from(self.policy.beat);
         let mut slow = pin!(sleep(WORTH_TELLING));
         let mut is_told = false;
         loop {
@@ -94,8 +96,10 @@ impl Agent {
                     Some(done) => done?,
                     None => break,
                 },
-                () = &mut slow, if !is_told => {
+                // What runs is at it, however long it takes.
+                () = &mut slow => {
                     is_told = true;
+                    slow.as_mut().reset(Instant::now() + beat);
                     host.progress(self.progress(transcript, &*names));
                     continue;
                 }

@@ -91,8 +91,27 @@ pub(crate) fn state(task: &TaskInfo) -> String {
     match (task.exit_code, task.signal) {
         (Some(code), _) if code != 0 => format!("{} ({code})", task.state),
         (_, Some(signal)) => format!("{} (signal {signal})", task.state),
+        _ if task.stalled => format!("{} (stalled)", task.state),
         _ => task.state.clone(),
     }
+}
+
+/// Whether it is alive, and apart from that whether it moves. Of a command nobody knows what it does in
+/// silence; of what waits or has ended there is nothing to say.
+pub(crate) fn liveness(task: &TaskInfo) -> Option<String> {
+    if !matches!(task.state.as_str(), "running" | "stopping") {
+        return None;
+    }
+    let since = age(task.moved);
+    let nudged = match task.nudged {
+        0 => String::new(),
+        times => format!(", nudged {}", count(times.into(), "time")),
+    };
+    Some(match (task.stalled, task.is_command()) {
+        (true, _) => format!("yes, but nothing has happened for {since}: stalled{nudged}"),
+        (false, true) => "yes".to_owned(),
+        (false, false) => format!("yes, and something happened {since} ago{nudged}"),
+    })
 }
 
 pub(crate) fn style(state: &str) -> Style {

@@ -4,12 +4,14 @@
 //! the gate is open. When the provider tells one call that there are too many, the gate closes for
 //! all until the time it named, and then opens gradually: each call that succeeds lets two more in.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::conversation::{Arguments, Content, Message};
 use crate::error::{ErrorKind, ModelError};
@@ -18,6 +20,9 @@ use crate::model::{Model, Part, PartStream, Request, TokenUsage};
 use flow::{Admission, Flow};
 
 mod flow;
+
+/// How often a call that waits says so: who waits for its turn is not to be taken for dead.
+const BETWEEN_SIGNS: Duration = Duration::from_secs(30);
 
 /// What a provider is asked at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +189,10 @@ impl Gated {
 
 impl Model for Gated {
     fn call(&self, request: Arc<Request>) -> PartStream {
-        let call = Call::Outside { model: self.clone(), request };
+        let (gate, guess) = (self.gate.clone(), self.gate.0.options.output_guess);
+        let estimate = estimate(&request, guess);
+        let entering = Box::pin(async move { gate.enter(estimate).await });
+        let call = Call::Outside { inner: self.inner.clone(), request, entering };
         Box::pin(stream::unfold(call, |mut call| async move {
             let item = call.next().await?;
             Some((item, call))
@@ -192,18 +200,22 @@ impl Model for Gated {
     }
 }
 
+/// Its place in line is kept while others are told of it.
+type Entering = Pin<Box<dyn Future<Output = Entered> + Send>>;
+
 enum Call {
-    Outside { model: Gated, request: Arc<Request> },
+    Outside { inner: Arc<dyn Model>, request: Arc<Request>, entering: Entering },
     Inside { entered: Entered, parts: PartStream, answered: bool },
     Over,
 }
 
 impl Call {
     async fn next(&mut self) -> Option<Result<Part, ModelError>> {
-        if let Self::Outside { model, request } = self {
-            let estimate = estimate(request, model.gate.0.options.output_guess);
-            let entered = model.gate.enter(estimate).await;
-            let parts = model.inner.call(Arc::clone(request));
+        if let Self::Outside { inner, request, entering } = self {
+            let Ok(entered) = timeout(BETWEEN_SIGNS, entering.as_mut()).await else {
+                return Some(Ok(Part::InLine));
+            };
+            let parts = inner.call(Arc::clone(request));
             *self = Self::Inside { entered, parts, answered: false };
         }
         let Self::Inside { parts, answered, .. } = self else { return None };

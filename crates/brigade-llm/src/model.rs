@@ -63,6 +63,8 @@ pub enum Part {
     Reasoning(String),
     /// A call of this tool has begun; its arguments are in the reply.
     Call { name: String },
+    /// It waits for its turn at the provider. Said now and then while it does.
+    InLine,
     /// The call was begun anew, and what came before is void.
     Restarted { because: String },
     /// The whole reply.

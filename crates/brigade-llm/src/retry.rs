@@ -128,7 +128,7 @@ impl Call {
             };
             let error = match parts.next().await {
                 Some(Ok(part)) => {
-                    *seen = true;
+                    *seen |= !matches!(part, Part::InLine);
                     if matches!(part, Part::Finished(_)) {
                         self.state = State::Over;
                     }

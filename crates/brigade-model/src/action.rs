@@ -8,6 +8,7 @@ use crate::json::Json;
 use crate::message::Message;
 use crate::name::SessionName;
 use crate::spec::Spec;
+use crate::stall::Watch;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -61,6 +62,8 @@ pub struct Start {
     pub journal: u32,
     pub open: Vec<OpenCall>,
     pub state: Option<Json>,
+    /// How it is watched: it is to show a sign of life more often than that.
+    pub watch: Option<Watch>,
     /// There is no news, and no budget that anything would be set aside from: the first step needs
     /// no leave.
     pub at_leave: bool,

@@ -9,6 +9,8 @@ use crate::limits::{Limits, Usage};
 use crate::message::Receipt;
 use crate::outcome::Outcome;
 use crate::shared::Shared;
+use crate::spawn_rate::Paid;
+use crate::stall::Nudged;
 use crate::task::{
     Clock, Delivery, EarlierRun, Ended, Extra, Queued, State, StopStage, Stopping, TaskRow,
 };
@@ -36,6 +38,7 @@ impl Tree {
             epoch,
             shared: Shared::default(),
             grants: Grants::default(),
+            paid: Paid::default(),
         }))
     }
 }
@@ -122,7 +125,7 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             stirred(row, at);
         }),
         Event::Shared { name, value, .. } => tree.row.shared.set(name, value, record.seq),
-        Event::Stalled { no } => tree.edit(*no, |row| row.extra_mut().stalled = true),
+        Event::Stalled { no, nudged } => tree.edit(*no, |row| stalled(row, *nudged, at)),
         Event::Reserved { no, amount } => tree.edit(*no, |row| {
             let extra = row.extra_mut();
             extra.reserved = extra.reserved.plus(**amount);
@@ -245,6 +248,7 @@ fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) 
     let at = record.at;
     tree.row.last_task = Some(spawned.no);
     count_total(tree, spawned.owner);
+    count_rate(tree, spawned.owner, at);
     let limits = spawned.spec.all_limits();
     let state = match &spawned.queued {
         None => State::Running,
@@ -298,6 +302,21 @@ fn count_total(tree: &mut Tree, owner: Owner) {
     }
 }
 
+/// Counts a spawn for the spawn rates above it.
+fn count_rate(tree: &mut Tree, owner: Owner, at: Time) {
+    let rated = |holder: &Owner| tree.limits(*holder)?.spawn_rate.map(|rate| (*holder, rate));
+    let holders: Vec<_> = tree.upwards(owner).filter_map(|holder| rated(&holder)).collect();
+    for (holder, rate) in holders {
+        match holder {
+            Owner::Session => tree.row.paid = rate.after_one(tree.row.paid, at),
+            Owner::Task(no) => tree.edit(no, |row| {
+                let extra = row.extra_mut();
+                extra.paid = rate.after_one(extra.paid, at);
+            }),
+        }
+    }
+}
+
 fn time_limit(tree: &Tree, owner: Owner, own: Option<&Limits>) -> Option<Millis> {
     let inherited = match owner {
         Owner::Session => tree.row.limits.time,
@@ -348,7 +367,22 @@ fn settle_call(row: &mut TaskRow, index: crate::ids::CallIndex, at: Time) {
 /// Something was recorded that the next attempt does not have to do again.
 fn progressed(row: &mut TaskRow, at: Time) {
     row.crashes = 0;
+    let journal = row.journal;
+    if let Some(extra) = &mut row.extra
+        && extra.nudged.is_past(journal)
+    {
+        extra.nudged = Nudged::default();
+    }
     stirred(row, at);
+}
+
+fn stalled(row: &mut TaskRow, nudged: bool, at: Time) {
+    let journal = row.journal;
+    let extra = row.extra_mut();
+    extra.stalled = true;
+    if nudged {
+        extra.nudged = Nudged { times: extra.nudged.times.saturating_add(1), at, journal };
+    }
 }
 
 fn stirred(row: &mut TaskRow, at: Time) {
@@ -449,6 +483,9 @@ fn apply_run_opened(
         }
         row.run = row.run.next();
         row.moved = at;
+        if let Some(extra) = &mut row.extra {
+            (extra.stalled, extra.nudged) = (false, Nudged::default());
+        }
         row.limits = limits;
         // Between this event and the start that follows it there is no holder to queue at.
         row.state =

@@ -27,7 +27,7 @@ use crate::call::{Answer, Ending, OpenCall, Spawned};
 use crate::command::Command;
 use crate::event::Event;
 use crate::ids::{CallIndex, MessageNo, TaskNo, Time};
-use crate::limits::{LimitKind, Usage};
+use crate::limits::{Left, LimitKind, Usage};
 use crate::message::Message;
 use crate::refusal::Refusal;
 use crate::tree::Tree;
@@ -77,6 +77,11 @@ pub enum Reply {
     Gathered(Arc<Answer>),
     /// What may be spent.
     Granted(Usage),
+    /// It may go on and spend so much, of what is left.
+    Leave {
+        amount: Usage,
+        left: Left,
+    },
     /// Nothing may be spent any more; the holder of the limit is being ended.
     Exhausted(LimitKind),
 }
@@ -149,7 +154,7 @@ pub fn decide(tree: &Tree, command: &Command, now: Time) -> Result<Decision, Ref
     match command {
         Command::SetLimits(set) => session::set_limits(tree, set),
         Command::Close(close) => session::close(tree, close),
-        Command::Spawn(spawn) => spawn::spawn(tree, spawn),
+        Command::Spawn(spawn) => spawn::spawn(tree, spawn, now),
         Command::Send(send) => message::send(tree, send, now),
         Command::ReadInbox(read) => message::read_inbox(tree, read),
         Command::Stop(stop) => stop::stop(tree, stop, now),

@@ -122,8 +122,12 @@ pub enum Event {
         name: Arc<str>,
         value: Json,
     },
+    /// Nothing happened for too long.
     Stalled {
         no: TaskNo,
+        /// It is spoken to.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        nudged: bool,
     },
     Reserved {
         no: TaskNo,
@@ -247,7 +251,7 @@ impl Event {
             | Self::Progressed { no, .. }
             | Self::StateSet { no, .. }
             | Self::Shared { no, .. }
-            | Self::Stalled { no }
+            | Self::Stalled { no, .. }
             | Self::Reserved { no, .. }
             | Self::Charged { no, .. }
             | Self::StopAsked { no, .. }

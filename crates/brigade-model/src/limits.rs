@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Millis;
+use crate::spawn_rate::SpawnRate;
+use crate::stall::Stall;
 
 /// The deepest tree there is, whatever the limits say: walks up a tree are bounded by it.
 pub const DEPTH_MAX: u16 = 64;
@@ -35,9 +37,13 @@ pub struct Limits {
     /// Wall time of a run, without the time it was queued. On a session: of each top-level run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Millis>,
-    /// How long a running task may show no progress before it counts as stalled.
+    /// What is done when the holder itself runs and nothing happens; `None` is what its kind of work
+    /// has. Tasks below it have their own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stall: Option<Millis>,
+    pub stall: Option<Stall>,
+    /// How fast tasks may be spawned below the holder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spawn_rate: Option<SpawnRate>,
 }
 
 impl Limits {
@@ -45,7 +51,7 @@ impl Limits {
         *self == Self::default()
     }
 
-    /// Where both have a bound, the smaller one.
+    /// Where both have a bound, the smaller one; of two ways to treat a stall this one's.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
@@ -60,7 +66,62 @@ impl Limits {
             tokens: least(self.tokens, other.tokens),
             money: least(self.money, other.money),
             time: least(self.time, other.time),
-            stall: least(self.stall, other.stall),
+            stall: self.stall.or(other.stall),
+            spawn_rate: match (self.spawn_rate, other.spawn_rate) {
+                (Some(one), Some(other)) => Some(one.tighter(other)),
+                (one, other) => one.or(other),
+            },
+        }
+    }
+}
+
+impl Limits {
+    /// With these instead, as far as they say anything.
+    #[must_use]
+    pub fn changed(&self, to: &Self) -> Self {
+        Self {
+            depth: to.depth.or(self.depth),
+            width: to.width.or(self.width),
+            total: to.total.or(self.total),
+            running: to.running.or(self.running),
+            inbox: to.inbox.or(self.inbox),
+            tokens: to.tokens.or(self.tokens),
+            money: to.money.or(self.money),
+            time: to.time.or(self.time),
+            stall: to.stall.or(self.stall),
+            spawn_rate: to.spawn_rate.or(self.spawn_rate),
+        }
+    }
+}
+
+/// What is left of the budgets that hold for a task, each of the one that will be used up first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    pub tokens: Option<Rest>,
+    /// In millionths of a dollar.
+    pub money: Option<Rest>,
+    /// In milliseconds.
+    pub time: Option<Rest>,
+}
+
+/// How much of something is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    pub left: u64,
+    pub of: u64,
+    /// Whether others beside the task and those below it use it up too.
+    pub shared: bool,
+}
+
+impl Rest {
+    pub(crate) fn of(most: u64, used: u64, shared: bool) -> Self {
+        Self { left: most.saturating_sub(used), of: most, shared }
+    }
+
+    /// Keeps the smaller of two, the nearer one if they are the same.
+    pub(crate) fn lower(kept: &mut Option<Self>, other: Self) {
+        if kept.is_none_or(|kept| other.left < kept.left) {
+            *kept = Some(other);
         }
     }
 }

@@ -34,6 +34,8 @@ pub enum Sender {
     Client,
     Parent(TaskNo),
     Child(TaskNo),
+    /// Brigade itself.
+    Runtime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -94,6 +94,10 @@ pub enum Failure {
     Timeout {
         after: Millis,
     },
+    /// Nothing happened for so long, and being spoken to did not help.
+    Stalled {
+        quiet: Millis,
+    },
     Budget {
         limit: LimitKind,
     },
@@ -186,6 +190,9 @@ impl fmt::Display for Failure {
             Self::Error(message) => write!(f, "error: {message}"),
             Self::Panic(message) => write!(f, "panic: {message}"),
             Self::Timeout { after } => write!(f, "timeout after {} ms", after.0),
+            Self::Stalled { quiet } => {
+                write!(f, "stalled: nothing happened for {}", crate::stall::spoken(*quiet))
+            }
             Self::Budget { limit } => write!(f, "budget: {limit}"),
             Self::MaxSteps { steps } => write!(f, "max steps: {steps}"),
             Self::Loop { times } => write!(f, "loop: the same calls {times} times in a row"),

@@ -119,6 +119,7 @@ fn start(tree: &Tree, no: TaskNo) -> Vec<Action> {
         journal: row.journal,
         open: row.calls.clone(),
         state: row.extra.as_ref().and_then(|extra| extra.state.clone()),
+        watch: row.watch(),
         at_leave: is_unmetered(tree, no) && !has_news(tree, no, row),
     })];
     if row.spec.work.conduct().inbox == InboxMode::Push {

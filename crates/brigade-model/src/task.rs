@@ -11,7 +11,9 @@ use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::name::Name;
 use crate::outcome::{Failure, Outcome, StopOrder};
+use crate::spawn_rate::Paid;
 use crate::spec::Spec;
+use crate::stall::{Nudged, Watch};
 
 /// The stored form of a task. Everything else about it is derived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +83,13 @@ pub struct Extra {
     pub total: u32,
     /// The owner's run under which the latest run was opened, if another spawned the task.
     pub asked_by: Option<RunNo>,
+    /// Nothing happened for too long, and nothing has since.
     pub stalled: bool,
+    #[serde(skip_serializing_if = "Nudged::is_never")]
+    pub nudged: Nudged,
+    /// Where a spawn rate counts what is spawned below.
+    #[serde(skip_serializing_if = "Paid::is_nothing")]
+    pub paid: Paid,
     /// What was said to the last few approvals, for whoever says it again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ruled: Vec<(CallIndex, Verdict)>,
@@ -232,6 +240,21 @@ impl TaskRow {
     /// What there is of a result while nobody is at work.
     pub fn partial(&self) -> Option<Json> {
         self.extra.as_ref().and_then(|extra| extra.partial.clone())
+    }
+
+    /// How it is watched while it runs, if it is.
+    pub fn watch(&self) -> Option<Watch> {
+        let said = self.limits.as_ref().and_then(|limits| limits.stall);
+        said.or_else(|| self.spec.work.stall())?.watch()
+    }
+
+    /// Whether nothing has happened for too long.
+    pub fn is_stalled(&self) -> bool {
+        self.is_living() && self.extra.as_ref().is_some_and(|extra| extra.stalled)
+    }
+
+    pub fn nudged(&self) -> Nudged {
+        self.extra.as_ref().map_or_else(Nudged::default, |extra| extra.nudged)
     }
 
     pub fn clock(&self) -> Clock {

@@ -17,6 +17,7 @@ use crate::message::{Message, Receipt};
 use crate::name::SessionName;
 use crate::shared::Shared;
 use crate::slots::Slots;
+use crate::spawn_rate::Paid;
 use crate::task::{Delivery, Extra, TaskRow};
 
 mod derive;
@@ -50,6 +51,9 @@ pub struct TreeRow {
     /// What its operator allowed for good.
     #[serde(default, skip_serializing_if = "Grants::is_unused")]
     pub grants: Grants,
+    /// Where a spawn rate counts what is spawned.
+    #[serde(default, skip_serializing_if = "Paid::is_nothing")]
+    pub paid: Paid,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,6 +13,7 @@ use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
+use crate::stall::Stall;
 
 /// What a task does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -322,6 +323,15 @@ impl Work {
     pub fn limits(&self) -> Option<&Limits> {
         match self {
             Self::Agent(agent) => agent.limits.as_deref(),
+            Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// What is done about a silence that nobody said anything of. Agents are heard of often; what
+    /// others do may be quiet.
+    pub fn stall(&self) -> Option<Stall> {
+        match self {
+            Self::Agent(_) => Some(Stall::OF_AGENTS),
             Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }

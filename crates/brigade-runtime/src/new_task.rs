@@ -13,7 +13,9 @@ use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::name::{Key, Name};
 use brigade_model::refusal::Refusal;
+use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::{Attachment, Spec};
+use brigade_model::stall::Stall;
 use brigade_model::work::{
     AgentWork, CommandLine, Conduct, CustomWork, EnvValue, JobWork, ProcessWork, Stdin, Work,
     custom_kind,
@@ -319,6 +321,21 @@ impl NewTask {
     #[must_use]
     pub fn deadline(mut self, after: Duration) -> Self {
         self.limits.get_or_insert_default().time = Some(after.into());
+        self
+    }
+
+    /// What is done when it runs and nothing happens. Without a word agents are nudged after a while and
+    /// then ended, and nothing else is watched.
+    #[must_use]
+    pub fn stall(mut self, stall: Stall) -> Self {
+        self.limits.get_or_insert_default().stall = Some(stall);
+        self
+    }
+
+    /// How fast it and all below it may spawn.
+    #[must_use]
+    pub fn spawn_rate(mut self, rate: SpawnRate) -> Self {
+        self.limits.get_or_insert_default().spawn_rate = Some(rate);
         self
     }
 

@@ -7,7 +7,7 @@ use brigade_model::call::{Condition, Ending};
 use brigade_model::enclosure::Enclosure;
 use brigade_model::ids::{CallIndex, Owner, TaskNo, Time};
 use brigade_model::json::Json;
-use brigade_model::limits::Usage;
+use brigade_model::limits::{Limits, Usage};
 use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, Late, Outcome};
 use brigade_model::refusal::Refusal;
@@ -47,7 +47,17 @@ pub struct TaskInfo {
     pub attempt: u32,
     /// Milliseconds since the epoch.
     pub spawned: u64,
+    /// When something last happened to it or it last did something.
     pub moved: u64,
+    /// Nothing has happened for longer than it may be silent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stalled: bool,
+    /// How often it was spoken to since it last did something.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nudged: u8,
+    /// What holds for it and all below it, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<Limits>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,6 +133,10 @@ impl Approval {
     }
 }
 
+fn is_zero(number: &u8) -> bool {
+    *number == 0
+}
+
 fn approvals(row: &TaskRow) -> Vec<Approval> {
     let open = row.calls.iter().filter_map(|call| match &call.on {
         Condition::Approval { request, since } => Some(Approval::of(call.index, request, *since)),
@@ -162,6 +176,9 @@ impl TaskInfo {
             attempt: row.attempt.0,
             spawned: row.spawned.0,
             moved: row.moved.0,
+            stalled: row.is_stalled(),
+            nudged: row.nudged().times,
+            limits: row.limits.clone(),
             ended: row.ended().map(|ended| ended.at.0),
             exit_code: None,
             signal: None,
@@ -185,7 +202,8 @@ impl TaskInfo {
     /// The same without what may be long: the result, what it is kept to, and the end of a long command.
     pub fn in_a_list(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
         let mut info = Self::of(session, no, row);
-        (info.result, info.outcome, info.enclosure) = (None, None, None);
+        (info.result, info.outcome) = (None, None);
+        (info.enclosure, info.limits) = (None, None);
         info.progress = info.progress.filter(|progress| progress.as_str().len() <= LISTED_BYTES);
         for text in std::iter::once(&mut info.what).chain(&mut info.detail) {
             if let Some((cut, _)) = text.char_indices().nth(LISTED_CHARS) {

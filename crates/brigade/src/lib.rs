@@ -56,6 +56,8 @@ pub use brigade_model::json::Json;
 pub use brigade_model::limits::{Limits, Money, Usage};
 pub use brigade_model::outcome::{Failure, Outcome};
 pub use brigade_model::refusal::{Refusal, RefusalKind};
+pub use brigade_model::spawn_rate::SpawnRate;
+pub use brigade_model::stall::{Stall, Watch};
 pub use brigade_model::task::{State, TaskRow};
 pub use brigade_model::work::{Conduct, EnvValue, Recovery};
 pub use brigade_runtime::{
@@ -72,3 +74,7 @@ pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tools.md")]
 mod tools_guide {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/budgets.md")]
+mod budgets_guide {}

@@ -92,6 +92,25 @@ impl Definitions {
         Err(NoSuchDefinition { name: name.chars().take(100).collect(), hint })
     }
 
+    /// Names that a definition may delegate to, and that nobody has defined. Definitions may well name
+    /// each other in a circle: how deep that goes is for limits to say.
+    pub fn unknown_delegate(&self, name: &str) -> Option<DefinitionError> {
+        let Found { definition, file } = self.found.get(name)?;
+        let mut named = definition.may_delegate_to.iter().flatten();
+        let missing = named.find(|one| !self.found.contains_key(*one))?;
+        let hint = self.find(missing).err().map(|missing| missing.hint).unwrap_or_default();
+        let error = DefinitionError {
+            file: None,
+            line: 0,
+            field: Some("may_delegate_to".to_owned()),
+            problem: format!("`{missing}` is no agent definition{hint}"),
+        };
+        Some(match file {
+            Some(file) => error.in_file(file),
+            None => error,
+        })
+    }
+
     fn add_folder(&mut self, folder: &Path, files: Vec<PathBuf>) {
         let mut here: BTreeMap<String, PathBuf> = BTreeMap::new();
         for file in files {

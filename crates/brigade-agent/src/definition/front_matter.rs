@@ -6,6 +6,8 @@ use brigade_llm::Effort;
 use brigade_llm::nearest::did_you_mean;
 use brigade_model::ids::Millis;
 use brigade_model::limits::{Limits, Money};
+use brigade_model::spawn_rate::SpawnRate;
+use brigade_model::stall::Stall;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Error;
@@ -98,6 +100,10 @@ struct LimitFields {
     total: Option<u32>,
     #[serde(deserialize_with = "present")]
     running: Option<u32>,
+    #[serde(deserialize_with = "present")]
+    stall: Option<Patience>,
+    #[serde(deserialize_with = "present")]
+    spawn_rate: Option<Rate>,
 }
 
 /// A field without a value is a mistake, not the absence of a limit.
@@ -130,6 +136,8 @@ impl Fields {
                 tokens: limits.tokens,
                 money: limits.money.map(|dollars| dollars.0),
                 time: limits.time.map(|span| Millis::from(span.0)),
+                stall: limits.stall.map(|patience| patience.0),
+                spawn_rate: limits.spawn_rate.map(|rate| rate.0),
                 ..Limits::default()
             },
             may_delegate_to: self.may_delegate_to,
@@ -169,8 +177,36 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+/// A span of silence, or `off`.
+struct Patience(Stall);
+
+impl<'de> Deserialize<'de> for Patience {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "off" {
+            return Ok(Self(Stall::Off));
+        }
+        match humantime::parse_duration(&text) {
+            Ok(span) if !span.is_zero() => Ok(Self(Stall::after(span))),
+            _ => {
+                let problem = format!("{text:?} is no span of time, such as 10m, and not `off`");
+                Err(serde::de::Error::custom(problem))
+            }
+        }
+    }
+}
+
+struct Rate(SpawnRate);
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
 /// What a field wants, in a writer's words.
-const WANTED: [(&str, &str); 32] = [
+const WANTED: [(&str, &str); 34] = [
     ("name", "a name, such as `reviewer`"),
     ("description", "a sentence on what it is for"),
     ("model", "a model's name"),
@@ -189,6 +225,8 @@ const WANTED: [(&str, &str); 32] = [
     ("limits.width", "a whole number of living children"),
     ("limits.total", "a whole number of tasks ever started below it"),
     ("limits.running", "a whole number of tasks that run at once"),
+    ("limits.stall", "how long nothing may happen, such as 10m, or `off`"),
+    ("limits.spawn_rate", "how many tasks may be started below it in how long, such as 10/min"),
     ("may_delegate_to", "a list of definitions, such as [researcher]; [] is none"),
     ("config_schema", "a JSON schema, written as YAML"),
     ("result_schema", "a JSON schema, written as YAML"),

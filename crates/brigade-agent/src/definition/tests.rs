@@ -5,6 +5,8 @@ use std::path::Path;
 
 use brigade_model::ids::Millis;
 use brigade_model::limits::Money;
+use brigade_model::spawn_rate::SpawnRate;
+use brigade_model::stall::Stall;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -342,6 +344,40 @@ fn the_permissions_of_the_documentation_are_as_it_says() {
         count += 1;
     }
     assert_eq!(count, 12);
+}
+
+#[test]
+fn the_limits_of_the_documentation_are_as_it_says() {
+    let docs = include_str!("../../../../docs/budgets.md");
+    let example = docs.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
+    let definition = Definition::parse("docs/budgets.md", example).unwrap();
+    let limits = definition.limits;
+    assert_eq!((definition.steps, limits.tokens), (Some(60), Some(500_000)));
+    assert_eq!(limits.stall, Some(Stall::after(Millis(600_000))));
+    assert_eq!(limits.spawn_rate, Some(SpawnRate { count: 10, per: Millis(60_000) }));
+    let named = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let named: Vec<&str> = named.flat_map(|(names, _)| names.split(['`', ',', ' '])).collect();
+    for field in example.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(':')) {
+        assert!(named.contains(&field.0), "{} is in no table", field.0);
+    }
+}
+
+#[test]
+fn silences_and_rates_are_read_or_told() {
+    let parse = |limit: &str| {
+        let text = format!("---\nname: a\ndescription: b\nlimits:\n  {limit}\n---\nDo it.");
+        Definition::parse("a.md", &text)
+    };
+    assert_eq!(parse("stall: off").unwrap().limits.stall, Some(Stall::Off));
+    for (wrong, expect) in [
+        ("stall: 0s", "a.md:5: `limits.stall`: "),
+        ("stall: never", "a.md:5: `limits.stall`: "),
+        ("spawn_rate: 10", "a.md:5: `limits.spawn_rate`: "),
+        ("spawn_rate: 10/week", "a.md:5: `limits.spawn_rate`: "),
+    ] {
+        let told = parse(wrong).unwrap_err().to_string();
+        assert!(told.starts_with(expect), "{wrong}: {told}");
+    }
 }
 
 proptest! {

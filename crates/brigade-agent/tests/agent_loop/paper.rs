@@ -16,7 +16,7 @@ use brigade_llm::{
 use brigade_model::call::{Answer, Asked, Entry, Gathered, OpenCall};
 use brigade_model::ids::{CallIndex, MessageNo, Owner, RunNo, Seq, TaskNo, Time};
 use brigade_model::json::Json;
-use brigade_model::limits::{Money, Usage};
+use brigade_model::limits::{Left, Money, Usage};
 use brigade_model::message::{Message as Note, Purpose, Sender};
 use brigade_model::refusal::Refusal;
 use futures_util::stream;
@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     /// What a rest is answered with.
     pub(crate) answers: VecDeque<(CallIndex, Answer)>,
     pub(crate) grants: Option<Usage>,
+    /// What is left, for each of the next calls; of the last for all that follow.
+    pub(crate) left: VecDeque<Left>,
     pub(crate) charged: Vec<Usage>,
     pub(crate) progress: Vec<Progress>,
     pub(crate) parked: Vec<(CallIndex, Asked)>,
@@ -90,7 +92,10 @@ impl Host for PaperHost {
                 Proceed::News(answer)
             }
             None => {
-                Proceed::Granted(inner.grants.map_or(cost.most, |most| cost.most.at_most(most)))
+                let amount = inner.grants.map_or(cost.most, |most| cost.most.at_most(most));
+                let last = inner.left.len() <= 1;
+                let left = if last { inner.left.front().copied() } else { inner.left.pop_front() };
+                Proceed::Granted { amount, left: left.unwrap_or_default() }
             }
         };
         Box::pin(std::future::ready(Ok(proceed)))

@@ -184,7 +184,7 @@ async fn state_is_there_again_with_the_step_that_it_belongs_to() {
         let again = Stage::new(plays)
             .tool(PaperTool::new("look", Effect::Pure, [Outcome::text("trees")]))
             .plugin(diarist)
-            .plugin(Reader::default());
+            .plugin(Reader);
         again.host.lock().journal = journal[..cut].to_vec();
         assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished, "cut at {cut}");
         let begun =
@@ -201,7 +201,7 @@ async fn state_is_there_again_with_the_step_that_it_belongs_to() {
 }
 
 /// Only looks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Reader;
 
 impl Plugin for Reader {

@@ -2,10 +2,11 @@
 
 use brigade_agent::{Effect, Exit, Outcome};
 use brigade_llm::ErrorKind;
-use brigade_model::limits::{Money, Usage};
+use brigade_model::ids::RunNo;
+use brigade_model::limits::{Left, Money, Rest, Usage};
 use serde_json::json;
 
-use crate::paper::{PaperTool, Play, Stage, call, reply, say};
+use crate::paper::{PaperTool, Play, Stage, call, reply, say, text_of};
 
 fn granted(tokens: u64, money: u64) -> Option<Usage> {
     Some(Usage { tokens, money: Money(money) })
@@ -43,4 +44,78 @@ async fn what_was_set_aside_for_a_call_that_failed_is_settled() {
     let stage = Stage::new([Play::Fail(ErrorKind::Auth)]);
     assert!(matches!(stage.run().await, Exit::Failed { .. }));
     assert_eq!(stage.host.lock().charged, [Usage::NONE]);
+}
+
+fn left(tokens: u64) -> Left {
+    Left { tokens: Some(Rest { left: tokens, of: 50_000, shared: false }), ..Left::default() }
+}
+
+fn digging(plays: impl IntoIterator<Item = Play>) -> Stage {
+    let results = (0..9).map(|n| Outcome::text(format!("hole {n}")));
+    Stage::new(plays).tool(PaperTool::new("dig", Effect::Pure, results))
+}
+
+fn dig() -> Play {
+    reply(vec![call("dig", json!({}))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_is_told_once_what_is_left_before_its_next_call() {
+    let stage = digging([dig(), dig(), dig(), say("Dug.")]);
+    stage.host.lock().left = [left(40_000), left(12_000), left(11_000), left(9_000)].into();
+    assert_eq!(stage.run().await, Exit::Finished);
+    let told: Vec<usize> = stage
+        .model
+        .requests()
+        .iter()
+        .map(|request| text_of(request).matches("<note from=\"brigade\">").count())
+        .collect();
+    assert_eq!(told, [0, 1, 1, 2]);
+    let second = text_of(&stage.model.requests()[1]);
+    let words = "12,000 tokens of 50,000 tokens left for you and all that you start.";
+    assert!(second.contains(words), "{second}");
+    // A warning costs no write of its own: it goes with the reply to it.
+    assert_eq!(stage.host.labels().iter().filter(|label| *label == "budget").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_on_is_not_told_again_what_it_knows() {
+    let stage = digging([dig(), Play::Fail(ErrorKind::Auth)]);
+    stage.host.lock().left = [left(12_000)].into();
+    assert!(matches!(stage.run().await, Exit::Failed { .. }));
+    let again = digging([say("Dug.")]);
+    again.host.lock().journal.clone_from(&stage.host.lock().journal);
+    again.host.lock().left = [left(11_000)].into();
+    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
+    let asked = text_of(&again.model.requests()[0]);
+    assert_eq!(asked.matches("<note from=\"brigade\">").count(), 1, "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_run_is_told_of_its_own_budget_and_to_go_on() {
+    let stage = digging([dig(), say("Half.")]);
+    stage.host.lock().left = [left(12_000)].into();
+    assert_eq!(stage.run().await, Exit::Finished);
+    let again = digging([say("Dug.")]);
+    again.host.lock().journal.clone_from(&stage.host.lock().journal);
+    again.host.lock().left = [left(8_000)].into();
+    assert_eq!(again.begin(RunNo(2), Vec::new()).await, Exit::Finished);
+    let asked = text_of(&again.model.requests()[0]);
+    let (_, run) = asked.rsplit_once("assistant: Half.").expect("the first run");
+    assert!(run.contains("Go on with your task."), "{asked}");
+    assert!(run.contains("8,000 tokens of 50,000"), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_reply_is_known_to_be_the_last() {
+    let mut stage = digging([dig(), dig(), say("Dug.")]);
+    stage.agent.policy.max_steps = 20;
+    assert_eq!(stage.run().await, Exit::Finished);
+    let last = stage.model.requests().last().map(|request| text_of(request)).unwrap();
+    assert!(!last.contains("<note"), "there are many left: {last}");
+    let mut stage = digging([dig(), dig(), say("Dug.")]);
+    stage.agent.policy.max_steps = 3;
+    assert_eq!(stage.run().await, Exit::Finished);
+    let last = stage.model.requests().last().map(|request| text_of(request)).unwrap();
+    assert!(last.contains("This is the last reply that you may give."), "{last}");
 }

@@ -42,8 +42,16 @@ impl Ps {
     }
 }
 
+/// How long ago something happened to what lives. What a command does in silence nobody knows.
+fn moved(task: &TaskInfo) -> String {
+    match task.living && !task.is_command() {
+        true => show::age(task.moved),
+        false => "-".to_owned(),
+    }
+}
+
 fn table(tasks: &[TaskInfo], all: bool) -> Table {
-    let mut heading = vec!["TASK", "NAME", "STATE", "AGE", "COMMAND"];
+    let mut heading = vec!["TASK", "NAME", "STATE", "AGE", "MOVED", "COMMAND"];
     if all {
         heading.insert(0, "WORKSPACE");
     }
@@ -54,6 +62,7 @@ fn table(tasks: &[TaskInfo], all: bool) -> Table {
             task.name.as_deref().unwrap_or("-").into(),
             show::Cell::state(task),
             show::age(task.spawned).into(),
+            moved(task).into(),
             show::asked_or_told(task).into(),
         ];
         if all {

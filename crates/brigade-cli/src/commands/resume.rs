@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use brigade_model::limits::Limits;
+use brigade_model::spawn_rate::SpawnRate;
+use brigade_model::stall::Stall;
 use brigade_server::requests;
 
-use super::run::budget;
+use super::run::{budget, stall};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::{show, span};
@@ -25,6 +27,12 @@ pub(crate) struct Resume {
     /// End it as failed when it has run for this long
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     deadline: Option<Duration>,
+    /// When nothing happens for this long, nudge it, and the next time end it as failed; or off
+    #[arg(long, value_name = "TIME|off", value_parser = stall)]
+    stall: Option<Stall>,
+    /// How fast it and all below it may start tasks, as 10/min
+    #[arg(long, value_name = "RATE")]
+    max_spawns: Option<SpawnRate>,
 }
 
 const EXAMPLES: &str = "\
@@ -38,6 +46,10 @@ impl Resume {
         let mut limits = self.budget;
         if let Some(deadline) = self.deadline {
             limits.get_or_insert_default().time = Some(deadline.into());
+        }
+        if self.stall.is_some() || self.max_spawns.is_some() {
+            let limits = limits.get_or_insert_default();
+            (limits.stall, limits.spawn_rate) = (self.stall, self.max_spawns);
         }
         let task = context.ask(requests::Resume { target, limits }).await?;
         if context.json {

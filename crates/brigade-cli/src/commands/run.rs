@@ -8,6 +8,8 @@ use brigade_agent::permission::{Rule, Rules};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
+use brigade_model::spawn_rate::SpawnRate;
+use brigade_model::stall::Stall;
 use brigade_server::requests::{self, AgentInfo, Agents, Started};
 use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::AsyncReadExt;
@@ -47,6 +49,12 @@ pub(crate) struct Run {
     /// End it as failed when it has run for this long
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     deadline: Option<Duration>,
+    /// When nothing happens for this long, nudge it, and the next time end it as failed; or off
+    #[arg(long, value_name = "TIME|off", value_parser = stall)]
+    stall: Option<Stall>,
+    /// How fast it and all below it may start tasks, as 10/min
+    #[arg(long, value_name = "RATE")]
+    max_spawns: Option<SpawnRate>,
     /// Let it use a tool, as edit_file, or some calls of one, as 'run_process(cargo *)' or 'write_file(src/**)'
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<Rule>,
@@ -141,6 +149,7 @@ impl Run {
         let defined = self.defined(context, client, &cwd).await?;
         let mut limits = self.budget.unwrap_or_default();
         limits.time = self.deadline.map(Into::into);
+        (limits.stall, limits.spawn_rate) = (self.stall, self.max_spawns);
         let result_schema = match &self.result_schema {
             Some(path) => {
                 let wrong =
@@ -327,6 +336,17 @@ pub(super) fn budget(text: &str) -> Result<Limits, String> {
     Ok(limits)
 }
 
+pub(super) fn stall(text: &str) -> Result<Stall, String> {
+    if text == "off" {
+        return Ok(Stall::Off);
+    }
+    match span::parse(text) {
+        Ok(span) if !span.is_zero() => Ok(Stall::after(span)),
+        Ok(_) => Err("without any silence nothing could run; `off` allows it all".to_owned()),
+        Err(problem) => Err(format!("{problem}; or write off")),
+    }
+}
+
 pub(super) fn rule(text: &str) -> Result<Rule, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
@@ -338,6 +358,15 @@ fn json(text: &str) -> Result<Json, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn silences() {
+        assert_eq!(stall("off"), Ok(Stall::Off));
+        assert_eq!(stall("10m"), Ok(Stall::after(Duration::from_secs(600))));
+        for wrong in ["0", "never", "-1s", ""] {
+            assert!(stall(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn amounts() {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use brigade_agent::Progress;
 use brigade_model::json::Json;
+use brigade_model::limits::Limits;
 use brigade_server::TaskInfo;
 use brigade_server::requests;
 use serde::Deserialize;
@@ -66,6 +67,9 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     if let Some(detail) = task.detail.as_ref().filter(|detail| **detail != task.state) {
         lines.push(("detail", detail.clone()));
     }
+    if let Some(liveness) = show::liveness(task) {
+        lines.push(("alive", liveness));
+    }
     if let Some(parent) = &task.parent {
         lines.push(("parent", parent.clone()));
     }
@@ -84,6 +88,9 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         let unknown = show::spent(&task.unknown_usage);
         let unknown = unknown.map(|most| format!(" at the most: {most} of it for calls cut off"));
         lines.push(("used", format!("{spent}{}", unknown.unwrap_or_default())));
+    }
+    if let Some(limits) = task.limits.as_deref().and_then(limits) {
+        lines.push(("limits", limits));
     }
     for approval in &task.approvals {
         let (text, call, since) = (&approval.text, approval.call, show::age(approval.since));
@@ -106,6 +113,27 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         }
     }
     lines
+}
+
+/// What holds for it, in a line.
+fn limits(limits: &Limits) -> Option<String> {
+    let number = |name: &str, most: Option<u64>| most.map(|most| format!("{name} {most}"));
+    let parts = [
+        limits.tokens.map(show::tokens),
+        limits.money.map(|money| format!("${:.2}", money.0 as f64 / 1e6)),
+        limits.time.map(|time| format!("{} of time", span::short(time.0))),
+        number("depth", limits.depth.map(Into::into)),
+        number("width", limits.width.map(Into::into)),
+        number("total", limits.total.map(Into::into)),
+        number("running", limits.running.map(Into::into)),
+        limits.spawn_rate.map(|rate| format!("{rate} started")),
+        limits.stall.map(|stall| match stall.watch() {
+            Some(watch) => format!("{} of silence", span::short(watch.after.0)),
+            None => "any silence".to_owned(),
+        }),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn what(task: &TaskInfo) -> &'static str {

@@ -54,10 +54,10 @@ fn lists_have_agents_beside_commands() {
     let kitchen = begun();
     assert_eq!(
         ageless(&kitchen.ok(["ps"])),
-        "TASK NAME STATE AGE COMMAND\n\
+        "TASK NAME STATE AGE MOVED COMMAND\n\
          agent:1 Boss waiting Go\n\
          agent:2 Helper waiting Wait for the file.\n\
-         process:3 - running until [ -e go ]; do sleep 0.02; done; echo gone\n"
+         process:3 - running - until [ -e go ]; do sleep 0.02; done; echo gone\n"
     );
     let tree = ageless(&kitchen.ok(["tree"]));
     let tree: Vec<&str> = tree.lines().skip(1).collect();

@@ -9,6 +9,7 @@ mod agents_steered;
 mod agents_wrong;
 mod approvals;
 mod bad_input;
+mod budgets;
 mod confined;
 mod crash;
 mod cut_off;

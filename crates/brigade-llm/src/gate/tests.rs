@@ -184,7 +184,14 @@ async fn with_retry_all_siblings_succeed_and_none_asks_in_vain_twice() {
     let model = crate::Retry::over(Arc::new(model), crate::RetryOptions::default());
     let calls = (0..20).map(|_| model.call(request("sibling")).collect::<Vec<_>>());
     let replies = join_all(calls).await;
-    assert!(replies.iter().all(|parts| matches!(parts[..], [Ok(Part::Finished(_))])));
+    // Who waited long said so, and nothing else came before the reply.
+    let whole = |parts: &Vec<_>| match parts.split_last() {
+        Some((Ok(Part::Finished(_)), before)) => {
+            before.iter().all(|part| matches!(part, Ok(Part::InLine)))
+        }
+        _ => false,
+    };
+    assert!(replies.iter().all(whole), "{replies:?}");
     assert_eq!(provider.seen().began.len(), 24);
     assert_eq!(provider.seen().most, 4);
 }
@@ -237,6 +244,20 @@ async fn a_request_larger_than_a_minute_waits_for_a_whole_one() {
     let large = Message::user("x".repeat(10_000));
     let call = model.call(Arc::new(asking("large", vec![large])));
     assert_eq!(call.count().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_its_turn_says_so_and_keeps_its_place() {
+    let provider = Provider::new();
+    let (gate, model) = gated(&provider, running(1));
+    let entered = gate.enter(1).await;
+    let mut first = model.call(request("first"));
+    for _ in 0..3 {
+        assert_eq!(first.next().await, Some(Ok(Part::InLine)));
+        assert_eq!(gate.standing().waiting, 1, "it is in line once");
+    }
+    drop(entered);
+    assert!(matches!(first.next().await, Some(Ok(Part::Finished(_)))));
 }
 
 #[test]

@@ -5,9 +5,9 @@ use super::{Decision, Draft, Reply};
 use crate::command::EndedHow;
 use crate::event::Event;
 use crate::ids::{Owner, TaskNo, Time};
-use crate::limits::{LimitKind, Money, Usage};
+use crate::limits::{Left, LimitKind, Money, Rest, Usage};
 use crate::outcome::Failure;
-use crate::task::TaskRow;
+use crate::task::{Clock, TaskRow};
 use crate::tree::Tree;
 
 pub(super) fn reserve(
@@ -28,6 +28,43 @@ pub(super) fn reserve(
         granted = granted.at_most(left);
     }
     Decision::event(Event::Reserved { no, amount: Box::new(granted) }, Reply::Granted(granted))
+}
+
+/// The same for work that wants to know how much there is before it bites.
+pub(super) fn leave(tree: &Tree, no: TaskNo, (most, least): (Usage, Usage), now: Time) -> Decision {
+    let mut decision = reserve(tree, no, (most, least), now);
+    if let Reply::Granted(amount) = decision.reply {
+        decision.reply = Reply::Leave { amount, left: left_above(tree, no, now) };
+    }
+    decision
+}
+
+/// What is left for a task of all that holds for it, before it takes anything more.
+fn left_above(tree: &Tree, no: TaskNo, now: Time) -> Left {
+    let mut least = Left::default();
+    for holder in tree.upwards(Owner::Task(no)) {
+        let Some(limits) = tree.limits(holder) else { continue };
+        let shared = holder != Owner::Task(no);
+        if limits.tokens.is_some() || limits.money.is_some() {
+            let used = tree.committed_usage(holder);
+            if let Some(most) = limits.tokens {
+                Rest::lower(&mut least.tokens, Rest::of(most, used.tokens, shared));
+            }
+            if let Some(most) = limits.money {
+                Rest::lower(&mut least.money, Rest::of(most.0, used.money.0, shared));
+            }
+        }
+    }
+    for holder in tree.upwards(Owner::Task(no)).filter_map(Owner::task) {
+        let Some(Clock::Ticking { until }) = tree.get(holder).map(TaskRow::clock) else { continue };
+        let own = tree.limits(Owner::Task(holder)).and_then(|limits| limits.time);
+        let is_top = tree.owner_of(holder) == Some(Owner::Session);
+        let inherited = tree.row().limits.time.filter(|_| is_top);
+        let Some(of) = own.into_iter().chain(inherited).min() else { continue };
+        let rest = Rest { left: until.since(now).0, of: of.0, shared: holder != no };
+        Rest::lower(&mut least.time, rest);
+    }
+    least
 }
 
 /// Whether no budget holds here: then there is nothing to set anything aside from.

@@ -27,7 +27,7 @@ pub(super) fn proceed(
     }
     asks_for_messages(no, row)?;
     if !any(tree, no, row) {
-        return Ok(budget::reserve(tree, no, (most, least), now));
+        return Ok(budget::leave(tree, no, (most, least), now));
     }
     let (mut drafts, answer) = take(tree, no, row);
     let answer = Arc::new(answer);

@@ -57,6 +57,11 @@ pub(super) fn resume(tree: &Tree, resume: &Resume) -> Result<Decision, Refusal> 
     Ok(Decision::event(opened, Reply::Spawned(reply)))
 }
 
+/// What is not mentioned stays as it was: more of one thing is not less care about another.
+fn changed(row: &TaskRow, to: &Limits) -> Limits {
+    row.limits.as_deref().map_or(*to, |limits| limits.changed(to))
+}
+
 /// The event that opens the next run of an ended task.
 pub(super) fn open_run(
     tree: &Tree,
@@ -96,7 +101,7 @@ pub(super) fn open_run(
     Ok(Event::RunOpened {
         no,
         owner,
-        limits: limits.map(|limits| Box::new(*limits)),
+        limits: limits.map(|limits| Box::new(changed(row, limits))),
         name_dropped: taken,
     })
 }

@@ -7,15 +7,16 @@ use super::{Decision, Reply};
 use crate::call::{Answer, Spawned};
 use crate::command::{Caller, Spawn};
 use crate::event::{Event, SpawnedEvent};
-use crate::ids::{Owner, RunNo, TaskNo};
+use crate::ids::{Owner, RunNo, TaskNo, Time};
 use crate::limits::{DEPTH_MAX, LimitKind, Usage};
 use crate::name::Key;
 use crate::refusal::Refusal;
 use crate::spec::Spec;
+use crate::stall::spoken;
 use crate::task::{QueuedWhy, State, TaskRow};
 use crate::tree::{SessionState, Tree, sweeps_children};
 
-pub(super) fn spawn(tree: &Tree, spawn: &Spawn) -> Result<Decision, Refusal> {
+pub(super) fn spawn(tree: &Tree, spawn: &Spawn, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &spawn.caller)?;
     let owner = spawn.caller.owner();
     let owner_run = owner.task().and_then(|no| tree.get(no)).map_or(RunNo::FIRST, |row| row.run);
@@ -32,6 +33,7 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn) -> Result<Decision, Refusal> {
             check_name(tree, owner, spec)?;
             check_limits(tree, owner)?;
             check_priced(tree, owner, spec)?;
+            check_rate(tree, owner, now)?;
             let no = next_no(tree)?;
             let kind = spec.work.kind();
             let event = SpawnedEvent {
@@ -169,6 +171,27 @@ fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     }
     if distance > DEPTH_MAX {
         return Err(reached(tree, Owner::Session, LimitKind::Depth, u64::from(DEPTH_MAX)));
+    }
+    Ok(())
+}
+
+/// Refuses what comes too fast, and says when it would not.
+fn check_rate(tree: &Tree, owner: Owner, now: Time) -> Result<(), Refusal> {
+    for holder in tree.upwards(owner) {
+        let Some(rate) = tree.limits(holder).and_then(|limits| limits.spawn_rate) else { continue };
+        let paid = match holder {
+            Owner::Session => tree.row().paid,
+            Owner::Task(no) => tree.extra(no).map(|extra| extra.paid).unwrap_or_default(),
+        };
+        if let Some(wait) = rate.wait(paid, now) {
+            let whose = called(tree, holder);
+            let when = match rate.count {
+                0 => "nothing may be started below it".to_owned(),
+                _ => format!("try again in {}", spoken(wait)),
+            };
+            let text = format!("the spawn rate of {whose} is reached: {rate}; {when}");
+            return Err(Refusal::limit(text));
+        }
     }
     Ok(())
 }

@@ -1,14 +1,19 @@
 //! What the clock brings about, one timer at a time.
 
 use super::budget::unsettled;
+use super::message::check_room;
 use super::spawn::start_or_queue;
 use super::stop::{FIRM_BOUND, fail, unconfirmed};
 use super::{Decision, Draft, Reply, answer_to};
 use crate::event::Event;
-use crate::ids::{Millis, TaskNo, Time};
+use crate::ids::{MessageNo, Millis, Owner, TaskNo, Time};
+use crate::json::Json;
+use crate::message::{Message, Purpose, Sender};
 use crate::outcome::Failure;
+use crate::stall::{Watch, spoken};
 use crate::task::{State, StopStage, TaskRow};
 use crate::tree::{Timer, Tree};
+use crate::work::InboxMode;
 
 /// How soon to look again at a run that cannot end yet because something below it has not.
 const LOOK_AGAIN: Millis = Millis(200);
@@ -40,8 +45,53 @@ fn fire(tree: &Tree, (no, row): (TaskNo, &TaskRow), timer: Timer, now: Time) -> 
             let after = after.or(tree.row().limits.time).unwrap_or_default();
             fail(tree, no, Failure::Timeout { after }, now).into_iter().map(Draft::from).collect()
         }
-        Timer::Stall => vec![Event::Stalled { no }.into()],
+        Timer::Stall => stalled(tree, (no, row), now),
         Timer::Backoff => vec![start_or_queue(tree, no, row).into()],
+    }
+}
+
+/// A silence that is too long is told; then the task is spoken to, as often as its policy says, and
+/// then it is ended.
+fn stalled(tree: &Tree, (no, row): (TaskNo, &TaskRow), now: Time) -> Vec<Draft> {
+    let Some(watch) = row.watch() else { return Vec::new() };
+    // Work that is handed its messages would take a nudge for input.
+    let hears = row.spec.work.conduct().inbox == InboxMode::Pull;
+    let nudged = hears && row.nudged().times < watch.nudges;
+    let mut drafts = vec![Event::Stalled { no, nudged }.into()];
+    if nudged {
+        let room = check_room(tree, Owner::Task(no)).is_ok();
+        let message = room.then(|| nudge(tree, (no, row), watch, now));
+        drafts.extend(message.map(|message| Event::MessageSent(message.into()).into()));
+    } else if watch.then_stop {
+        let failure = Failure::Stalled { quiet: now.since(row.moved) };
+        drafts.extend(fail(tree, no, failure, now).map(Draft::from));
+    }
+    drafts
+}
+
+fn nudge(tree: &Tree, (no, row): (TaskNo, &TaskRow), watch: Watch, now: Time) -> Message {
+    let quiet = spoken(now.since(row.moved));
+    let next = match (row.nudged().times + 1 < watch.nudges, watch.then_stop) {
+        (false, true) => format!(
+            " If nothing happens for another {}, you are ended as stalled.",
+            spoken(watch.after)
+        ),
+        _ => String::new(),
+    };
+    let words = format!(
+        "Nothing has happened here for {quiet}. What you were waiting for was broken off. Go on with \
+         your task; if something stands in your way, say what it is and end your turn.{next}"
+    );
+    Message {
+        no: MessageNo(tree.row().last_message.0 + 1),
+        to: Owner::Task(no),
+        from: Sender::Runtime,
+        body: Json::of(&words).unwrap_or_else(|_| Json::null()),
+        sent: now,
+        purpose: Purpose::Note,
+        interrupt: true,
+        reply_to: None,
+        last: false,
     }
 }
 

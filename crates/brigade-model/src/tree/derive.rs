@@ -220,17 +220,17 @@ impl Facts {
                     .filter(|_| row.told.is_none())
                     .filter_map(|call| Some((call.on.until()?, Timer::Call(call.index))))
                     .min();
-                let stall = row
-                    .limits
-                    .as_ref()
-                    .and_then(|limits| limits.stall)
-                    .filter(|_| matches!(row.state, State::Running))
-                    .filter(|_| !row.extra.as_ref().is_some_and(|extra| extra.stalled))
-                    .map(|span| (row.moved.after(span), Timer::Stall));
-                [call, stall].into_iter().flatten().min()
+                [call, Self::stall_timer(row)].into_iter().flatten().min()
             }
             State::Closing { .. } | State::Ended(_) => None,
         }
+    }
+
+    /// Who waits is not silent: others have the word.
+    fn stall_timer(row: &TaskRow) -> Option<(Time, Timer)> {
+        let watch = row.watch().filter(|_| matches!(row.state, State::Running))?;
+        let due = watch.due(row.moved, row.is_stalled(), row.nudged())?;
+        Some((due, Timer::Stall))
     }
 
     fn limit_timer(row: &TaskRow) -> Option<(Time, Timer)> {

@@ -383,7 +383,7 @@ fn a_finished_agent_keeps_no_slot() {
 
 #[test]
 fn what_nobody_knows_the_cost_of_is_charged_at_the_most_and_said_to_be() {
-    let mut env = Env::new();
+    let mut env = Env::limited(Limits { tokens: Some(1_000), ..Limits::default() });
     let parent = env.spawn(agent());
     let no = env.below(parent, agent());
     reserve(&mut env, no, 100);
@@ -397,7 +397,7 @@ fn what_nobody_knows_the_cost_of_is_charged_at_the_most_and_said_to_be() {
 fn work_that_is_made_to_end_says_what_it_has_spent() {
     // What was charged before is not charged again, and never more than was set aside.
     for (settled, said, expect) in [(false, 30, 30), (false, 500, 100), (true, 30, 40)] {
-        let mut env = Env::new();
+        let mut env = Env::limited(Limits { tokens: Some(1_000), ..Limits::default() });
         let no = env.spawn(agent());
         reserve(&mut env, no, 100);
         if settled {

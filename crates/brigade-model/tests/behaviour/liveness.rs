@@ -1,16 +1,20 @@
 //! Alive and moving are two things.
 
-use brigade_model::call::Asked;
-use brigade_model::command::Reported;
+use brigade_model::call::{Answer, Asked};
+use brigade_model::command::{EndedHow, Reported, Written};
+use brigade_model::decide::Reply;
 use brigade_model::event::Event;
-use brigade_model::ids::Millis;
-use brigade_model::limits::Limits;
+use brigade_model::ids::{CallIndex, Millis};
+use brigade_model::limits::{Limits, Usage};
+use brigade_model::message::Sender;
+use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::spec::Spec;
+use brigade_model::stall::Stall;
 
 use crate::support::*;
 
 fn watched() -> Spec {
-    agent().limited(Limits { stall: Some(Millis(1_000)), ..Limits::default() })
+    agent().limited(Limits { stall: Some(Stall::told_after(Millis(1_000))), ..Limits::default() })
 }
 
 fn stalls(env: &Env) -> usize {
@@ -79,4 +83,125 @@ fn the_clock_of_a_tree_does_not_run_backwards() {
     let times: Vec<_> = env.events.iter().map(|record| record.at).collect();
     assert!(times.is_sorted(), "{times:?}");
     assert_eq!(env.row(no).moved, later);
+}
+
+fn nudges(env: &Env) -> usize {
+    env.count(|event| match event {
+        Event::MessageSent(message) => message.from == Sender::Runtime && message.interrupt,
+        _ => false,
+    })
+}
+
+fn heard(index: u32) -> Reported {
+    let most = Usage { tokens: 10, ..Usage::NONE };
+    Reported::Proceed { index: CallIndex(index), most, least: Usage::NONE }
+}
+
+fn written(index: u32) -> Reported {
+    let answer = Answer::Value(json("a reply")).into();
+    Reported::Record(Written::new(CallIndex(index), "model", answer))
+}
+
+fn treated(stall: Stall) -> Spec {
+    hearing_agent().limited(Limits { stall: Some(stall), ..Limits::default() })
+}
+
+#[test]
+fn a_silent_agent_is_nudged_and_then_ended_with_what_it_had() {
+    let mut env = Env::new();
+    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    env.advance(1_000);
+    assert_eq!((stalls(&env), nudges(&env), env.state(no)), (1, 1, "running"));
+    env.advance(999);
+    assert_eq!(env.state(no), "running");
+    env.advance(1);
+    assert_eq!((stalls(&env), nudges(&env), env.state(no)), (2, 1, "stopping"));
+    let how = EndedHow::CutShort { partial: Some(json("half")), spent: None };
+    env.report(no, Reported::Ended(how.into()));
+    let Some(Outcome::Failed(failed)) = env.row(no).ended().map(|ended| &*ended.outcome) else {
+        panic!("it has not failed");
+    };
+    assert_eq!(failed.failure, Failure::Stalled { quiet: Millis(2_000) });
+    assert_eq!(failed.partial, Some(json("half")));
+}
+
+#[test]
+fn to_hear_a_nudge_is_no_movement_of_ones_own() {
+    let mut env = Env::new();
+    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    env.advance(1_000);
+    // It takes the news, asks its model anew and says so, and hangs again.
+    assert!(matches!(env.report(no, heard(1)), Reply::Gathered(_)));
+    env.report(no, Reported::Progress(json("thinking")));
+    assert!(!env.row(no).is_stalled(), "something has happened");
+    env.advance(1_000);
+    assert_eq!((nudges(&env), env.state(no)), (1, "stopping"), "the second silence is the last");
+}
+
+#[test]
+fn work_that_is_written_down_ends_the_count() {
+    let mut env = Env::new();
+    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    for round in 0..4 {
+        env.advance(1_000);
+        assert_eq!((nudges(&env), env.state(no)), (round + 1, "running"));
+        env.report(no, heard(round as u32 * 10 + 1));
+        env.report(no, written(round as u32 * 10 + 2));
+    }
+}
+
+#[test]
+fn who_is_only_told_of_is_never_ended_and_who_is_not_watched_not_told_of() {
+    for (stall, told) in [(Stall::told_after(Millis(1_000)), 1), (Stall::Off, 0)] {
+        let mut env = Env::new();
+        let no = env.spawn(treated(stall));
+        env.advance(1_000);
+        env.advance(10_000_000);
+        assert_eq!((stalls(&env), nudges(&env), env.state(no)), (told, 0, "running"), "{stall:?}");
+    }
+}
+
+#[test]
+fn agents_are_watched_unless_somebody_says_otherwise_and_others_are_not() {
+    for (spec, watched) in [(hearing_agent(), true), (job(), false), (process(), false)] {
+        let mut env = Env::new();
+        let no = env.spawn(spec);
+        env.advance(20 * 60_000);
+        assert_eq!(stalls(&env), usize::from(watched), "{:?}", env.row(no).spec.work.kind());
+    }
+}
+
+#[test]
+fn a_command_is_not_handed_a_nudge_as_its_input() {
+    let mut env = Env::new();
+    let stall = Some(Stall::after(Millis(1_000)));
+    let no = env.spawn(process().limited(Limits { stall, ..Limits::default() }));
+    env.advance(1_000);
+    assert_eq!((stalls(&env), nudges(&env), env.state(no)), (1, 0, "stopping"));
+}
+
+#[test]
+fn who_waits_for_a_child_is_not_stalled_however_long_that_takes() {
+    let mut env = Env::new();
+    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    let child = env.below(no, job());
+    env.park(no, 1, Asked::News);
+    for _ in 0..100 {
+        env.advance(900);
+        env.report(child, Reported::Progress(json("stirring")));
+    }
+    assert_eq!((stalls(&env), env.state(no)), (0, "waiting"));
+}
+
+#[test]
+fn a_new_run_begins_without_the_silences_of_the_last() {
+    let mut env = Env::new();
+    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    env.advance(1_000);
+    env.advance(1_000);
+    env.report(no, Reported::Ended(EndedHow::Aborted.into()));
+    env.resume(operator(), no).expect("it can go on");
+    assert_eq!((env.row(no).nudged().times, env.row(no).is_stalled()), (0, false));
+    env.advance(1_000);
+    assert_eq!((nudges(&env), env.state(no)), (2, "running"));
 }

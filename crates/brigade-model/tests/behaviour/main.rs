@@ -2,6 +2,7 @@
 
 mod approvals_and_questions;
 mod grants;
+mod leave;
 mod limits;
 mod liveness;
 mod memory;
@@ -11,6 +12,7 @@ mod recovery;
 mod results;
 mod scope;
 mod spawn;
+mod spawn_rate;
 mod stop;
 mod support;
 mod waiting;

@@ -19,6 +19,13 @@ fn proceed(index: u32) -> Reported {
     Reported::Proceed { index: CallIndex(index), most: tokens(10), least: tokens(1) }
 }
 
+fn granted(reply: Reply) -> Usage {
+    match reply {
+        Reply::Leave { amount, .. } => amount,
+        other => panic!("no leave: {other:?}"),
+    }
+}
+
 fn gathered(answer: Option<&Answer>) -> (Vec<u64>, Vec<TaskNo>) {
     let Some(Answer::Gathered(Gathered { messages, endings })) = answer else {
         panic!("no news: {answer:?}")
@@ -39,7 +46,7 @@ fn all_that_came_is_told_at_once_and_once() {
     assert_eq!(gathered(Some(&answer)), (vec![1, 2], vec![one, two]));
     assert_eq!(env.answer(no, 1), Some(&*answer), "it is in the journal");
     assert_eq!(env.unread(Owner::Task(no)), 0);
-    assert_eq!(env.report(no, proceed(2)), Reply::Granted(tokens(10)));
+    assert_eq!(granted(env.report(no, proceed(2))), tokens(10));
     assert_eq!(env.answer(no, 2), None);
 }
 
@@ -80,11 +87,11 @@ fn with_nothing_new_it_is_told_what_it_may_spend() {
     let mut env = Env::new();
     let limits = Limits { tokens: Some(15), ..Limits::default() };
     let no = env.spawn(hearing_agent().limited(limits));
-    assert_eq!(env.report(no, proceed(1)), Reply::Granted(tokens(10)));
+    assert_eq!(granted(env.report(no, proceed(1))), tokens(10));
     let said = Reported::Record(written(1, Some(tokens(14))));
     env.report(no, said);
     assert_eq!(env.row(no).usage(), tokens(14));
-    assert_eq!(env.report(no, proceed(2)), Reply::Granted(tokens(1)));
+    assert_eq!(granted(env.report(no, proceed(2))), tokens(1));
 }
 
 #[test]
@@ -164,7 +171,7 @@ fn what_is_owed_is_written_down_with_what_is_said_next_or_not_at_all() {
     let mut env = Env::new();
     let no = env.spawn(hearing_agent());
     let asked = after(vec![written(1, None), written(2, None)], proceed(3));
-    assert_eq!(env.report(no, asked), Reply::Granted(tokens(10)));
+    assert_eq!(granted(env.report(no, asked)), tokens(10));
     assert!(env.answer(no, 1).is_some() && env.answer(no, 2).is_some());
     let done = || Reported::Ended(EndedHow::Returned(Json::null()).into());
     env.send_to(no);

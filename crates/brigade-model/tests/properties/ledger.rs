@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use brigade_model::action::Action;
 use brigade_model::call::{Answer, Condition, Entry, TasksCondition};
 use brigade_model::event::{Event, EventRecord};
-use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo};
+use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Outcome;
 use brigade_model::task::State;
@@ -22,6 +22,7 @@ pub(crate) struct Ledger {
     pub(crate) arrived: BTreeSet<MessageNo>,
     pub(crate) keys: BTreeMap<(Owner, RunNo, String), TaskNo>,
     pub(crate) totals: BTreeMap<TaskNo, u32>,
+    pub(crate) spawns: BTreeMap<Owner, Vec<Time>>,
     pub(crate) rehomed: BTreeSet<TaskNo>,
     pub(crate) spent: Usage,
     attempts: BTreeMap<TaskNo, Attempt>,
@@ -38,11 +39,14 @@ impl Ledger {
     pub(crate) fn record(&mut self, before: &Tree, record: &EventRecord, entry: Option<&Entry>) {
         self.nothing_after_the_end(before, &record.event);
         wakes_when_it_should(before, &record.event);
-        let naive = Naive { all: before, keys: &BTreeMap::new(), totals: &BTreeMap::new() };
+        let (keys, totals, spawns) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let now = record.at;
+        let naive = Naive { all: before, keys: &keys, totals: &totals, spawns: &spawns, now };
         let collected_just_before = std::mem::take(&mut self.last_collected);
         match &record.event {
             Event::Spawned(spawned) => {
                 self.count_total(naive, spawned.owner);
+                self.count_rate(naive, spawned.owner);
                 if let Some(key) = &spawned.spec.key {
                     let place = (spawned.owner, spawned.owner_run, key.as_str().to_owned());
                     let before = self.keys.insert(place, spawned.no);
@@ -148,6 +152,14 @@ impl Ledger {
             let top = above.last() == Some(no) && naive.limits(Owner::Session).total.is_some();
             if top || naive.limits(Owner::Task(*no)).total.is_some() {
                 *self.totals.entry(*no).or_default() += 1;
+            }
+        }
+    }
+
+    fn count_rate(&mut self, naive: Naive<'_>, owner: Owner) {
+        for holder in naive.chain(owner) {
+            if naive.limits(holder).spawn_rate.is_some() {
+                self.spawns.entry(holder).or_default().push(naive.now);
             }
         }
     }

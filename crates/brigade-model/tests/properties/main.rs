@@ -65,6 +65,7 @@ proptest! {
             running: Some(most),
             tokens: Some(400),
             time: Some(Millis(20_000)),
+            spawn_rate: Some(player::RATE),
             ..Limits::default()
         };
         run(limits, &history);

@@ -8,11 +8,12 @@ use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
     Caller, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report, Reported, StopTarget,
 };
-use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo};
+use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::{DEPTH_MAX, Limits};
 use brigade_model::name::Name;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
+use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::Spec;
 use brigade_model::task::{Delivery, State, TaskRow};
 use brigade_model::tree::{SessionState, Tree};
@@ -35,6 +36,9 @@ pub(crate) struct Naive<'a> {
     pub(crate) all: &'a Tree,
     pub(crate) keys: &'a BTreeMap<(Owner, RunNo, String), TaskNo>,
     pub(crate) totals: &'a BTreeMap<TaskNo, u32>,
+    /// When tasks were spawned below a holder while it had a spawn rate.
+    pub(crate) spawns: &'a BTreeMap<Owner, Vec<Time>>,
+    pub(crate) now: Time,
 }
 
 type Verdict<T> = Result<T, RefusalKind>;
@@ -248,10 +252,23 @@ impl<'a> Naive<'a> {
                 || limits.total.zip(total).is_some_and(|(most, total)| total >= most)
                 || limits.tokens.is_some_and(|most| tokens >= most)
                 || limits.money.is_some_and(|most| money >= most.0)
+                || limits.spawn_rate.is_some_and(|rate| self.too_fast(*holder, rate))
         };
         self.too_wide(owner)
             || chain.len() > usize::from(DEPTH_MAX)
             || chain.iter().enumerate().any(beyond)
+    }
+
+    /// Since whichever spawn one counts, there may be as many as may come at once, and one more for
+    /// each whole share of the span that has passed.
+    fn too_fast(self, holder: Owner, rate: SpawnRate) -> bool {
+        let times = self.spawns.get(&holder).map_or(&[][..], Vec::as_slice);
+        let share = rate.per.0 * 1_000 / u64::from(rate.count);
+        (0..times.len()).any(|first| {
+            let passed = (self.now.0 - times[first].0) * 1_000;
+            let count = (times.len() - first) as u64;
+            count >= u64::from(rate.count) + passed / share
+        })
     }
 
     /// Tokens and money that a holder and all below it have used and set aside.

@@ -14,7 +14,9 @@ use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money, Usage};
 use brigade_model::outcome::{Failure, Verified};
+use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::Spec;
+use brigade_model::stall::{Stall, Watch};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
     AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
@@ -162,17 +164,30 @@ fn limits(dice: &mut Dice) -> Limits {
     let mut limits = Limits::default();
     for _ in 0..=dice.roll(2) {
         let some = dice.roll(4) as u32;
-        match dice.roll(8) {
+        match dice.roll(9) {
             0 | 1 => limits.running = Some(some.min(2)),
             2 => limits.width = Some(some + 1),
             3 => limits.depth = Some(some as u16),
             4 => limits.total = Some(some + 1),
             5 => limits.tokens = Some(40 + u64::from(some) * 40),
             6 => limits.time = Some(Millis(1_000 * u64::from(some + 1))),
-            _ => limits.stall = Some(Millis(500)),
+            7 => limits.stall = Some(stall(dice)),
+            _ => limits.spawn_rate = Some(RATE),
         }
     }
     limits
+}
+
+/// One for all, so that what a reference says of it can be simple.
+pub(crate) const RATE: SpawnRate = SpawnRate { count: 3, per: Millis(2_000) };
+
+fn stall(dice: &mut Dice) -> Stall {
+    let after = Millis(500);
+    let nudges = dice.roll(3) as u8;
+    match dice.roll(4) {
+        0 => Stall::Off,
+        _ => Stall::Watched(Watch { after, nudges, then_stop: dice.one_in(2) }),
+    }
 }
 
 fn conduct(dice: &mut Dice) -> Conduct {

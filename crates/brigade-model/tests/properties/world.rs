@@ -52,7 +52,9 @@ impl World {
     }
 
     pub(crate) fn naive(&self) -> Naive<'_> {
-        Naive { all: &self.folded, keys: &self.ledger.keys, totals: &self.ledger.totals }
+        let Ledger { keys, totals, spawns, .. } = &self.ledger;
+        let now = self.now.max(self.folded.row().now);
+        Naive { all: &self.folded, keys, totals, spawns, now }
     }
 
     /// A call index that no task has used.

@@ -14,11 +14,12 @@ use brigade_agent::{Agent, Backend, Overrides, Plugin, Policy, Tools, client_too
 use brigade_llm::ToolSpec;
 use brigade_model::action::Start;
 use brigade_model::enclosure::{Confine, Enclosure, Resources};
-use brigade_model::ids::Time;
+use brigade_model::ids::{Millis, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
 use brigade_model::spec::Spec;
+use brigade_model::stall::{Stall, Watch};
 use brigade_model::work::{AgentWork, Work};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,7 +28,7 @@ use super::delegation::{self, Delegate};
 use super::link::{LateRuntime, TaskLink};
 use super::options::AgentOptions;
 use super::prompt;
-use super::rules::{check_definition, check_rules, wrong_definition};
+use super::rules::{check_definition, check_delegates, check_rules, wrong_definition};
 use super::servers;
 use crate::clock::Clock;
 use crate::enclosing;
@@ -40,6 +41,13 @@ pub(crate) const GENERAL: &str = "general";
 
 /// As many blueprints are kept ready; when there are more, all are forgotten and made again.
 const PREPARED_MAX: usize = 1_000;
+
+/// Signs of life come no more often than this.
+const BEAT_LEAST: Millis = Millis(20);
+
+/// How many levels of agents there are below one that nobody set a limit for. Definitions may name each
+/// other in a circle; somewhere that has to end.
+const DEPTH_DEFAULT: u16 = 8;
 
 /// Kept with the task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -231,7 +239,7 @@ impl Agents {
             None => definition.result_schema.as_ref().map(Json::of).transpose()?,
         };
         self.result_schema(result_schema.as_ref())?;
-        work.limits = (!definition.limits.is_empty()).then(|| Box::new(definition.limits));
+        work.limits = own_limits(&definition, (grant.limits, &overrides), parent);
         let blueprint = Blueprint {
             result_schema,
             config: self.config(&work, &definition)?,
@@ -272,6 +280,7 @@ impl Agents {
             Ok(found) => {
                 let file = definitions.found.get(name).and_then(|found| found.file.as_deref());
                 check_definition(found, file, tools)?;
+                check_delegates(&definitions, name, work.cwd.as_deref())?;
                 Ok(found.clone())
             }
             Err(missing) => {
@@ -377,7 +386,7 @@ impl Agents {
             permissions: blueprint.permissions.clone(),
             unattended: blueprint.unattended,
             plugins: self.plugins(definition),
-            policy: Policy { max_steps: steps, ..policy },
+            policy: Policy { max_steps: steps, beat: beat(start.watch, &policy), ..policy },
             result: prepared.result.clone(),
             temperature: overrides.temperature.or(definition.temperature),
             effort: overrides.effort.or(definition.effort),
@@ -460,6 +469,29 @@ impl Blueprint {
         }
         Some(Workspace::new(directory, self.permissions.clone()))
     }
+}
+
+/// The definition's limits, and what holds where neither it nor whoever asks says anything.
+fn own_limits(
+    definition: &Definition,
+    (asked, overrides): (&Limits, &Overrides),
+    parent: Parent<'_>,
+) -> Option<Box<Limits>> {
+    let mut limits = definition.limits;
+    if matches!(parent, Parent::Nobody) && limits.depth.is_none() && asked.depth.is_none() {
+        limits.depth = Some(DEPTH_DEFAULT);
+    }
+    // Of what carries it out instead of our loop nobody knows how often it is heard of.
+    if overrides.backend.is_some() && limits.stall.is_none() {
+        limits.stall = Some(Stall::Off);
+    }
+    (!limits.is_empty()).then(|| Box::new(limits))
+}
+
+/// An agent that is watched shows a sign of life well before its silence is too long.
+fn beat(watch: Option<Watch>, policy: &Policy) -> Millis {
+    let often = watch.map(|watch| Millis((watch.after.0 / 4).max(BEAT_LEAST.0)));
+    often.map_or(policy.beat, |often| often.min(policy.beat))
 }
 
 /// The tools that a definition lists, as a rule: so they hold for all below it too.

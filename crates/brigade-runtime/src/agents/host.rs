@@ -117,7 +117,7 @@ impl Host for AgentHost {
             let what = after(records, Reported::Proceed { index, most, least });
             Ok(match self.report(what).await? {
                 Reply::Gathered(news) => Proceed::News(news),
-                Reply::Granted(granted) => Proceed::Granted(granted),
+                Reply::Leave { amount, left } => Proceed::Granted { amount, left },
                 Reply::Exhausted(limit) => Proceed::Exhausted(limit),
                 other => return Err(unexpected(&other)),
             })

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_agent::definition::{Definition, DefinitionError};
+use brigade_agent::definition::{Definition, DefinitionError, Definitions};
 use brigade_agent::permission::{Rule, Rules};
 use brigade_llm::nearest::did_you_mean;
 use brigade_model::refusal::Refusal;
@@ -41,6 +41,22 @@ pub(super) fn wrong_definition(
     let (field, problem) = wrong_rule(&definition.permissions, known).or_else(wrong_tool)?;
     let error = DefinitionError { file: None, line: 0, field: Some(field), problem };
     Some(file.map_or(error.clone(), |file| error.in_file(file)))
+}
+
+/// Refuses a definition that may delegate to one that is not there. The user's own definitions are for
+/// every directory, and name what only some of them have.
+pub(super) fn check_delegates(
+    definitions: &Definitions,
+    name: &str,
+    directory: Option<&str>,
+) -> Result<(), Refusal> {
+    let file = definitions.found.get(name).and_then(|found| found.file.as_deref());
+    let elsewhere = file.is_some_and(|file| directory.is_none_or(|here| !file.starts_with(here)));
+    match definitions.unknown_delegate(name).filter(|_| !elsewhere) {
+        None => Ok(()),
+        Some(error) if error.file.is_some() => Err(Refusal::invalid(error.to_string())),
+        Some(error) => Err(Refusal::invalid(format!("the definition {name}: {error}"))),
+    }
 }
 
 /// The same for the rules that somebody starts an agent with.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod approvals;
+mod budgets;
 mod commands;
 mod confinement;
 mod definitions;
@@ -10,6 +11,7 @@ mod delegating;
 mod extending;
 mod files;
 mod limits;
+mod liveness;
 mod messages;
 mod permissions;
 mod stopping;

@@ -27,6 +27,9 @@ pub(super) fn standing(info: &TaskInfo) -> Option<String> {
         }
         parts.push(at.doing);
     }
+    if info.stalled {
+        parts.push(format!("stalled: nothing happened for {}", text::span(text::quiet(info))));
+    }
     if info.usage.tokens > 0 {
         parts.push(format!("{} tokens", info.usage.tokens));
     }
@@ -146,6 +149,10 @@ pub(super) fn add_to(structured: &mut Value, info: &TaskInfo) {
             structured["doing"] = json!(at.doing);
         }
         structured["last_words"] = json!(words(info));
+    }
+    if info.living {
+        structured["quiet_ms"] = json!(text::quiet(info));
+        structured["stalled"] = json!(info.stalled);
     }
     structured["usage"] = json!({ "tokens": info.usage.tokens, "dollars": dollars(info) });
     if !info.unknown_usage.is_none() {

@@ -215,6 +215,7 @@ fn is_a_result(failure: &Failure) -> bool {
         Failure::ExitCode(_)
         | Failure::Signal(_)
         | Failure::Timeout { .. }
+        | Failure::Stalled { .. }
         | Failure::Budget { .. }
         | Failure::MaxSteps { .. }
         | Failure::Loop { .. }

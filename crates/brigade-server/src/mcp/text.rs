@@ -192,6 +192,11 @@ fn elapsed(info: &TaskInfo) -> u64 {
     info.ended.unwrap_or_else(now).saturating_sub(info.spawned)
 }
 
+/// How long nothing has happened to it.
+pub(super) fn quiet(info: &TaskInfo) -> u64 {
+    now().saturating_sub(info.moved)
+}
+
 fn now() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "an age is shown; nothing is decided by it")]
     let now = SystemTime::now();

@@ -53,6 +53,10 @@ impl Ask for Agents {
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<KnownAgents, Refusal> {
         let definitions = desk.runtime().definitions(Some(&self.cwd))?;
+        let delegates =
+            definitions.found.keys().filter_map(|name| definitions.unknown_delegate(name));
+        let problems = definitions.problems.iter().cloned().chain(delegates);
+        let problems: Vec<String> = problems.map(|problem| problem.to_string()).collect();
         let agents = definitions.found.into_values().map(|found| AgentInfo {
             name: found.definition.name.clone(),
             description: found.definition.description.clone(),
@@ -61,7 +65,6 @@ impl Ask for Agents {
             mcp_servers: found.definition.mcp_servers.clone().unwrap_or_default(),
             file: found.file.map(|file| file.display().to_string()),
         });
-        let problems = definitions.problems.iter().map(ToString::to_string);
-        Ok(KnownAgents { agents: agents.collect(), problems: problems.collect() })
+        Ok(KnownAgents { agents: agents.collect(), problems })
     }
 }

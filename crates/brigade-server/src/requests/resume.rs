@@ -11,7 +11,7 @@ use crate::info::TaskInfo;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Resume {
     pub target: Target,
-    /// Instead of what it had; as before, when there are none.
+    /// Instead of what it had, as far as they say anything.
     #[serde(default)]
     pub limits: Option<Limits>,
 }

@@ -1,0 +1,132 @@
+//! How fast a subtree may grow.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Millis, Time};
+
+/// So many new tasks in so long. All of them may come at once; after that, one each time a share of
+/// the span has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnRate {
+    pub count: u32,
+    pub per: Millis,
+}
+
+/// Of a holder of a rate: when all that it spawned would have been paid for, at one share each. In
+/// microseconds since the epoch, so that a share is exact enough whatever the rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Paid(u64);
+
+impl Paid {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl SpawnRate {
+    /// How long the next one has to wait; `None` when it may come now.
+    pub fn wait(self, paid: Paid, now: Time) -> Option<Millis> {
+        let Some(share) = self.share() else { return Some(Millis(u64::MAX)) };
+        let ahead = paid.0.saturating_sub(micros(now));
+        let most = share.saturating_mul(u64::from(self.count) - 1);
+        let surplus = ahead.saturating_sub(most);
+        (surplus > 0).then(|| Millis(surplus.div_ceil(1_000)))
+    }
+
+    /// After one more.
+    #[must_use]
+    pub fn after_one(self, paid: Paid, now: Time) -> Paid {
+        Paid(paid.0.max(micros(now)).saturating_add(self.share().unwrap_or(0)))
+    }
+
+    /// Of two the one that lets less through in the long run, then at once.
+    #[must_use]
+    pub fn tighter(self, other: Self) -> Self {
+        let long = |rate: Self| rate.share().unwrap_or(u64::MAX);
+        let order = long(other).cmp(&long(self)).then(self.count.cmp(&other.count));
+        if order.is_le() { self } else { other }
+    }
+
+    /// Microseconds per task. `None` when there may be none at all.
+    fn share(self) -> Option<u64> {
+        let span = self.per.0.saturating_mul(1_000);
+        span.checked_div(u64::from(self.count)).map(|share| share.max(1))
+    }
+}
+
+fn micros(time: Time) -> u64 {
+    time.0.saturating_mul(1_000)
+}
+
+impl fmt::Display for SpawnRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, per) = (self.count, self.per.0);
+        match per {
+            1_000 => write!(f, "{count}/s"),
+            60_000 => write!(f, "{count}/min"),
+            3_600_000 => write!(f, "{count}/h"),
+            86_400_000 => write!(f, "{count}/d"),
+            _ if per.is_multiple_of(1_000) => write!(f, "{count}/{}s", per / 1_000),
+            _ => write!(f, "{count}/{per}ms"),
+        }
+    }
+}
+
+/// What is no rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no rate; write a number of tasks and a span of time, as 10/min or 100/2h")]
+pub struct NoRate(String);
+
+impl std::str::FromStr for SpawnRate {
+    type Err = NoRate;
+
+    fn from_str(text: &str) -> Result<Self, NoRate> {
+        let wrong = || NoRate(text.chars().take(40).collect());
+        let (count, span) = text.split_once('/').ok_or_else(wrong)?;
+        let count = count.trim().parse().map_err(|_| wrong())?;
+        let span = span.trim();
+        let digits = span.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (times, unit) = span.split_at(digits);
+        let times: u64 = if times.is_empty() { 1 } else { times.parse().map_err(|_| wrong())? };
+        let unit = match unit {
+            "ms" => 1,
+            "s" | "sec" | "second" => 1_000,
+            "m" | "min" | "minute" => 60_000,
+            "h" | "hour" => 3_600_000,
+            "d" | "day" => 86_400_000,
+            _ => return Err(wrong()),
+        };
+        let per = times.checked_mul(unit).filter(|span| *span > 0).ok_or_else(wrong)?;
+        Ok(Self { count, per: Millis(per) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_they_are_shown() {
+        for text in ["10/min", "3/s", "100/h", "1/d", "5/90s", "7/250ms", "0/s"] {
+            let rate: SpawnRate = text.parse().expect(text);
+            assert_eq!(rate.to_string(), text);
+        }
+        assert_eq!("100/2h".parse::<SpawnRate>().map(|rate| rate.per), Ok(Millis(7_200_000)));
+        for wrong in ["", "10", "10/", "/min", "10/0s", "-1/s", "10/week", "1.5/s", "10/min/min"] {
+            assert!(wrong.parse::<SpawnRate>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_tighter_of_two_is_the_one_that_holds() {
+        let [slow, fast] = ["10/min", "1/s"].map(|text| text.parse::<SpawnRate>().expect("a rate"));
+        assert_eq!((slow.tighter(fast), fast.tighter(slow)), (slow, slow));
+        let [few, many] = ["1/s", "60/min"].map(|text| text.parse::<SpawnRate>().expect("a rate"));
+        assert_eq!((few.tighter(many), many.tighter(few)), (few, few));
+        let none: SpawnRate = "0/s".parse().expect("a rate");
+        assert_eq!((none.tighter(few), few.tighter(none)), (none, none));
+    }
+}
