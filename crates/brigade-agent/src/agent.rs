@@ -36,6 +36,8 @@ pub struct Agent {
     pub task: Arc<str>,
     pub system: Arc<str>,
     pub model: Arc<dyn Model>,
+    /// Who provides it, as telemetry names providers.
+    pub provider: Arc<str>,
     /// The provider's name of the model.
     pub model_name: Arc<str>,
     pub tools: Tools,

@@ -13,9 +13,11 @@ use brigade_model::limits::Usage;
 use brigade_model::refusal::Refusal;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep};
+use tracing::Instrument;
 
 use crate::agent::{Agent, ending};
 use crate::host::{Cost, Host, Progress};
+use crate::telemetry;
 use crate::transcript::{Transcript, bytes_of, tokens_of};
 
 /// A reply shorter than this is of no use.
@@ -96,11 +98,20 @@ impl Agent {
         progress: Progress,
         request: Arc<Request>,
     ) -> Result<Result<Option<Reply>, ModelError>, Refusal> {
-        let (heard, spent) = match self.ask(host, progress, request).await {
-            Ok(Heard::Reply(reply)) => return Ok(Ok(Some(reply))),
+        let span = telemetry::chat(self, &request);
+        let (heard, spent) = match self.ask(host, progress, request).instrument(span.clone()).await
+        {
+            Ok(Heard::Reply(reply)) => {
+                let cost = (self.cost)(&reply.usage);
+                telemetry::replied(&span, &reply, cost);
+                host.replied(&reply.usage, cost);
+                return Ok(Ok(Some(reply)));
+            }
             Ok(Heard::Interrupted { spent }) => (Ok(None), spent),
             Err(error) => (Err(error), Usage::NONE),
         };
+        telemetry::no_reply(&span, heard.as_ref().err());
+        drop(span);
         host.charge(spent).await?;
         Ok(heard)
     }
@@ -149,6 +160,7 @@ impl Agent {
                     tell_after = BETWEEN_WORDS;
                 }
                 Some(Ok(Part::Restarted { .. })) => {
+                    self.count_retry();
                     known.input += input;
                     words.clear();
                 }

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use brigade_llm::TokenUsage;
 use brigade_model::call::{Answer, Asked};
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
@@ -55,6 +56,9 @@ pub trait Host: Debug + Send + Sync {
     /// What the model call under way has cost, as far as that can be known. Whoever ends the agent
     /// within it has nothing better.
     fn spending(&self, _known: Usage) {}
+
+    /// The model replied, and that took so much.
+    fn replied(&self, _tokens: &TokenUsage, _cost: Usage) {}
 
     /// What the agent is at, for whoever looks. May be left out when much is said.
     fn progress(&self, progress: Progress);

@@ -25,6 +25,7 @@
 //!   spawn adds and changes.
 //! - [`definition`]: who an agent is, before it has a task; [`permission`]: what it may do;
 //!   [`validate`]: what its settings and its result must look like.
+//! - [`telemetry`]: spans and counts, for whoever watches from outside.
 //! - [`reading`]: a conversation as text, for whoever looks at it.
 
 pub mod agent;
@@ -48,6 +49,7 @@ pub mod policy;
 pub mod reading;
 mod remaining;
 pub mod state;
+pub mod telemetry;
 pub mod tool;
 pub mod toolbox;
 pub mod tools;

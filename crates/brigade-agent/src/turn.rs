@@ -15,6 +15,7 @@ use brigade_model::refusal::{Refusal, RefusalKind};
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
+use tracing::Instrument;
 
 use crate::agent::{Agent, Ended};
 use crate::ask::WORTH_TELLING;
@@ -23,6 +24,7 @@ use crate::host::{Host, Record};
 use crate::leave::Leave;
 use crate::plugin::{Gate, Moment};
 use crate::state::{Board, Taken};
+use crate::telemetry::{self, ToolOutcome};
 use crate::tool::{Call, Effect, Outcome, Tool, ToolError};
 use crate::transcript::{Transcript, label};
 
@@ -127,15 +129,19 @@ impl Agent {
         call: Call,
     ) -> Result<(Call, Done), Ended> {
         let outcome = match self.let_pass(round, &said, &call).await? {
-            Ok((tool, Leave::Given)) => self.perform(host, tool, &call).await?,
+            Ok((tool, Leave::Given)) => self.observed(host, tool, (&said, &call)).await?,
             Ok((_, Leave::Asked(asked))) => match host.park(call.place.approval(), asked).await {
                 Ok(()) => {
                     round.is_last();
+                    self.count_call(&said.name, ToolOutcome::Waits);
                     return Ok((call, Done::Asked));
                 }
                 Err(refusal) => Err(refusal.into()),
             },
-            Err(error) => Err(error),
+            Err(error) => {
+                self.count_call(&said.name, ToolOutcome::Refused);
+                Err(error)
+            }
         };
         let told = match outcome {
             Ok(Outcome::Text(text)) => Ok(text),
@@ -246,6 +252,25 @@ impl Agent {
         let begun = call.effect.is_some() || call.told.is_some();
         let leave = if begun { Leave::Given } else { self.leave(tool, said, call)? };
         Ok((tool, leave))
+    }
+
+    /// The same as [`Self::perform`], with what becomes of it seen from outside.
+    async fn observed(
+        &self,
+        host: &dyn Host,
+        tool: &Arc<dyn Tool>,
+        (said, call): (&ToolCall, &Call),
+    ) -> Result<Result<Outcome, ToolError>, Refusal> {
+        let span = telemetry::execute_tool(said);
+        let performed = self.perform(host, tool, call).instrument(span.clone()).await?;
+        let outcome = match &performed {
+            Ok(Outcome::Text(_)) => ToolOutcome::Succeeded,
+            Ok(Outcome::Park { .. }) => ToolOutcome::Waits,
+            Err(_) => ToolOutcome::Failed,
+        };
+        telemetry::executed(&span, outcome);
+        self.count_call(&said.name, outcome);
+        Ok(performed)
     }
 
     async fn perform(

@@ -42,6 +42,7 @@ commands! {
     sessions::Sessions,
     close::Close,
     prune::Prune,
+    metrics::Metrics,
     doctor::Doctor,
     #[command(name = "config")]
     config::ShowConfig,

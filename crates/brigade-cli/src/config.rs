@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use crate::span;
+use crate::telemetry::TelemetryConfig;
 
 /// What can be set, with what holds when it is not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,10 +37,22 @@ pub(crate) struct Config {
     /// What models cost and how much fits into them, where that is not known.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) prices: Prices,
+    /// Who may watch.
+    #[serde(skip_serializing_if = "TelemetryConfig::is_default")]
+    pub(crate) telemetry: TelemetryConfig,
 }
 
-const KEYS: [&str; 8] =
-    ["idle_exit", "mcp_servers", "model", "output_cap", "pass_env", "prices", "providers", "shell"];
+const KEYS: [&str; 9] = [
+    "idle_exit",
+    "mcp_servers",
+    "model",
+    "output_cap",
+    "pass_env",
+    "prices",
+    "providers",
+    "shell",
+    "telemetry",
+];
 
 /// Of a provider, a server and a price, in the order in which they are read best.
 const FIELDS: [&str; 17] = [
@@ -86,6 +99,7 @@ impl Default for Config {
             providers: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
             prices: Prices::default(),
+            telemetry: TelemetryConfig::default(),
         }
     }
 }
@@ -182,6 +196,9 @@ output_cap = 8388608
 pass_env = []
 shell = "/bin/sh"
 model = "local/qwen3"
+
+[telemetry]
+endpoint = "http://localhost:4318"
 
 [providers.local]
 kind = "openai-chat"

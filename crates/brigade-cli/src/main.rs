@@ -4,7 +4,8 @@
 //! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
 //! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it
 //! lines), [`output`] (what it wrote), [`live`] (a tree of agents as it works), [`transcript`] (what one
-//! of them said), [`models`] (whom they ask), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
+//! of them said), [`models`] (whom they ask), [`telemetry`] (what is seen of
+//! them from outside), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
 
 mod attach;
 mod commands;
@@ -18,6 +19,7 @@ mod models;
 mod output;
 mod show;
 mod span;
+mod telemetry;
 mod top;
 mod transcript;
 mod workspace;

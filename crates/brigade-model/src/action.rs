@@ -9,6 +9,7 @@ use crate::message::Message;
 use crate::name::SessionName;
 use crate::spec::Spec;
 use crate::stall::Watch;
+use crate::task::Spawner;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -57,6 +58,8 @@ pub struct Start {
     pub no: TaskNo,
     pub run: RunNo,
     pub attempt: Attempt,
+    /// What spawned it, when that was a task.
+    pub spawner: Option<Spawner>,
     pub spec: Arc<Spec>,
     /// How many journal entries there are to go through first.
     pub journal: u32,

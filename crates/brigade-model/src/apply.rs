@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::spawn_rate::Paid;
 use crate::stall::Nudged;
 use crate::task::{
-    Clock, Delivery, EarlierRun, Ended, Extra, Queued, State, StopStage, Stopping, TaskRow,
+    Clock, Delivery, EarlierRun, Ended, Extra, Queued, Spawner, State, StopStage, Stopping, TaskRow,
 };
 use crate::tree::{SessionState, Tree, TreeRow, sweeps_children};
 use crate::work::WakeOn;
@@ -255,12 +255,15 @@ fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) 
         Some(why) => State::Queued(Queued { ticket: record.seq, why: why.clone() }),
     };
     let time = time_limit(tree, spawned.owner, limits.as_deref());
+    let by = spawned.owner.task();
+    let spawner = by.and_then(|no| Some(Spawner(no, tree.get(no)?.attempt)));
     let mut row = TaskRow {
         spec: spawned.spec.clone(),
         name: spawned.spec.name.clone(),
         owner: spawned.owner,
         owner_run: spawned.owner_run,
         call: spawned.call,
+        spawner,
         client: spawned.client.clone(),
         run: RunNo::FIRST,
         attempt: Attempt(u32::from(spawned.queued.is_none())),

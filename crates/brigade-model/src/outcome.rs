@@ -161,6 +161,26 @@ impl Outcome {
     }
 }
 
+impl Failure {
+    /// One word, without what is special about this one.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Error(_) => "error",
+            Self::Panic(_) => "panic",
+            Self::Timeout { .. } => "timeout",
+            Self::Stalled { .. } => "stalled",
+            Self::Budget { .. } => "budget",
+            Self::MaxSteps { .. } => "max_steps",
+            Self::Loop { .. } => "loop",
+            Self::Errors { .. } => "errors",
+            Self::ExitCode(_) => "exit_code",
+            Self::Signal(_) => "signal",
+            Self::CrashLoop { .. } => "crash_loop",
+            Self::Lost { .. } => "lost",
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

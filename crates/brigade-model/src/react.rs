@@ -115,6 +115,7 @@ fn start(tree: &Tree, no: TaskNo) -> Vec<Action> {
         no,
         run: row.run,
         attempt,
+        spawner: row.spawner,
         spec: row.spec.clone(),
         journal: row.journal,
         open: row.calls.clone(),

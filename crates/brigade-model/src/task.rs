@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::Verdict;
 use crate::call::OpenCall;
-use crate::ids::{Attempt, CallIndex, ClientName, Millis, Owner, RunNo, Seq, Time};
+use crate::ids::{Attempt, CallIndex, ClientName, Millis, Owner, RunNo, Seq, TaskNo, Time};
 use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::name::Name;
@@ -29,6 +29,9 @@ pub struct TaskRow {
     /// The owner's call that spawned it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallIndex>,
+    /// The task that spawned it, also when it belongs to somebody else by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawner: Option<Spawner>,
     /// At top level, the client that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientName>,
@@ -56,12 +59,19 @@ pub struct TaskRow {
     pub extra: Option<Box<Extra>>,
 }
 
+/// Which execution of which task spawned another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spawner(pub TaskNo, pub Attempt);
+
 /// What most tasks do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Extra {
     /// Spent by this task and all below it.
     pub usage: Usage,
+    /// Of that, what those below it spent.
+    #[serde(skip_serializing_if = "Usage::is_none")]
+    pub below: Usage,
     /// Of that, what was set aside for calls of which nobody knows what they cost: it may be less.
     #[serde(skip_serializing_if = "Usage::is_none")]
     pub unknown: Usage,
@@ -229,6 +239,11 @@ impl TaskRow {
         self.extra.as_ref().map_or(Usage::NONE, |extra| extra.usage)
     }
 
+    /// What it spent itself, without those below it.
+    pub fn own_usage(&self) -> Usage {
+        self.extra.as_ref().map_or(Usage::NONE, |extra| extra.usage.minus(extra.below))
+    }
+
     pub fn unknown_usage(&self) -> Usage {
         self.extra.as_ref().map_or(Usage::NONE, |extra| extra.unknown)
     }
@@ -275,7 +290,7 @@ impl TaskRow {
     }
 
     /// `job:5`, as a list shows it.
-    pub fn address(&self, no: crate::ids::TaskNo) -> String {
+    pub fn address(&self, no: TaskNo) -> String {
         format!("{}:{no}", self.spec.work.kind())
     }
 }

@@ -335,12 +335,15 @@ impl Tree {
     /// Adds to what a task and everything above it has used.
     pub(crate) fn charge(&mut self, no: TaskNo, spent: Usage, unknown: Usage) {
         let mut here = Owner::Task(no);
+        let mut below = Usage::NONE;
         while let Owner::Task(no) = here {
             self.edit(no, |row| {
                 let extra = row.extra_mut();
                 extra.usage = extra.usage.plus(spent);
+                extra.below = extra.below.plus(below);
                 extra.unknown = extra.unknown.plus(unknown);
             });
+            below = spent;
             here = self.owner_of(no).unwrap_or(Owner::Session);
         }
         self.row.usage = self.row.usage.plus(spent);

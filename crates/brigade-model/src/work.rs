@@ -195,6 +195,9 @@ pub struct AgentWork {
     /// The definition's limits, which hold beside those that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
+    /// The model that was found for it: provider/model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Arc<str>>,
     /// Its model, where nobody knows what that costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpriced: Option<Arc<str>>,
@@ -234,6 +237,7 @@ impl AgentWork {
             unattended: false,
             blueprint: Json::null(),
             limits: None,
+            chosen: None,
             unpriced: None,
         }
     }
@@ -332,6 +336,14 @@ impl Work {
     pub fn stall(&self) -> Option<Stall> {
         match self {
             Self::Agent(_) => Some(Stall::OF_AGENTS),
+            _ => None,
+        }
+    }
+
+    /// The model that its tokens are spent on, where that is known.
+    pub fn model(&self) -> Option<&str> {
+        match self {
+            Self::Agent(agent) => agent.chosen.as_deref(),
             Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }

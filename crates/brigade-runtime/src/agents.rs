@@ -7,7 +7,7 @@
 //! - `providers`: the models of real providers: [`Providers`].
 //! - `blueprint`: what one agent is made of, settled when it is spawned; `prompt`: its system prompt.
 //! - `servers`: which MCP servers one may use.
-//! - `engine`: the performer; `host`: the agent's journal and purse.
+//! - `engine`: the performer; `host`: the agent's journal and purse; `spans`: what is seen of it outside.
 //! - [`delegation`]: the tools by which agents delegate, through `link`.
 //! - `session`: what a session can do with agents beside what it does with every task.
 
@@ -22,6 +22,7 @@ mod providers;
 mod rules;
 mod servers;
 mod session;
+mod spans;
 
 pub use options::{AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel};
 pub use providers::Providers;
@@ -29,3 +30,4 @@ pub use providers::Providers;
 pub(crate) use blueprint::{Agents, Blueprint, Grant, Parent};
 pub(crate) use engine::AgentEngine;
 pub(crate) use link::{LateRuntime, insist};
+pub(crate) use spans::provider_and_model;

@@ -17,6 +17,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::refusal;
 use crate::feed::Feed;
 use crate::jobs::{Handlers, JobContext, JobEngine, JobError};
+use crate::meters::Meters;
 use crate::performer::{Performer, Performers};
 use crate::processes::{ProcessOptions, ProcessPerformer, Processes};
 use crate::runtime::{Runtime, RuntimeInner};
@@ -162,6 +163,7 @@ impl Builder {
             clock: self.clock.clone(),
             performers: self.performers.clone(),
             view: view.clone(),
+            meters: Meters::new(),
             feed: feed.clone(),
             inputs,
             sender: sender.clone(),

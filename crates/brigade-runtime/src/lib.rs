@@ -16,6 +16,7 @@
 //!   [`processes`]: commands; [`agents`]: models that delegate.
 //! - [`approvals`]: what waits for leave, and what was allowed for good.
 //! - `view`, [`feed`], `waiters`: how committed state reaches readers.
+//! - [`meters`]: what is counted.
 //! - [`clock`], `ids`, `input`, `error`: the seams.
 
 pub mod agents;
@@ -29,6 +30,7 @@ pub mod feed;
 mod ids;
 mod input;
 pub mod jobs;
+pub mod meters;
 pub mod new_task;
 mod perform;
 pub mod performer;

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use brigade_model::command::{Command, Gone, Recover};
 use brigade_model::decide::Reply;
@@ -29,6 +30,7 @@ use crate::error::{in_doubt, refusal};
 use crate::feed::Feed;
 use crate::ids::new_tree_id;
 use crate::input::{Input, Outcome, WaitInput};
+use crate::meters::Meters;
 use crate::performer::Performers;
 use crate::view::{TreeView, View};
 use crate::waiters::Waiters;
@@ -43,6 +45,7 @@ pub(crate) struct Supervisor {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) performers: Performers,
     pub(crate) view: Arc<View>,
+    pub(crate) meters: Meters,
     pub(crate) feed: Arc<Feed>,
     pub(crate) inputs: mpsc::Receiver<Input>,
     /// For the reporters of the attempts that this loop starts.
@@ -319,20 +322,24 @@ impl Supervisor {
             self.retry = std::mem::take(&mut pending.unheard);
             return Some(Committed::nothing_new(pending));
         }
+        let began = Instant::now();
         let error = match self.store.commit(&batch).await {
             Ok(first) => {
+                self.meters.committed(&batch, &self.trees, began.elapsed());
                 self.retry = std::mem::take(&mut pending.unheard);
                 return Some(Committed::new(first, batch, pending));
             }
             Err(error) => error,
         };
         tracing::warn!(%error, "a commit failed");
+        self.meters.commit_failed();
         let found = match error {
             StoreError::Fenced(_) => Ok(None),
             _ => self.find_out(&batch).await,
         };
         let told = match found {
             Ok(Some(first)) => {
+                self.meters.committed(&batch, &self.trees, began.elapsed());
                 self.retry = std::mem::take(&mut pending.unheard);
                 return Some(Committed::new(first, batch, pending));
             }

@@ -47,6 +47,17 @@ impl View {
         view
     }
 
+    /// Looks at every task that is in memory.
+    pub(crate) fn each(&self, mut look: impl FnMut(&TaskRow)) {
+        let trees = self.trees.read().unwrap_or_else(PoisonError::into_inner);
+        let views: Vec<Arc<TreeView>> = trees.values().filter_map(Weak::upgrade).collect();
+        drop(trees);
+        for view in views {
+            let inner = view.inner.read().unwrap_or_else(PoisonError::into_inner);
+            inner.tasks.values().for_each(|row| look(row));
+        }
+    }
+
     /// The view of a tree that is in memory.
     pub(crate) fn get(&self, tree: TreeId) -> Option<Arc<TreeView>> {
         self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&tree)?.upgrade()

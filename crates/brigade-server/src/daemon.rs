@@ -4,8 +4,8 @@ use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use brigade_model::refusal::Refusal;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::serve;
-use crate::desk::Shared;
+use crate::desk::{Counts, Shared};
 use crate::places::{Places, Short, open_private};
 
 /// How long clients have to hear their last answers when the daemon leaves.
@@ -96,9 +96,17 @@ impl Daemon {
             places,
             began: Instant::now(),
             clients: AtomicUsize::new(0),
+            counts: OnceLock::new(),
             leaving: CancellationToken::new(),
         });
         Ok(Self { shared, listener, idle: options.idle, claimed })
+    }
+
+    /// Lets clients ask for what is counted, which this writes down as Prometheus reads it.
+    #[must_use]
+    pub fn with_counts(self, write: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        let _ = self.shared.counts.set(Counts(Box::new(write)));
+        self
     }
 
     pub fn runtime(&self) -> &Runtime {

@@ -1,7 +1,7 @@
 //! Where a question finds what it needs: the runtime, and who asks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use brigade_model::address::{Address, TaskRef, Who as Named};
@@ -59,8 +59,19 @@ pub(crate) struct Shared {
     pub(crate) places: Places,
     pub(crate) began: Instant,
     pub(crate) clients: AtomicUsize,
+    /// What is counted, in Prometheus' words.
+    pub(crate) counts: OnceLock<Counts>,
     /// Cancelled when the daemon is to leave.
     pub(crate) leaving: CancellationToken,
+}
+
+/// Writes down what is counted.
+pub(crate) struct Counts(pub(crate) Box<dyn Fn() -> String + Send + Sync>);
+
+impl std::fmt::Debug for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Counts")
+    }
 }
 
 #[derive(Clone, Debug)]

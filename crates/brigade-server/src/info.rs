@@ -74,6 +74,9 @@ pub struct TaskInfo {
     /// What it and all below it have spent.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub usage: Usage,
+    /// Of that, what it spent itself.
+    #[serde(default, skip_serializing_if = "Usage::is_none")]
+    pub own_usage: Usage,
     /// Of that, what was set aside for calls of which nobody knows what they cost: it may be less.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub unknown_usage: Usage,
@@ -186,6 +189,7 @@ impl TaskInfo {
             result: None,
             outcome: None,
             usage: row.usage(),
+            own_usage: row.own_usage(),
             unknown_usage: row.unknown_usage(),
             questions: questions(row),
             approvals: approvals(row),

@@ -56,6 +56,7 @@ requests! {
     inbox::Inbox,
     leave::Leave,
     list::List,
+    metrics::Metrics,
     prune::Prune,
     read::Read,
     resume::Resume,

@@ -254,6 +254,7 @@ impl Stage {
         let plays = Mutex::new(plays.into_iter().collect());
         let model = Arc::new(PaperModel { plays, asked: Mutex::default() });
         let agent = Agent {
+            provider: "script".into(),
             name: "A".into(),
             task: "make soup".into(),
             system: "You cook.".into(),

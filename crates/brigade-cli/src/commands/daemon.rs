@@ -15,15 +15,11 @@ use brigade_store::StoreError;
 use rustix::process::{Pid, setsid, test_kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use crate::context::{Context, this_program};
 use crate::exit::{Exit, Failure};
+use crate::telemetry::Telemetry;
 use crate::{models, show, span};
-
-/// What is logged unless BRIGADE_LOG says otherwise. The library that speaks MCP logs what servers say,
-/// which may be much and may be secret.
-const LOGGED: &str = "info,rmcp=error";
 
 /// How a client starts one.
 pub(crate) const DETACHED: [&str; 4] = ["daemon", "start", "--foreground", "--detached"];
@@ -174,12 +170,7 @@ fn is_zombie(pid: Option<Pid>) -> bool {
 
 async fn serve(context: &Context) -> Result<Exit, Failure> {
     name_the_folder(context)?;
-    let filter = EnvFilter::try_from_env("BRIGADE_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    let telemetry = Telemetry::start(&context.config.telemetry)?;
     let places = &context.places;
     let claimed = Claimed::take(places)?;
     let store = open_store(&places.store()).await?;
@@ -190,10 +181,15 @@ async fn serve(context: &Context) -> Result<Exit, Failure> {
         .processes(process_options(context))
         .agents(models::options(&context.config)?);
     let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
+    let daemon = daemon.with_counts(telemetry.counts());
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
     let told = leave_when_told(daemon.leaving())?;
-    let left = daemon.run().await;
+    let left = tokio::select! {
+        left = daemon.run() => left,
+        () = telemetry.sum_up() => Ok(()),
+    };
     told.abort();
+    telemetry.finish().await;
     left?;
     tracing::info!("left");
     Ok(Exit::SUCCEEDED)

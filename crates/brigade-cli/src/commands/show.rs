@@ -88,6 +88,10 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         let unknown = show::spent(&task.unknown_usage);
         let unknown = unknown.map(|most| format!(" at the most: {most} of it for calls cut off"));
         lines.push(("used", format!("{spent}{}", unknown.unwrap_or_default())));
+        if task.own_usage != task.usage {
+            let own = show::spent(&task.own_usage);
+            lines.push(("itself", own.unwrap_or_else(|| "nothing of that".to_owned())));
+        }
     }
     if let Some(limits) = task.limits.as_deref().and_then(limits) {
         lines.push(("limits", limits));

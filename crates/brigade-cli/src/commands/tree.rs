@@ -99,7 +99,8 @@ fn draw(branches: &[Branch], before: &str) -> Result<(), Failure> {
         let task = &branch.task;
         let name = task.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
         let (state, age) = (show::painted(task), show::age(task.spawned));
-        let line = format!("{before}{fork}{}{name}  {state}  {age}  ", task.address);
+        let spent = show::spent(&task.usage).map(|spent| format!("{spent}  ")).unwrap_or_default();
+        let line = format!("{before}{fork}{}{name}  {state}  {age}  {spent}", task.address);
         let what = show::one_line(&show::asked_or_told(task));
         show::line(&format!("{line}{}", show::to_the_edge(&line, &what)))?;
         draw(&branch.children, &format!("{before}{on}"))?;

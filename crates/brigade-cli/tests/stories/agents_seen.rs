@@ -64,7 +64,7 @@ fn lists_have_agents_beside_commands() {
     assert_eq!(
         tree,
         [
-            "└── agent:1 Boss waiting Go",
+            "└── agent:1 Boss waiting 2000 tokens Go",
             "└── agent:2 Helper waiting Wait for the file.",
             "└── process:3 running until [ -e go ]; do sleep 0.02; done; echo gone",
         ]

@@ -197,6 +197,8 @@ fn usage_goes_up_the_whole_tree() {
     env.report(parent, Reported::Charge(tokens(5)));
     let used = [env.row(child).usage(), env.row(parent).usage(), env.tree.row().usage];
     assert_eq!(used, [tokens(30), tokens(35), tokens(35)]);
+    let own = [env.row(child).own_usage(), env.row(parent).own_usage()];
+    assert_eq!(own, [tokens(30), tokens(5)]);
 }
 
 #[test]

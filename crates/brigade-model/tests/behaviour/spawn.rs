@@ -6,10 +6,11 @@ use brigade_model::action::Action;
 use brigade_model::call::Answer;
 use brigade_model::command::{Command, Recipient, Spawn};
 use brigade_model::event::Event;
-use brigade_model::ids::{CallIndex, Owner, RunNo, TaskNo};
+use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, TaskNo};
 use brigade_model::name::Name;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spec::Spec;
+use brigade_model::task::Spawner;
 use brigade_model::work::{CommandLine, EnvValue, ProcessWork, Work};
 
 use crate::support::*;
@@ -194,6 +195,17 @@ fn lineage_is_recorded() {
     assert_eq!(env.row(child).owner, Owner::Task(parent));
     assert_eq!(env.row(child).owner_run, RunNo(1));
     assert_eq!(env.row(child).client, None);
+}
+
+#[test]
+fn who_spawned_it_stays_known_when_it_passes_to_the_session() {
+    let mut env = Env::new();
+    let parent = env.spawn(job());
+    let child = env.below(parent, agent().kept());
+    env.succeed(parent);
+    let row = env.row(child);
+    assert_eq!((row.owner, row.spawner), (Owner::Session, Some(Spawner(parent, Attempt(1)))));
+    assert_eq!(env.row(parent).spawner, None);
 }
 
 #[test]

@@ -30,6 +30,7 @@ use super::options::AgentOptions;
 use super::prompt;
 use super::rules::{check_definition, check_delegates, check_rules, wrong_definition};
 use super::servers;
+use super::spans::provider_and_model;
 use crate::clock::Clock;
 use crate::enclosing;
 use crate::jobs::Handlers;
@@ -228,6 +229,7 @@ impl Agents {
         let chosen = self.options.models.find(&model);
         let chosen = chosen.map_err(|refusal| Refusal::invalid(refusal.message))?;
         self.options.models.ready(&model)?;
+        work.chosen = Some(model.clone());
         work.unpriced = chosen.cost.is_unknown().then(|| model.clone());
         if counts_money && chosen.cost.is_unknown() {
             return Err(Refusal::invalid(format!(
@@ -381,6 +383,7 @@ impl Agents {
             task: work.task.clone(),
             system: prepared.system.clone(),
             model: chosen.model,
+            provider: provider_and_model(&blueprint.model).0.into(),
             model_name: chosen.name,
             tools,
             permissions: blueprint.permissions.clone(),
@@ -395,6 +398,12 @@ impl Agents {
             cost: Arc::new(move |usage| cost.usage(usage)),
         };
         Ok((agent, self.backend(overrides.backend.as_deref())?))
+    }
+
+    /// Whether another agent spawned it.
+    pub(crate) fn is_child(&self, start: &Start) -> bool {
+        let Work::Agent(work) = &start.spec.work else { return false };
+        self.prepared(&work.blueprint).is_ok_and(|prepared| prepared.blueprint.is_child)
     }
 
     /// What is the same for all agents of a blueprint. They are often many.

@@ -18,10 +18,12 @@ use futures_util::FutureExt;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 
 use super::blueprint::Agents;
 use super::host::{AgentHost, Inbox};
 use super::link::insist;
+use super::spans::{self, Ending};
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
 
 /// How long leaving waits for futures that do not yield.
@@ -157,15 +159,27 @@ impl Driver {
     async fn run(self, start: Start) {
         self.inbox.speaks_for(self.reporter.clone());
         let partial = Partial::default();
-        let work = AssertUnwindSafe(self.work(start, &partial)).catch_unwind();
+        let span = spans::invoke_agent(&start, self.reporter.task);
+        let ended = |ending| spans::ended(&span, &ending, self.inbox.spending());
+        let work = self.work(start, &partial, &span).instrument(span.clone());
         let what = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Some(cut_short(&partial, &self.inbox)),
-            worked = work => match worked {
-                Ok(exit) => exit.and_then(|exit| report_of(exit, &partial, &self.inbox)),
-                Err(panic) => Some(panicked(&*panic, &partial)),
+            () = self.stop.cancelled() => {
+                ended(Ending::Stopped);
+                Some(cut_short(&partial, &self.inbox))
+            }
+            worked = AssertUnwindSafe(work).catch_unwind() => match worked {
+                Ok(exit) => {
+                    ended(exit.as_ref().map_or(Ending::NotBegun, Ending::Exit));
+                    exit.and_then(|exit| report_of(exit, &partial, &self.inbox))
+                }
+                Err(panic) => {
+                    ended(Ending::Panicked);
+                    Some(panicked(&*panic, &partial))
+                }
             },
         };
+        drop(span);
         remove(&self.live, self.reporter.task, self.reporter.attempt);
         if let Some(what) = what {
             self.reporter.post(what).await;
@@ -173,7 +187,7 @@ impl Driver {
     }
 
     /// `None` when nobody here can do it, and that has been said.
-    async fn work(&self, start: Start, partial: &Partial) -> Option<Exit> {
+    async fn work(&self, start: Start, partial: &Partial, span: &Span) -> Option<Exit> {
         let (agent, backend) = match self.agents.build(&start, self.reporter.clone()) {
             Ok(agent) => agent,
             Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
@@ -183,6 +197,8 @@ impl Driver {
             }
             Err(refusal) => return Some(failed(&refusal)),
         };
+        let parent = start.spawner.filter(|_| !span.is_disabled() && self.agents.is_child(&start));
+        spans::is_at_work(span, &agent, parent);
         let journal = if start.journal == 0 { Ok(Vec::new()) } else { self.journal().await };
         let journal = match journal {
             Ok(journal) => journal,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brigade_agent::{
     BoxFuture, Cost, Host, Partial, Proceed, Progress, Record, Rest, SessionState,
 };
+use brigade_llm::TokenUsage;
 use brigade_model::call::{Answer, Asked};
 use brigade_model::command::{AfterPark, EndedHow, Reported, Written};
 use brigade_model::decide::Reply;
@@ -16,6 +17,7 @@ use brigade_model::refusal::{Refusal, RefusalKind};
 use tokio::sync::Notify;
 
 use super::link::{TaskLink, insist};
+use super::spans::Spending;
 use crate::performer::Reporter;
 
 /// Bytes of the last words that are kept while an agent waits.
@@ -44,6 +46,8 @@ struct Inner {
     reporter: Option<Reporter>,
     /// What the model call under way has cost, as far as is known.
     spending: Usage,
+    /// What all replies have cost.
+    attempt: Spending,
 }
 
 impl Inbox {
@@ -79,6 +83,11 @@ impl Inbox {
     /// What was spent of what was set aside last.
     pub(crate) fn spent(&self) -> Usage {
         self.lock().spending
+    }
+
+    /// What this attempt has spent so far.
+    pub(crate) fn spending(&self) -> Spending {
+        self.lock().attempt
     }
 
     async fn next_answer(&self) -> (CallIndex, Arc<Answer>) {
@@ -188,6 +197,10 @@ impl Host for AgentHost {
 
     fn spending(&self, known: Usage) {
         self.inbox.lock().spending = known;
+    }
+
+    fn replied(&self, tokens: &TokenUsage, cost: Usage) {
+        self.inbox.lock().attempt.add(tokens, cost);
     }
 
     fn progress(&self, progress: Progress) {

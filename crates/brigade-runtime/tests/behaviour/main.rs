@@ -11,6 +11,7 @@ mod support;
 
 mod ambient;
 mod bad_input;
+mod counting;
 mod extending;
 mod failing_store;
 mod feed;

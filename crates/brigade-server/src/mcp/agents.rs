@@ -155,6 +155,9 @@ pub(super) fn add_to(structured: &mut Value, info: &TaskInfo) {
         structured["stalled"] = json!(info.stalled);
     }
     structured["usage"] = json!({ "tokens": info.usage.tokens, "dollars": dollars(info) });
+    if info.own_usage != info.usage {
+        structured["usage"]["own_tokens"] = json!(info.own_usage.tokens);
+    }
     if !info.unknown_usage.is_none() {
         structured["usage"]["at_most_tokens_unknown"] = json!(info.unknown_usage.tokens);
     }

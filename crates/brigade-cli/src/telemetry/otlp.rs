@@ -1,0 +1,135 @@
+//! Sending spans: OTLP over HTTP as protobuf, from a bounded queue, by a thread of its own. A collector
+//! that is away costs spans and nothing else.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use opentelemetry::KeyValue;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
+use tokio::runtime::Handle;
+
+use super::TelemetryConfig;
+
+const CONNECT: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(10);
+/// Of what a collector answers.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+const TRACES_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
+
+/// Sends spans to where the environment or the configuration says; `None` when neither does. Within a
+/// runtime, whose reactor it uses.
+pub(super) fn exporter(config: &TelemetryConfig) -> Result<Option<BatchSpanProcessor>, String> {
+    if is_off() {
+        return Ok(None);
+    }
+    let named = variable(TRACES_ENDPOINT).or_else(|| variable(ENDPOINT));
+    let Some(endpoint) = named.as_ref().or(config.endpoint.as_ref()) else { return Ok(None) };
+    let protocol = variable(TRACES_PROTOCOL).or_else(|| variable(PROTOCOL));
+    if protocol.as_deref() == Some("grpc") {
+        return Err("OTLP is spoken over HTTP here, and grpc is asked for".to_owned());
+    }
+    let sender = Sender::to(endpoint).map_err(|error| error.to_string())?;
+    let mut builder = SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_http_client(sender);
+    // What the environment says is read by the exporter itself.
+    if named.is_none() {
+        builder = builder.with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')));
+    }
+    let exporter = builder.build().map_err(|error| error.to_string())?;
+    let mut processor = BatchSpanProcessor::builder(exporter).build();
+    processor.set_resource(&resource());
+    Ok(Some(processor))
+}
+
+fn is_off() -> bool {
+    let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|is| is.eq_ignore_ascii_case("true"));
+    disabled || variable("OTEL_TRACES_EXPORTER").is_some_and(|which| which == "none")
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Who we are, and whatever `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say.
+fn resource() -> Resource {
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let resource = Resource::builder().with_attribute(version);
+    match variable("OTEL_SERVICE_NAME") {
+        Some(_) => resource.build(),
+        None => resource.with_service_name("brigade").build(),
+    }
+}
+
+/// Speaks HTTP on the daemon's reactor for a thread that has none.
+#[derive(Debug)]
+struct Sender {
+    client: reqwest::Client,
+    runtime: Handle,
+}
+
+impl Sender {
+    fn to(endpoint: &str) -> Result<Self, reqwest::Error> {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Another thread may have been first, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let mut client = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .timeout(ANSWER)
+            // A redirect would take the headers along, and there are keys in them.
+            .redirect(reqwest::redirect::Policy::none())
+            .http1_only();
+        let url = reqwest::Url::parse(endpoint).ok();
+        if url.as_ref().is_some_and(is_here) {
+            // A proxy does not know this machine.
+            client = client.no_proxy();
+        }
+        if url.is_some_and(|url| url.scheme() == "http") {
+            // The system's certificates take a while to read, and nobody shows one.
+            client = client.tls_certs_only([]);
+        }
+        Ok(Self { client: client.build()?, runtime: Handle::current() })
+    }
+}
+
+fn is_here(url: &reqwest::Url) -> bool {
+    let Some(host) = url.host_str() else { return false };
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[async_trait]
+impl HttpClient for Sender {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let request = reqwest::Request::try_from(request)?;
+        let sent = self.runtime.spawn(send(self.client.clone(), request));
+        sent.await?
+    }
+}
+
+async fn send(
+    client: reqwest::Client,
+    request: reqwest::Request,
+) -> Result<Response<Bytes>, HttpError> {
+    let mut answer = client.execute(request).await?;
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await? {
+        if body.len() + piece.len() > ANSWER_BYTES {
+            return Err("the collector answers at great length".into());
+        }
+        body.extend_from_slice(&piece);
+    }
+    let mut response = Response::builder().status(answer.status()).body(Bytes::from(body))?;
+    *response.headers_mut() = answer.headers().clone();
+    Ok(response)
+}

@@ -1,0 +1,144 @@
+//! The span around one attempt of an agent.
+
+use brigade_agent::telemetry::{TARGET, fail, record_cost};
+use brigade_agent::{Agent, Exit};
+use brigade_llm::TokenUsage;
+use brigade_model::action::Start;
+use brigade_model::limits::Usage;
+use brigade_model::refusal::RefusalKind;
+use brigade_model::task::Spawner;
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::performer::TaskId;
+
+/// What an attempt has spent so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spending {
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) cost: Usage,
+}
+
+impl Spending {
+    pub(crate) fn add(&mut self, tokens: &TokenUsage, cost: Usage) {
+        self.input = self.input.saturating_add(tokens.input);
+        self.output = self.output.saturating_add(tokens.output);
+        self.cost = self.cost.plus(cost);
+    }
+}
+
+/// A root: the attempts of a child are not within those of its parent, which they may outlive. Which
+/// task it is and which one spawned it is said in the runtime's own terms, the same after a restart.
+pub(crate) fn invoke_agent(start: &Start, task: TaskId) -> Span {
+    tracing::info_span!(
+        target: TARGET,
+        parent: None,
+        "invoke_agent",
+        otel.name = Empty,
+        otel.kind = "internal",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.provider.name = Empty,
+        gen_ai.request.model = Empty,
+        gen_ai.agent.name = Empty,
+        gen_ai.agent.id = %format_args!("{}/agent:{}", start.session, start.no),
+        gen_ai.conversation.id = %format_args!("{}/{}", task.tree, start.no),
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        brigade.session = start.session.as_str(),
+        brigade.tree = %task.tree,
+        brigade.task = start.no.get(),
+        brigade.run = start.run.0,
+        brigade.attempt = start.attempt.0,
+        brigade.parent.task = Empty,
+        brigade.parent.attempt = Empty,
+        brigade.outcome = Empty,
+        brigade.cost = Empty,
+        error.type = Empty,
+    )
+}
+
+/// Who the agent is, and whose child.
+pub(crate) fn is_at_work(span: &Span, agent: &Agent, parent: Option<Spawner>) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("otel.name", tracing::field::display(format_args!("invoke_agent {}", agent.name)));
+    span.record("gen_ai.agent.name", &*agent.name);
+    span.record("gen_ai.provider.name", &*agent.provider);
+    span.record("gen_ai.request.model", &*agent.model_name);
+    if let Some(Spawner(no, attempt)) = parent {
+        span.record("brigade.parent.task", no.get());
+        span.record("brigade.parent.attempt", attempt.0);
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Ending<'a> {
+    Exit(&'a Exit),
+    /// Nobody here can carry it out.
+    NotBegun,
+    Stopped,
+    Panicked,
+}
+
+pub(crate) fn ended(span: &Span, ending: &Ending<'_>, spent: Spending) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("gen_ai.usage.input_tokens", spent.input);
+    span.record("gen_ai.usage.output_tokens", spent.output);
+    record_cost(span, spent.cost);
+    let (outcome, error) = match ending {
+        Ending::Exit(Exit::Finished) => ("finished", None),
+        Ending::Exit(Exit::Suspended) => ("waits", None),
+        Ending::Exit(Exit::Failed { failure, .. }) => ("failed", Some(failure.word())),
+        Ending::Exit(Exit::Over(refusal)) => match refusal.kind {
+            RefusalKind::Ended => ("stopped", None),
+            RefusalKind::Unavailable | RefusalKind::Unknown => ("left", None),
+            _ => ("failed", Some("refused")),
+        },
+        Ending::NotBegun => ("not_begun", None),
+        Ending::Stopped => ("stopped", None),
+        Ending::Panicked => ("failed", Some("panic")),
+    };
+    span.record("brigade.outcome", outcome);
+    if let Some(error) = error {
+        fail(span, error);
+    }
+}
+
+/// Provider and model as telemetry names them: providers by the conventions' names where they have
+/// one. What is not written as `provider/model` is named by what is before the colon.
+pub(crate) fn provider_and_model(name: &str) -> (&str, &str) {
+    let Some(at) = name.find(['/', ':']) else { return ("_OTHER", name) };
+    let provider = match &name[..at] {
+        "openai-chat" => "openai",
+        "gemini" => "gcp.gemini",
+        "mistral" => "mistral_ai",
+        "xai" => "x_ai",
+        other => other,
+    };
+    (provider, if name[at..].starts_with('/') { &name[at + 1..] } else { name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn providers_have_the_names_of_the_conventions() {
+        for (name, expect) in [
+            ("anthropic/claude-opus-4-5", ("anthropic", "claude-opus-4-5")),
+            ("openai-chat/gpt-5", ("openai", "gpt-5")),
+            ("gemini/gemini-3", ("gcp.gemini", "gemini-3")),
+            ("mine/org/model:latest", ("mine", "org/model:latest")),
+            ("script:/tmp/a.script", ("script", "script:/tmp/a.script")),
+            ("scripted", ("_OTHER", "scripted")),
+        ] {
+            assert_eq!(provider_and_model(name), expect, "{name}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What is counted is what is stored, whichever commit fails.
+
+use std::sync::Arc;
+
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::Recovery;
+use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+use brigade_store::MemoryStore;
+use brigade_testkit::{CrashStore, Cut, CutHow, PausedClock, TestRuntime};
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use crate::support::*;
+
+/// A job with a child, and what was counted of them at the end; how many commits there were.
+fn counted(cut: Option<Cut>) -> (Vec<String>, u64) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
+    let mut reactor = tokio::runtime::Builder::new_current_thread();
+    let reactor = reactor.enable_all().start_paused(true).build().unwrap();
+    metrics::with_local_recorder(&recorder, || reactor.block_on(cook(store.clone())));
+    let lines = recorder.handle().render();
+    let counts = lines.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let counts = counts.filter(|line| !line.starts_with("brigade_commit_seconds"));
+    let mut counts: Vec<String> = counts.map(str::to_owned).collect();
+    counts.sort();
+    (counts, store.commits())
+}
+
+async fn cook(store: Arc<CrashStore>) {
+    let runtime = Runtime::builder()
+        .shared_store(store)
+        .clock(Arc::new(PausedClock::starting_at(TestRuntime::START)))
+        .batch(1)
+        .job("cook", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+            let helper = ctx.spawn(NewTask::job("helper", ())).await?;
+            ctx.wait_all([&helper]).await?;
+            Ok::<_, JobError>(())
+        })
+        .job("helper", Recovery::resume(3), |_: JobContext, (): ()| async move {
+            Err::<(), _>(JobError::new("the knife is blunt"))
+        })
+        .start()
+        .await
+        .unwrap();
+    let session = again(async || runtime.session("test").await).await;
+    let cook = NewTask::job("cook", ()).key("one");
+    let cook = again(async || session.spawn(cook.clone()).await).await;
+    again(async || cook.wait().await).await;
+    let other = NewTask::job("helper", ()).key("one");
+    // What is refused is not counted.
+    refused(session.spawn(other).await, RefusalKind::Conflict, "key");
+    runtime.measure();
+    runtime.shutdown().await.unwrap();
+}
+
+/// Asks until the store, which fails once, could take it.
+async fn again<T, E>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
+    match eventually(ask()).await {
+        Ok(done) => done,
+        Err(_) => eventually(ask()).await.ok().unwrap(),
+    }
+}
+
+fn expected(failures: u32) -> Vec<String> {
+    let mut expected = vec![
+        format!("brigade_commit_failures_total {failures}"),
+        r#"brigade_endings_total{kind="job",outcome="failed",failure="error"} 1"#.to_owned(),
+        r#"brigade_endings_total{kind="job",outcome="succeeded",failure=""} 1"#.to_owned(),
+        "brigade_inputs_waiting 0".to_owned(),
+        r#"brigade_spawns_total{kind="job"} 2"#.to_owned(),
+    ];
+    let states = ["closing", "queued", "running", "stopping", "waiting"];
+    expected.extend(states.map(|state| format!("brigade_tasks{{state=\"{state}\"}} 0")));
+    expected.sort();
+    expected
+}
+
+#[test]
+fn each_thing_is_counted_once_whichever_commit_fails() {
+    let (counts, commits) = counted(None);
+    assert_eq!(counts, expected(0));
+    assert!(commits > 5, "{commits} commits to cut at");
+    for durable in [false, true] {
+        for commit in 0..commits {
+            let cut = Cut { commit, durable, how: CutHow::Fail };
+            assert_eq!(counted(Some(cut)).0, expected(1), "{cut:?}");
+        }
+    }
+}
