@@ -5,7 +5,6 @@ use std::sync::Arc;
 use brigade_llm::ToolSpec;
 use brigade_model::call::{Answer, Asked};
 use brigade_model::json::Json;
-use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -89,7 +88,7 @@ impl RunByClient {
         match call.told.as_deref() {
             None => {
                 let asked = ClientCall { tool: self.0.name.to_string(), arguments: call.arguments };
-                let request = Json::of(&asked).map_err(Refusal::from)?;
+                let request = Json::of(&asked)?;
                 Ok(Outcome::Park { asked: Asked::ClientTool { request }, effect: None })
             }
             Some(Answer::Reply(reply)) => Ok(Outcome::text(match reply.decode::<String>() {

@@ -4,6 +4,7 @@
 //! its prompt, or it is built in Rust. A spawn keeps the definition's content, so a later edit does
 //! not change running work.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use brigade_llm::Effort;
@@ -12,6 +13,7 @@ use brigade_model::limits::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::localized::{self, Locale, Localized};
 use crate::permission::{Rules, Shadowed};
 use crate::validate::Schema;
 
@@ -70,6 +72,9 @@ pub struct Definition {
     /// What each process of theirs may use.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub resources: Resources,
+    /// What it is called in other languages, by their tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub localized: BTreeMap<String, Localized>,
 }
 
 /// What is wrong with a definition.
@@ -156,6 +161,9 @@ impl Definition {
         if let Err(refusal) = self.resources.check() {
             return wrong("confine", refusal.message);
         }
+        if let Some(problem) = localized::problem(&self.localized) {
+            return wrong("localized", problem);
+        }
         let schemas =
             [("config_schema", &self.config_schema), ("result_schema", &self.result_schema)];
         for (field, schema) in schemas {
@@ -164,6 +172,12 @@ impl Definition {
             }
         }
         Ok(())
+    }
+
+    /// What a user interface calls it in this language: of `de-AT`, `de` and its own words the first
+    /// that there is, for the name and the description each.
+    pub fn localized(&self, locale: &Locale) -> Localized {
+        localized::nearest(&self.localized, locale)
     }
 
     /// Whether it may spawn agents of that definition, as far as it itself says.
@@ -247,6 +261,13 @@ impl Definition {
     #[must_use]
     pub fn resources(self, resources: Resources) -> Self {
         Self { resources, ..self }
+    }
+
+    /// What it is called in the language of this tag, such as `de`.
+    #[must_use]
+    pub fn in_language(mut self, tag: impl Into<String>, text: Localized) -> Self {
+        self.localized.insert(tag.into(), text);
+        self
     }
 
     #[must_use]

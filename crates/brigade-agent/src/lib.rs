@@ -26,6 +26,7 @@
 //! - [`definition`]: who an agent is, before it has a task; [`permission`]: what it may do;
 //!   [`validate`]: what its settings and its result must look like.
 //! - [`telemetry`]: spans and counts, for whoever watches from outside.
+//! - [`localized`]: what definitions and tools are called in other languages.
 //! - [`reading`]: a conversation as text, for whoever looks at it.
 
 pub mod agent;
@@ -39,6 +40,7 @@ pub mod definition;
 mod hooks;
 pub mod host;
 mod leave;
+pub mod localized;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod news;
@@ -61,6 +63,7 @@ pub use agent::{Agent, Begun, Exit, Partial};
 pub use backend::{Backend, BackendRun};
 pub use client_tool::{ClientCall, ClientTool};
 pub use host::{Cost, Host, Proceed, Progress, Record, Rest};
+pub use localized::{Locale, Localized};
 pub use overrides::Overrides;
 pub use plugin::{Gate, Hook, Moment, Plugin, PluginError};
 pub use policy::Policy;

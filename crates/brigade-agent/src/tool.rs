@@ -11,6 +11,7 @@ use brigade_model::ids::CallIndex;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
+use crate::localized::{Locale, Localized};
 use crate::state::State;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -23,6 +24,11 @@ pub trait Tool: Debug + Send + Sync + 'static {
     fn spec(&self) -> &ToolSpec;
 
     fn hints(&self) -> Hints;
+
+    /// What a user interface calls it in this language; what is left out is as in its spec.
+    fn localized(&self, _locale: &Locale) -> Option<Localized> {
+        None
+    }
 
     /// What the argument pattern of a permission is held against.
     fn subject(&self, _arguments: &Value) -> Subject {

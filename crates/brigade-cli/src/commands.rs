@@ -8,6 +8,7 @@ macro_rules! commands {
         $(pub(crate) mod $module;)*
 
         #[derive(Debug, clap::Subcommand)]
+        #[expect(clippy::large_enum_variant, reason = "a program has one of them")]
         pub(crate) enum Command {
             $($(#[$doc])* $name($module::$name),)*
         }

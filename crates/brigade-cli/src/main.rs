@@ -17,6 +17,7 @@ mod feed;
 mod live;
 mod models;
 mod output;
+mod overrides;
 mod show;
 mod span;
 mod telemetry;

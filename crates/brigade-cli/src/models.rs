@@ -1,4 +1,4 @@
-//! Which models there are here: those of the providers, and scripts.
+//! Which models there are here: those of the providers, scripts and recordings.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use brigade_agent::definition::Definitions;
 use brigade_llm::nearest::most_like;
-use brigade_llm::{KeySource, Model, ModelName, ProviderKind, Script, Scripted};
+use brigade_llm::{KeySource, Model, ModelName, ProviderKind, Recorder, Replay, Script, Scripted};
 use brigade_model::refusal::Refusal;
 use brigade_runtime::AgentOptions;
 use brigade_runtime::agents::{ChosenModel, ModelSource, OneModel, Providers};
@@ -17,6 +17,10 @@ use crate::exit::Failure;
 
 /// How the name of a model begins that plays a script, which is the file after it.
 const SCRIPT: &str = "script:";
+/// The same for one that says again what was recorded in a file.
+const REPLAY: &str = "replay:";
+/// `record:MODEL=/FILE`: the model, with all that it is asked and says written to the file.
+const RECORD: &str = "record:";
 const DEMO: &str = "`brigade demo` shows agents without any key";
 
 /// What the daemon's agents are made of.
@@ -25,7 +29,8 @@ pub(crate) fn options(config: &Config) -> Result<AgentOptions, Failure> {
     for (name, options) in &config.providers {
         providers = providers.provider(name, options.clone());
     }
-    let options = AgentOptions::new(Models { providers, scripts: Mutex::default() });
+    let (played, recorders) = Default::default();
+    let options = AgentOptions::new(Models { providers, played, recorders });
     let mut options = options.definition_folders(folders);
     for (name, server) in &config.mcp_servers {
         let added = options.mcp_server(name, server.clone());
@@ -48,8 +53,36 @@ fn folders(directory: Option<&Path>) -> Vec<PathBuf> {
 #[derive(Debug)]
 struct Models {
     providers: Providers,
-    /// By their files. How often a fault was played is kept with them, until the file is changed.
-    scripts: Mutex<HashMap<PathBuf, Playing>>,
+    /// Scripts and recordings by their names. How often what was played is kept with them, until the
+    /// file is changed.
+    played: Mutex<HashMap<String, Playing>>,
+    /// By their files.
+    recorders: Mutex<HashMap<PathBuf, Recorder>>,
+}
+
+/// A model as its name says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named<'a> {
+    Script(&'a Path),
+    Replay(&'a Path),
+    Recorded { model: &'a str, file: &'a Path },
+    OfProvider(&'a str),
+}
+
+impl<'a> Named<'a> {
+    fn of(name: &'a str) -> Self {
+        if let Some(path) = name.strip_prefix(SCRIPT) {
+            return Self::Script(Path::new(path));
+        }
+        if let Some(path) = name.strip_prefix(REPLAY) {
+            return Self::Replay(Path::new(path));
+        }
+        let recorded = name.strip_prefix(RECORD).and_then(|rest| {
+            let at = rest.find("=/")?;
+            Some(Self::Recorded { model: &rest[..at], file: Path::new(&rest[at + 1..]) })
+        });
+        recorded.unwrap_or(Self::OfProvider(name))
+    }
 }
 
 #[derive(Debug)]
@@ -60,33 +93,88 @@ struct Playing {
 
 impl ModelSource for Models {
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
-        let Some(path) = name.strip_prefix(SCRIPT) else { return self.providers.find(name) };
-        let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = PathBuf::from(path);
-        let changed = path.metadata().and_then(|found| found.modified()).ok();
-        let model = match scripts.get(&path) {
-            Some(playing) if playing.changed == changed => playing.model.clone(),
-            _ => {
-                let script = Script::load(&path);
-                let script = script.map_err(|error| Refusal::invalid(error.to_string()))?;
-                let model: Arc<dyn Model> = Arc::new(Scripted::new(script));
-                scripts.insert(path, Playing { changed, model: model.clone() });
-                model
+        match Named::of(name) {
+            Named::OfProvider(name) => self.providers.find(name),
+            Named::Script(path) => {
+                let load = || Script::load(path).map(|script| into_model(Scripted::new(script)));
+                OneModel(self.played(name, path, || load().map_err(unusable))?).find(name)
             }
-        };
-        OneModel(model).find(name)
+            Named::Replay(path) => {
+                let load = || Replay::load(path).map(into_model);
+                OneModel(self.played(name, path, || load().map_err(unusable))?).find(name)
+            }
+            Named::Recorded { model, file } => {
+                let found = self.find(model)?;
+                Ok(ChosenModel { model: self.recorder(file)?.over(found.model), ..found })
+            }
+        }
     }
 
     fn ready(&self, name: &str) -> Result<(), Refusal> {
-        if name.starts_with(SCRIPT) { Ok(()) } else { self.providers.ready(name) }
+        match Named::of(name) {
+            Named::Script(_) | Named::Replay(_) => Ok(()),
+            Named::Recorded { model, .. } => self.ready(model),
+            Named::OfProvider(name) => self.providers.ready(name),
+        }
+    }
+}
+
+fn into_model(model: impl Model) -> Arc<dyn Model> {
+    Arc::new(model)
+}
+
+fn unusable(error: impl std::error::Error) -> Refusal {
+    Refusal::invalid(error.to_string())
+}
+
+impl Models {
+    /// What plays a file, as long as that stays as it is.
+    fn played(
+        &self,
+        name: &str,
+        path: &Path,
+        load: impl FnOnce() -> Result<Arc<dyn Model>, Refusal>,
+    ) -> Result<Arc<dyn Model>, Refusal> {
+        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = path.metadata().and_then(|found| found.modified()).ok();
+        match played.get(name) {
+            Some(playing) if playing.changed == changed => Ok(playing.model.clone()),
+            _ => {
+                let model = load()?;
+                played.insert(name.to_owned(), Playing { changed, model: model.clone() });
+                Ok(model)
+            }
+        }
+    }
+
+    fn recorder(&self, file: &Path) -> Result<Recorder, Refusal> {
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was taken away is begun anew.
+        if let Some(recorder) = recorders.get(file).filter(|_| file.exists()) {
+            return Ok(recorder.clone());
+        }
+        let recorder = Recorder::open(file).map_err(unusable)?;
+        recorders.insert(file.to_owned(), recorder.clone());
+        Ok(recorder)
     }
 }
 
 /// A model as the daemon finds it, which is at home in another directory.
 pub(crate) fn absolute(model: &str) -> Result<String, Failure> {
-    let Some(path) = model.strip_prefix(SCRIPT) else { return Ok(model.to_owned()) };
-    let path = std::path::absolute(path).map_err(|_| Failure::usage("the script has no name"))?;
-    Ok(format!("{SCRIPT}{}", path.display()))
+    let (prefix, path) = match Named::of(model) {
+        Named::Script(path) => (SCRIPT, path),
+        Named::Replay(path) => (REPLAY, path),
+        Named::Recorded { .. } | Named::OfProvider(_) => return Ok(model.to_owned()),
+    };
+    let path = std::path::absolute(path).map_err(|_| Failure::usage("the file has no name"))?;
+    Ok(format!("{prefix}{}", path.display()))
+}
+
+/// The model, with what it is asked and says written to a file.
+pub(crate) fn recorded(model: &str, file: &Path) -> Result<String, Failure> {
+    let model = absolute(model)?;
+    let file = std::path::absolute(file).map_err(|_| Failure::usage("the file has no name"))?;
+    Ok(format!("{RECORD}{model}={}", file.display()))
 }
 
 /// Says what an agent with this model would miss.
@@ -96,13 +184,16 @@ pub(crate) fn check(model: Option<&str>, config: &Config) -> Result<(), Failure>
             .hint("say --model PROVIDER/MODEL, or set `model` in the configuration")
             .and_hint(DEMO.to_owned()));
     };
-    if let Some(path) = model.strip_prefix(SCRIPT) {
-        let there = Path::new(path).is_file();
-        return if there {
-            Ok(())
-        } else {
-            Err(Failure::usage(format!("there is no script {path}")))
-        };
+    match Named::of(model) {
+        Named::Recorded { model, .. } => return check(Some(model), config),
+        Named::Script(path) if !path.is_file() => {
+            return Err(Failure::usage(format!("there is no script {}", path.display())));
+        }
+        Named::Replay(path) if !path.is_file() => {
+            return Err(Failure::usage(format!("there is no recording {}", path.display())));
+        }
+        Named::Script(_) | Named::Replay(_) => return Ok(()),
+        Named::OfProvider(_) => {}
     }
     let name: ModelName = model.parse().map_err(|error| Failure::usage(format!("{error}")))?;
     let key = match config.providers.get(&*name.provider) {

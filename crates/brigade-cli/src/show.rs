@@ -146,12 +146,12 @@ pub(crate) fn sender(note: &Note) -> String {
     }
 }
 
-/// What a task waits for somebody with: leave, or an answer.
+/// What a task waits for somebody with: leave, an answer, or what its client is to do.
 pub(crate) fn asks(task: &TaskInfo) -> Option<String> {
     if let Some(approval) = task.approvals.first() {
         return Some(format!("asks for leave: {}", approval.text));
     }
-    task.questions.first().map(|question| format!("asks: {}", question.text))
+    task.questions.first().map(|question| format!("{}: {}", question.verb(), question.text))
 }
 
 /// What a task that lives is at, as far as it says: its question, an agent's step and last words.

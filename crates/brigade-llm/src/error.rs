@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A call that came to nothing. Its text has no secret in it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct ModelError {
     pub kind: ErrorKind,
     pub message: String,
     /// The HTTP status, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// When the provider said it wants to be asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<Duration>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// Too many requests or tokens.
     RateLimited,

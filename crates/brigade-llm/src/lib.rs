@@ -17,6 +17,7 @@
 //! - [`retry`]: tries again what may pass; [`deadline`]: a bound on a whole call
 //! - [`gate`]: one for each provider, so that all who ask it slow down together
 //! - [`prices`]: what models cost, and how much fits into them
+//! - [`recording`]: what was asked and said, written down, and a model that says it again
 //! - [`scripted`]: a model that plays a script, for tests, demonstrations and benchmarks
 //! - `wire_server`: the other end of the wire, for tests and examples (feature `wire-server`)
 //! - [`nearest`]: what somebody may have meant to type
@@ -31,6 +32,7 @@ pub mod model;
 pub mod nearest;
 pub mod prices;
 pub mod providers;
+pub mod recording;
 pub mod retry;
 pub mod scripted;
 #[cfg(test)]
@@ -52,6 +54,7 @@ pub use model::{
 };
 pub use prices::{LongPrompts, ModelFacts, PerMillion, Price, Prices};
 pub use providers::{Provider, ProviderOptions};
+pub use recording::{Recorder, RecordingError, Replay};
 pub use retry::{Retry, RetryOptions};
 pub use scripted::{Script, ScriptError, Scripted};
 pub use transport::Limits;

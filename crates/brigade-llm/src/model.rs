@@ -55,7 +55,8 @@ pub struct ToolSpec {
     pub parameters: Arc<Value>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     /// The next words.
     Text(String),

@@ -24,7 +24,9 @@ mod servers;
 mod session;
 mod spans;
 
-pub use options::{AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel};
+pub use options::{
+    AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel, RecordedModels,
+};
 pub use providers::Providers;
 
 pub(crate) use blueprint::{Agents, Blueprint, Grant, Parent};

@@ -43,7 +43,9 @@ pub mod task_handle;
 mod view;
 mod waiters;
 
-pub use agents::{AgentOptions, ChosenModel, Cost, ModelSource, OneModel, Providers};
+pub use agents::{
+    AgentOptions, ChosenModel, Cost, ModelSource, OneModel, Providers, RecordedModels,
+};
 pub use approvals::PendingApproval;
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock};

@@ -13,12 +13,12 @@ use brigade_agent::definition::Definition;
 use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome as Done, Tool, ToolError};
 use brigade_llm::wire_server::{WireFormat, WireReply, WireRequest, WireServer, WireStatus};
 use brigade_llm::{
-    KeySource, Limits, Message, Model, Part, ProviderOptions, Reply, Request, RetryOptions, Script,
-    Scripted, ToolSpec,
+    KeySource, Limits, Message, Model, Part, ProviderOptions, Recorder, Replay, Reply, Request,
+    RetryOptions, Script, Scripted, ToolSpec,
 };
 use brigade_model::call::Ending;
 use brigade_model::outcome::Outcome;
-use brigade_runtime::{AgentOptions, NewTask, Providers};
+use brigade_runtime::{AgentOptions, ModelSource, NewTask, OneModel, Providers, RecordedModels};
 use brigade_testkit::TestRuntime;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
@@ -108,9 +108,12 @@ fn quick() -> Limits {
 
 /// A runtime whose models are at `wire`.
 async fn kitchen(wire: ProviderOptions, tools: Vec<Counted>) -> TestRuntime {
-    let providers = Providers::new().provider("wire", wire).retry(soon());
+    kitchen_of(Providers::new().provider("wire", wire).retry(soon()), tools).await
+}
+
+async fn kitchen_of(models: impl ModelSource, tools: Vec<Counted>) -> TestRuntime {
     let north = Definition::new("north").prompt("You look.").model("wire/north");
-    let mut options = AgentOptions::new(providers).model("wire/boss").definition(north).unwrap();
+    let mut options = AgentOptions::new(models).model("wire/boss").definition(north).unwrap();
     for tool in tools {
         options = options.tool(tool);
     }
@@ -321,4 +324,56 @@ async fn a_key_that_is_wrong_is_told_at_once() {
         assert_eq!(server.requests().len(), 1, "a wrong key stays wrong");
     })
     .await;
+}
+
+/// The boss waits for its helper, so that it hears the same in every run.
+fn waiting() -> String {
+    DELEGATING.replace(r#""agent": "north", "#, r#""agent": "north", "wait": true, "#)
+}
+
+#[tokio::test]
+async fn a_recorded_run_is_played_again_without_a_server() {
+    each(|format| async move {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mushrooms.jsonl");
+        let server = server(&waiting(), |_, reply| WireReply::Torn(reply)).await;
+        let source = Providers::new().provider("wire", server.options(format)).retry(soon());
+        let recorder = Recorder::open(&file).unwrap();
+        let (look, _) = Counted::new("look", Effect::Pure, "you see trees");
+        let runtime = kitchen_of(RecordedModels { source, recorder }, vec![look]).await;
+        let (ending, said) = run(&runtime, "Find mushrooms.").await;
+        assert_eq!(words(&ending), "Found: three mushrooms.", "{said}");
+        let used = runtime.session.get(ending.no).await.unwrap().1.usage().tokens;
+        drop((runtime, server));
+
+        let replay = OneModel(Arc::new(Replay::load(&file).unwrap()));
+        let (look, looked) = Counted::new("look", Effect::Pure, "you see trees");
+        let runtime = kitchen_of(replay, vec![look]).await;
+        let (again, said_again) = run(&runtime, "Find mushrooms.").await;
+        assert_eq!(words(&again), words(&ending));
+        assert_eq!(said_again, said);
+        assert_eq!(looked.load(Ordering::Relaxed), 1, "tools are called, models are not");
+        assert_eq!(runtime.session.get(again.no).await.unwrap().1.usage().tokens, used);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_result_than_was_recorded_is_told_as_the_first_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mushrooms.jsonl");
+    let scripted = Arc::new(Scripted::new(
+        Script::parse("played", PAYING.replace("boss", "Boss").as_str()).unwrap(),
+    ));
+    let models =
+        RecordedModels { source: OneModel(scripted), recorder: Recorder::open(&file).unwrap() };
+    let (pay, _) = Counted::new("pay", Effect::Once, "paid 3 coins");
+    run(&kitchen_of(models, vec![pay]).await, "Pay.").await;
+    let replay = OneModel(Arc::new(Replay::load(&file).unwrap()));
+    let (pay, _) = Counted::new("pay", Effect::Once, "paid 4 coins");
+    let (ending, _) = run(&kitchen_of(replay, vec![pay]).await, "Pay.").await;
+    let told = ending.outcome.to_string();
+    for part in ["mushrooms.jsonl:3", "the result of pay", "paid 3 coins", "paid 4 coins"] {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
 }

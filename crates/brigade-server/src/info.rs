@@ -2,6 +2,7 @@
 
 use std::io;
 
+use brigade_agent::ClientCall;
 use brigade_model::approval::ApprovalRequest;
 use brigade_model::call::{Condition, Ending};
 use brigade_model::enclosure::Enclosure;
@@ -80,7 +81,7 @@ pub struct TaskInfo {
     /// Of that, what was set aside for calls of which nobody knows what they cost: it may be less.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub unknown_usage: Usage,
-    /// What it asks and waits for the answer to.
+    /// What it asks, or wants its client to do, and waits for the answer to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
     /// What it asks leave for and waits.
@@ -103,6 +104,34 @@ pub struct Question {
     /// Which of the task's calls, for an answer to name.
     pub call: u32,
     pub text: String,
+    /// What the client is to do, where it is no question: a tool of its own that it runs, and answers
+    /// with what came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Json>,
+}
+
+impl Question {
+    fn of(call: CallIndex, on: &Condition) -> Option<Self> {
+        match on {
+            Condition::Answer { question } => {
+                let text = question.decode().unwrap_or_else(|_| question.as_str().to_owned());
+                Some(Self { call: call.0, text, client: None })
+            }
+            Condition::ClientTool { request } => {
+                let text = match request.decode::<ClientCall>() {
+                    Ok(asked) => format!("{} {}", asked.tool, asked.arguments),
+                    Err(_) => request.as_str().to_owned(),
+                };
+                Some(Self { call: call.0, text, client: Some(request.clone()) })
+            }
+            _ => None,
+        }
+    }
+
+    /// `asks`, or what it waits for: what comes before its text.
+    pub fn verb(&self) -> &'static str {
+        if self.client.is_some() { "waits for its client" } else { "asks" }
+    }
 }
 
 /// A call that waits for leave.
@@ -149,14 +178,7 @@ fn approvals(row: &TaskRow) -> Vec<Approval> {
 }
 
 fn questions(row: &TaskRow) -> Vec<Question> {
-    let open = row.calls.iter().filter_map(|call| match &call.on {
-        Condition::Answer { question } => {
-            let text = question.decode().unwrap_or_else(|_| question.as_str().to_owned());
-            Some(Question { call: call.index.0, text })
-        }
-        _ => None,
-    });
-    open.collect()
+    row.calls.iter().filter_map(|call| Question::of(call.index, &call.on)).collect()
 }
 
 impl TaskInfo {

@@ -27,8 +27,9 @@
 //! - [`ProcessOptions`]: commands of the operating system as tasks, with [`process`] below them.
 //! - [`JobContext`]: what a job can do: steps, sleep, receive, children.
 //! - [`AgentOptions`]: agents as tasks, whose models come from [`Providers`] or a [`Script`]; a
-//!   [`Definition`] says who one is, a [`Tool`] what it can do, [`Permissions`] what it may.
-//!   [`agent`] has the loop below them, [`llm`] the models.
+//!   [`Definition`] says who one is, a [`Tool`] what it can do, [`Permissions`] what it may,
+//!   a [`Plugin`] has its say in every step, [`Overrides`] change one run. [`agent`] has the loop
+//!   below them, [`llm`] the models.
 //! - [`Performer`]: work of your own kinds.
 //! - [`model`]: the words in full: tasks, events, outcomes, refusals.
 
@@ -41,10 +42,14 @@ pub use brigade_store as store;
 pub use brigade_agent::definition::{Definition, DefinitionError, Definitions};
 pub use brigade_agent::mcp::{McpServer, McpServerError, Setting, Timeouts};
 pub use brigade_agent::permission::{Permissions, Rule, Rules};
-pub use brigade_agent::{Effect, Hints, Progress, Tool, ToolError};
+pub use brigade_agent::{
+    Backend, BackendRun, ClientCall, ClientTool, Effect, Hints, Hook, Locale, Localized, Moment,
+    Overrides, Plugin, PluginError, Progress, Scope, StateError, StateKey, Tool, ToolError,
+};
 pub use brigade_llm::{
     Catalog, Effort, Gate, GateOptions, Gated, KeySource, Model, ModelError, ModelFacts, Price,
-    Prices, ProviderKind, ProviderOptions, Retry, RetryOptions, Script, Scripted, ToolSpec,
+    Prices, ProviderKind, ProviderOptions, Recorder, Replay, Retry, RetryOptions, Script, Scripted,
+    ToolSpec,
 };
 pub use brigade_model::address::{Address, TaskRef};
 pub use brigade_model::approval::{ApprovalRequest, Grant, Verdict};
@@ -63,14 +68,14 @@ pub use brigade_model::work::{Conduct, EnvValue, Recovery};
 pub use brigade_runtime::{
     AgentOptions, Builder, Child, ChosenModel, Clock, Cost, Delivery, FeedMessage, Foreground,
     JobContext, JobError, ModelSource, NewTask, OneModel, PendingApproval, Performer,
-    ProcessOptions, ProcessReport, Providers, Reconciled, Reporter, Runtime, Session, StopHow,
-    Subscription, SystemClock, TaskHandle, TaskId, WaitResult, Waited,
+    ProcessOptions, ProcessReport, Providers, Reconciled, RecordedModels, Reporter, Runtime,
+    Session, StopHow, Subscription, SystemClock, TaskHandle, TaskId, WaitResult, Waited,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
 
-/// The examples of the guide are compiled and run by the tests.
+/// The examples of the guides are compiled and run by the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tools.md")]
 mod tools_guide {}
@@ -78,3 +83,11 @@ mod tools_guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/budgets.md")]
 mod budgets_guide {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/plugins.md")]
+mod plugins_guide {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing.md")]
+mod testing_guide {}

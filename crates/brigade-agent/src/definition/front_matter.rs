@@ -1,5 +1,6 @@
 //! A definition's file: YAML between two lines `---`, then the prompt.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use brigade_llm::Effort;
@@ -14,6 +15,7 @@ use serde_saphyr::Error;
 
 use super::confined::Confined;
 use super::{Definition, DefinitionError};
+use crate::localized::Localized;
 use crate::permission::Rules;
 
 const FENCE: &str = "---";
@@ -79,6 +81,8 @@ struct Fields {
     max_output: Option<u32>,
     #[serde(default, deserialize_with = "present")]
     confine: Option<Confined>,
+    #[serde(default, deserialize_with = "present")]
+    localized: Option<BTreeMap<String, Localized>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -148,6 +152,7 @@ impl Fields {
             max_output: self.max_output,
             confine,
             resources,
+            localized: self.localized.unwrap_or_default(),
         }
     }
 }
@@ -206,7 +211,7 @@ impl<'de> Deserialize<'de> for Rate {
 }
 
 /// What a field wants, in a writer's words.
-const WANTED: [(&str, &str); 34] = [
+const WANTED: [(&str, &str); 35] = [
     ("name", "a name, such as `reviewer`"),
     ("description", "a sentence on what it is for"),
     ("model", "a model's name"),
@@ -240,6 +245,7 @@ const WANTED: [(&str, &str); 34] = [
     ("confine.memory", "an amount of memory, such as 512M or 2G"),
     ("confine.cpu", "a span of processor time, such as 90s or 10m"),
     ("confine.files", "a whole number of open files"),
+    ("localized", "languages, such as `de: { name: Prüfer, description: Liest. }` below it"),
     ("prompt", "text below the fields"),
 ];
 

@@ -434,3 +434,26 @@ fn a_confinement_that_is_not_understood_is_refused() {
         assert!(problem.contains(expect), "{problem}");
     }
 }
+
+#[test]
+fn other_languages_are_for_people_and_nonsense_is_told_with_its_line() {
+    let docs = include_str!("../../../../docs/agents.md");
+    let (_, rest) = docs.split_once("people may see it in their own language:").unwrap();
+    let (_, example) = rest.split_once("```markdown\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let definition = Definition::parse("docs/agents.md", example).unwrap();
+    let local = definition.localized(&"de-AT".parse().unwrap());
+    assert_eq!(local.name.as_deref(), Some("Leserin"));
+    assert!(local.description.unwrap().starts_with("Liest eine Änderung"));
+    assert!(definition.localized(&"fr".parse().unwrap()).is_empty());
+    for (line, told) in [
+        ("  german: { name: x }", "a.md:5: `localized`: `german` is no language tag"),
+        ("  de: {}", "a.md:5: `localized`: `de` has neither a name nor a description"),
+        ("  de: { name: \"\" }", "a.md:5: `localized`: `de` has a blank text"),
+        ("  de: { nam: x }", "a.md:5: `localized`: unknown"),
+    ] {
+        let text = format!("---\nname: a\ndescription: x\nlocalized:\n{line}\n---\nDo it.\n");
+        let error = Definition::parse("a.md", &text).unwrap_err().to_string();
+        assert!(error.starts_with(told), "{error}");
+    }
+}

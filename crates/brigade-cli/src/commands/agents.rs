@@ -1,7 +1,9 @@
 //! Lists agent definitions.
 
 use std::path::Path;
+use std::str::FromStr;
 
+use brigade_agent::Locale;
 use brigade_server::requests;
 
 use crate::context::Context;
@@ -14,18 +16,31 @@ use crate::show::{self, Table};
 /// brigade/agents of the user's configuration directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Agents {}
+pub(crate) struct Agents {
+    /// The language of names and descriptions, such as de-AT, where definitions have them; else LANG's
+    #[arg(long, value_name = "TAG", value_parser = Locale::from_str)]
+    lang: Option<Locale>,
+}
+
+/// The language of whoever looks, in the order in which programs look for it.
+fn language() -> Option<Locale> {
+    let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let value = ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(set)?;
+    Locale::of_environment(&value)
+}
 
 const EXAMPLES: &str = "\
 Examples:
   brigade agents
+  brigade agents --lang de
   brigade run --agent reviewer 'Review the last commit'";
 
 impl Agents {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let lang = self.lang.or_else(language).map(|locale| locale.to_string());
         let here = std::env::current_dir()?;
         let cwd = here.display().to_string();
-        let known = context.ask(requests::Agents { cwd }).await?;
+        let known = context.ask(requests::Agents { cwd, lang }).await?;
         if context.json {
             show::json(&known)?;
             return Ok(Exit::SUCCEEDED);
@@ -37,7 +52,11 @@ impl Agents {
                 Some(file) => file.strip_prefix(&here).unwrap_or(file).display().to_string(),
                 None => "built in".to_owned(),
             };
-            table.row([agent.name.into(), model.into(), agent.description.into(), file.into()]);
+            let name = match agent.title {
+                Some(title) => format!("{} ({title})", agent.name),
+                None => agent.name,
+            };
+            table.row([name.into(), model.into(), agent.description.into(), file.into()]);
         }
         table.print()?;
         for problem in &known.problems {

@@ -1,4 +1,4 @@
-//! Answers a question.
+//! Answers a question, or says what came of a tool that the client runs.
 
 use brigade_model::json::Json;
 use brigade_server::requests;
@@ -9,14 +9,15 @@ use crate::show;
 
 /// Answer the question that a task waits with
 ///
-/// `brigade ps` and `brigade show` say who asks what.
+/// `brigade ps` and `brigade show` say who asks what. An agent that waits for its client, which is to run a
+/// tool of its own (`brigade run --client-tools`), is told in the same way what came of it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Answer {
     /// Who asks
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// What to say
+    /// What to say, or what the tool came to
     #[arg(value_name = "TEXT")]
     text: String,
     /// Which of its questions, when there are several
@@ -26,7 +27,8 @@ pub(crate) struct Answer {
 
 const EXAMPLES: &str = "\
 Examples:
-  brigade answer agent:1 'Yes, the second one'";
+  brigade answer agent:1 'Yes, the second one'
+  brigade answer agent:1 'opened; the cursor is on line 12'";
 
 impl Answer {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brigade_agent::permission::{Rule, Rules};
+use brigade_agent::{ClientTool, Overrides};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
@@ -19,6 +20,7 @@ use crate::confine::ConfineArgs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::live::Live;
+use crate::overrides::OverrideArgs;
 use crate::{models, show, span};
 
 use super::exec::{goes_on, print_started};
@@ -43,6 +45,9 @@ pub(crate) struct Run {
     /// The model, as provider/model, instead of the definition's or the configured one
     #[arg(long, short, value_name = "MODEL")]
     model: Option<String>,
+    /// Write all that its model is asked and says to a file, to be played again with --model replay:FILE
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// The most that it and all below it may use: dollars as $2.50, tokens as 500k, or both: $1,200k
     #[arg(long, short, value_name = "AMOUNT", value_parser = budget)]
     budget: Option<Limits>,
@@ -90,6 +95,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with = "detach")]
     timeout: Option<Duration>,
     #[command(flatten)]
+    overrides: OverrideArgs,
+    #[command(flatten)]
     confine: ConfineArgs,
 }
 
@@ -101,6 +108,7 @@ Examples:
   brigade run --allow run_process --confine --confine-read ~/.cargo 'Make the tests pass'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
   brigade run --mcp github 'Which issues were opened this week?'
+  brigade run --effort high --steps 20 --client-tools editor.json 'Show me the parser'
   brigade run -d --name Research 'Compare the three designs in docs/'
   brigade wait Research && brigade show Research";
 
@@ -150,6 +158,8 @@ impl Run {
         let mut limits = self.budget.unwrap_or_default();
         limits.time = self.deadline.map(Into::into);
         (limits.stall, limits.spawn_rate) = (self.stall, self.max_spawns);
+        let model = self.named_model(context, defined.as_ref())?;
+        let overrides = self.overrides.overrides()?;
         let result_schema = match &self.result_schema {
             Some(path) => {
                 let wrong =
@@ -164,18 +174,33 @@ impl Run {
             name: self.name.clone(),
             key: Some(self.key.clone().unwrap_or_else(brigade_runtime::new_key)),
             agent: self.agent.clone(),
-            model: self.model.as_deref().map(models::absolute).transpose()?,
+            model,
             config: self.config.clone(),
             result_schema,
             cwd: Some(cwd),
-            limits,
-            permissions: self.permissions(defined.as_ref())?,
+            limits: Box::new(limits),
+            permissions: self.permissions(defined.as_ref(), &overrides)?,
             unattended: self.is_unattended(context),
             confine: self.confine.confine()?,
             resources: self.confine.resources(),
             mcp_servers: self.mcp.clone(),
+            overrides: (!overrides.is_empty()).then(|| Box::new(overrides)),
             ..requests::Run::new(context.session()?, self.prompt().await?)
         })
+    }
+
+    /// The model, where it is not left to the definition.
+    fn named_model(
+        &self,
+        context: &Context,
+        defined: Option<&AgentInfo>,
+    ) -> Result<Option<String>, Failure> {
+        let Some(file) = &self.record else {
+            return self.model.as_deref().map(models::absolute).transpose();
+        };
+        let model = self.model.as_deref().or(defined.and_then(|defined| defined.model.as_deref()));
+        let model = model.or(context.config.model.as_deref());
+        model.map(|model| models::recorded(model, file)).transpose()
     }
 
     async fn prompt(&self) -> Result<String, Failure> {
@@ -189,11 +214,22 @@ impl Run {
 
     /// All tools but the shell and those that write, and what was allowed besides: here, or by a
     /// definition that was asked for by its name.
-    fn permissions(&self, defined: Option<&AgentInfo>) -> Result<Rules, Failure> {
+    fn permissions(
+        &self,
+        defined: Option<&AgentInfo>,
+        overrides: &Overrides,
+    ) -> Result<Rules, Failure> {
         let writes = defined.filter(|_| self.agent.is_some()).map(|defined| defined.writes.clone());
         let of_server = |server: &String| rule(&format!("{server}__*")).map_err(Failure::usage);
         let of_servers: Result<Vec<Rule>, Failure> = self.mcp.iter().map(of_server).collect();
-        let more = self.allow.iter().cloned().chain(of_servers?);
+        let of_client = |tool: &ClientTool| rule(&tool.name).map_err(Failure::usage);
+        // To allow what is denied whole would be a rule that cannot match.
+        let is_denied =
+            |tool: &&ClientTool| self.deny.iter().any(|rule| rule.to_string() == tool.name);
+        let given = overrides.client_tools.iter().filter(|tool| !is_denied(tool));
+        let of_client = given.map(of_client);
+        let of_client: Result<Vec<Rule>, Failure> = of_client.collect();
+        let more = self.allow.iter().cloned().chain(of_servers?).chain(of_client?);
         let usual = requests::Run::usual_permissions(more.chain(writes.into_iter().flatten()));
         Ok(Rules { ask: self.ask.clone(), deny: self.deny.clone(), ..usual })
     }
@@ -225,7 +261,7 @@ impl Run {
         client: &mut Client,
         cwd: &str,
     ) -> Result<Option<AgentInfo>, Failure> {
-        let known = context.ask_over(client, Agents { cwd: cwd.to_owned() }).await?;
+        let known = context.ask_over(client, Agents { cwd: cwd.to_owned(), lang: None }).await?;
         let agent = self.agent.as_deref().unwrap_or("general");
         let Some(defined) = known.agents.into_iter().find(|known| known.name == agent) else {
             // The daemon knows better what is to be said of it.
@@ -267,7 +303,8 @@ fn ended(
         }
         Attended::GoesOn => match question {
             Some(question) => {
-                show::note(&format!("{address} asks: {}", show::plain(&question.text)));
+                let (verb, text) = (question.verb(), show::plain(&question.text));
+                show::note(&format!("{address} {verb}: {text}"));
                 let then =
                     format!("`brigade answer {address} TEXT`, then `brigade wait {address}`");
                 (Exit::WAITS_FOR_INPUT, format!("it waits for the answer: {then}"))

@@ -103,7 +103,11 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         lines.push(("with", approval.arguments.clone()));
     }
     for question in &task.questions {
-        lines.push(("asks", format!("{} (question {})", question.text, question.call)));
+        let (verb, rest) = match &question.client {
+            Some(_) => ("waits", "for its client: "),
+            None => ("asks", ""),
+        };
+        lines.push((verb, format!("{rest}{} (question {})", question.text, question.call)));
     }
     if let Some(progress) = &task.progress {
         lines.push(("progress", said(progress)));

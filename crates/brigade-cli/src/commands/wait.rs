@@ -103,7 +103,11 @@ async fn tell_questions(client: &Client, waited: &requests::Wait) -> Infallible 
 fn tell_question(task: &TaskInfo) {
     let called = show::called(task);
     for question in &task.questions {
-        show::note(&format!("{called} waits for an answer to: {}", show::one_line(&question.text)));
+        let what = match &question.client {
+            Some(_) => question.verb(),
+            None => "waits for an answer to",
+        };
+        show::note(&format!("{called} {what}: {}", show::one_line(&question.text)));
     }
     show::note(&format!("`brigade answer {} TEXT` gives it", task.address));
 }

@@ -40,7 +40,8 @@ impl Asking {
 
 fn question_text(task: &TaskInfo, question: &Question) -> String {
     let style = Style::new().bold();
-    format!("{style}{} asks:{style:#} {}\n> ", show::called(task), show::plain(&question.text))
+    let (called, verb) = (show::called(task), question.verb());
+    format!("{style}{called} {verb}:{style:#} {}\n> ", show::plain(&question.text))
 }
 
 fn leave_text(task: &TaskInfo, approval: &Approval) -> String {

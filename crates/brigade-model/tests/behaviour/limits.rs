@@ -344,7 +344,7 @@ fn a_changed_time_limit_counts_what_was_used_already() {
 fn what_silent_work_had_set_aside_counts_as_spent() {
     let mut env = Env::new();
     let limits = Limits { tokens: Some(1_000), ..Limits::default() };
-    let [aborted, stuck] = [0; 2].map(|_| env.spawn(agent().grace(1).limited(limits.clone())));
+    let [aborted, stuck] = [0; 2].map(|_| env.spawn(agent().grace(1).limited(limits)));
     for no in [aborted, stuck] {
         reserve(&mut env, no, 60);
         env.stop_task(no);

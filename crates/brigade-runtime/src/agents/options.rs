@@ -10,7 +10,7 @@ use brigade_agent::mcp::{McpServer, McpServerError, McpServers};
 use brigade_agent::permission::{Permissions, Rules};
 use brigade_agent::{Backend, Plugin, Tool};
 use brigade_llm::prices::Price;
-use brigade_llm::{Model, TokenUsage};
+use brigade_llm::{Model, Recorder, TokenUsage};
 use brigade_model::limits::{Money, Usage};
 use brigade_model::refusal::Refusal;
 
@@ -74,6 +74,24 @@ impl ModelSource for OneModel {
             max_output: 8_192,
             cost: Cost::Nothing,
         })
+    }
+}
+
+/// Models whose calls are written down, to be played again in tests.
+#[derive(Debug)]
+pub struct RecordedModels<S> {
+    pub source: S,
+    pub recorder: Recorder,
+}
+
+impl<S: ModelSource> ModelSource for RecordedModels<S> {
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
+        let found = self.source.find(name)?;
+        Ok(ChosenModel { model: self.recorder.over(found.model), ..found })
+    }
+
+    fn ready(&self, name: &str) -> Result<(), Refusal> {
+        self.source.ready(name)
     }
 }
 

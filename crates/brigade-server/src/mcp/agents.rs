@@ -50,7 +50,8 @@ pub(super) fn glance(info: &TaskInfo) -> Option<String> {
         return Some(format!("waits for leave: {}", text::clip(&approval.text, WORDS_SHOWN)));
     }
     if let Some(question) = info.questions.first() {
-        return Some(format!("asks: {}", text::clip(&question.text, WORDS_SHOWN)));
+        let asked = text::clip(&question.text, WORDS_SHOWN);
+        return Some(format!("{}: {asked}", question.verb()));
     }
     let words = words(info).map(|words| format!(": {words}")).unwrap_or_default();
     standing(info).map(|standing| format!("{standing}{words}"))
@@ -95,7 +96,7 @@ pub(super) fn asks(call: &Call, info: &TaskInfo) -> Option<String> {
     let mut lines: Vec<String> = Vec::new();
     for question in &info.questions {
         let asked = clipped(&question.text, SHOWN, "The question", &read_on(&address));
-        lines.push(format!("It asks (question {}): {asked}", question.call));
+        lines.push(format!("It {} (question {}): {asked}", question.verb(), question.call));
     }
     lines.push(how);
     Some(lines.join("\n"))
@@ -168,7 +169,13 @@ pub(super) fn add_to(structured: &mut Value, info: &TaskInfo) {
     }
     if !info.questions.is_empty() {
         let questions = info.questions.iter();
-        let questions = questions.map(|one| json!({ "question": one.call, "text": one.text }));
+        let questions = questions.map(|one| {
+            let mut told = json!({ "question": one.call, "text": one.text });
+            if let Some(client) = &one.client {
+                told["client"] = value(client);
+            }
+            told
+        });
         structured["questions"] = questions.collect();
     }
 }

@@ -3,7 +3,6 @@
 use brigade_agent::permission::Rules;
 use brigade_model::call::WaitMode;
 use brigade_model::json::Json;
-use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
 use brigade_runtime::agents::delegation::Budget;
 use rmcp::model::{JsonObject, ToolAnnotations};
@@ -97,7 +96,7 @@ impl SpawnAgent {
             config: self.config.as_ref().map(Json::of).transpose()?,
             result_schema: self.result_schema.as_ref().map(Json::of).transpose()?,
             cwd: Some(directory(&call.options.directory, None)?),
-            limits: limits.unwrap_or_else(Limits::default),
+            limits: limits.map_or_else(Box::default, Box::new),
             permissions: Rules {
                 ask: call.options.ask.clone(),
                 ..Run::usual_permissions(call.options.allow.iter().cloned())

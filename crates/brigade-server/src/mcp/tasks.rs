@@ -89,7 +89,7 @@ fn key(question: &Question) -> String {
     format!("question-{}", question.call)
 }
 
-/// Each open question as a form with one field, and each call that waits for leave.
+/// Each open question, and each tool that the client is to run, as a form with one field, and each call that waits for leave.
 fn input_requests(call: &Call, info: &TaskInfo, pending: &[PendingInfo]) -> InputRequests {
     let who = info.name.clone().unwrap_or_else(|| call.address(info));
     let requests = info.questions.iter().map(|question| {
@@ -97,7 +97,7 @@ fn input_requests(call: &Call, info: &TaskInfo, pending: &[PendingInfo]) -> Inpu
         let schema = ElicitationSchema::new([(ANSWER.to_owned(), field)].into());
         let form = ElicitRequestParams::FormElicitationParams {
             meta: None,
-            message: format!("{who} asks: {}", question.text),
+            message: format!("{who} {}: {}", question.verb(), question.text),
             requested_schema: schema.with_required(vec![ANSWER.to_owned()]),
         };
         (key(question), InputRequest::Elicitation(ElicitRequest::new(form)))

@@ -1,5 +1,6 @@
 //! The agent definitions for a directory.
 
+use brigade_agent::Locale;
 use brigade_agent::definition::Definition;
 use brigade_agent::permission::Rule;
 use brigade_agent::tools;
@@ -12,6 +13,9 @@ use crate::desk::Desk;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Agents {
     pub cwd: String,
+    /// The language of whoever looks, as a tag such as `de-AT`: in it are titles and descriptions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lang: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +28,10 @@ pub struct KnownAgents {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentInfo {
     pub name: String,
+    /// What it is called in the language that was asked for, where that is something else. It is run
+    /// by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -52,18 +60,26 @@ impl Ask for Agents {
     type Item = Never;
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<KnownAgents, Refusal> {
+        let locale = self.lang.as_deref().map(str::parse::<Locale>).transpose();
+        let locale = locale.map_err(|error| Refusal::invalid(error.to_string()))?;
         let definitions = desk.runtime().definitions(Some(&self.cwd))?;
         let delegates =
             definitions.found.keys().filter_map(|name| definitions.unknown_delegate(name));
         let problems = definitions.problems.iter().cloned().chain(delegates);
         let problems: Vec<String> = problems.map(|problem| problem.to_string()).collect();
-        let agents = definitions.found.into_values().map(|found| AgentInfo {
-            name: found.definition.name.clone(),
-            description: found.definition.description.clone(),
-            model: found.definition.model.clone(),
-            writes: writes(&found.definition),
-            mcp_servers: found.definition.mcp_servers.clone().unwrap_or_default(),
-            file: found.file.map(|file| file.display().to_string()),
+        let agents = definitions.found.into_values().map(|found| {
+            let definition = &found.definition;
+            let local = locale.as_ref().map(|locale| definition.localized(locale));
+            let local = local.unwrap_or_default();
+            AgentInfo {
+                name: definition.name.clone(),
+                title: local.name,
+                description: local.description.unwrap_or_else(|| definition.description.clone()),
+                model: definition.model.clone(),
+                writes: writes(definition),
+                mcp_servers: definition.mcp_servers.clone().unwrap_or_default(),
+                file: found.file.map(|file| file.display().to_string()),
+            }
         });
         Ok(KnownAgents { agents: agents.collect(), problems })
     }

@@ -1,4 +1,4 @@
-//! Answers a question that a task waits with.
+//! Answers a question that a task waits with, or says what came of a tool that its client ran.
 
 use brigade_model::command::Given;
 use brigade_model::ids::CallIndex;

@@ -1,5 +1,6 @@
 //! Starts an agent.
 
+use brigade_agent::Overrides;
 use brigade_agent::permission::{Rule, Rules};
 use brigade_agent::tools;
 use brigade_model::enclosure::{Confine, Resources};
@@ -37,7 +38,7 @@ pub struct Run {
     #[serde(default)]
     pub cwd: Option<String>,
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: Box<Limits>,
     /// What it may do at the most.
     #[serde(default)]
     pub permissions: Rules,
@@ -57,6 +58,10 @@ pub struct Run {
     /// What each process of theirs may use.
     #[serde(default)]
     pub resources: Resources,
+    /// Instead of what its definition says of the model's parameters, and the tools that the client
+    /// runs. What it may do with those, `permissions` say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Box<Overrides>>,
 }
 
 impl Run {
@@ -71,13 +76,14 @@ impl Run {
             config: None,
             result_schema: None,
             cwd: None,
-            limits: Limits::default(),
+            limits: Box::default(),
             permissions: Rules::all(),
             mcp_servers: Vec::new(),
             keep: false,
             unattended: false,
             confine: None,
             resources: Resources::default(),
+            overrides: None,
         }
     }
 
@@ -113,7 +119,7 @@ impl Run {
             task = task.cwd(cwd);
         }
         if !self.limits.is_empty() {
-            task = task.limits(self.limits);
+            task = task.limits(*self.limits);
         }
         for server in &self.mcp_servers {
             task = task.mcp_server(server);
@@ -123,6 +129,9 @@ impl Run {
         }
         if let Some(confine) = &self.confine {
             task = task.confine(confine.clone());
+        }
+        if let Some(overrides) = &self.overrides {
+            task = task.overrides(overrides);
         }
         let task = task.resources(self.resources);
         if self.keep { task.keep() } else { task }

@@ -232,5 +232,7 @@ async fn asked(desk: &Desk, session: &Session, tasks: &[TaskRef]) {
 }
 
 fn asks(row: &TaskRow) -> bool {
-    row.calls.iter().any(|call| matches!(call.on, Condition::Answer { .. }))
+    row.calls
+        .iter()
+        .any(|call| matches!(call.on, Condition::Answer { .. } | Condition::ClientTool { .. }))
 }

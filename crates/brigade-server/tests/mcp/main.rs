@@ -4,6 +4,7 @@
 
 mod agents;
 mod approvals;
+mod client_tools;
 mod outside;
 mod rough;
 mod stories;

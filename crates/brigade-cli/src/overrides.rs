@@ -1,0 +1,69 @@
+//! What one run changes of its agent's definition, as options of a command.
+
+use std::path::{Path, PathBuf};
+
+use brigade_agent::{ClientTool, Overrides};
+use brigade_llm::Effort;
+use serde::Deserialize;
+use serde::de::value::{Error as WordError, StrDeserializer};
+
+use crate::exit::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OverrideArgs {
+    /// How freely its model chooses its words, from 0 to 2, instead of the definition's
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    temperature: Option<f64>,
+    /// How much its model is to think: low, medium or high
+    #[arg(long, value_name = "EFFORT", value_parser = effort)]
+    effort: Option<Effort>,
+    /// The most tokens of one reply
+    #[arg(long, value_name = "TOKENS")]
+    max_output: Option<u32>,
+    /// The most model calls of a run
+    #[arg(long, value_name = "NUMBER")]
+    steps: Option<u32>,
+    /// Tools that whoever started it runs: a JSON file with a list of name, description and parameters (a
+    /// schema). When it calls one it waits; `brigade answer` tells it what came of it
+    #[arg(long, value_name = "FILE")]
+    client_tools: Option<PathBuf>,
+}
+
+impl OverrideArgs {
+    /// All that is wrong with them is said before anything starts.
+    pub(crate) fn overrides(&self) -> Result<Overrides, Failure> {
+        let client_tools = match &self.client_tools {
+            Some(path) => client_tools(path)?,
+            None => Vec::new(),
+        };
+        let overrides = Overrides {
+            temperature: self.temperature,
+            effort: self.effort,
+            max_output: self.max_output,
+            steps: self.steps,
+            backend: None,
+            client_tools,
+        };
+        match (overrides.problem(), &self.client_tools) {
+            (None, _) => Ok(overrides),
+            (Some(problem), Some(path)) if problem.starts_with("client_tools") => {
+                Err(Failure::usage(format!("{}: {problem}", path.display())))
+            }
+            (Some(problem), _) => Err(Failure::usage(problem)),
+        }
+    }
+}
+
+fn client_tools(path: &Path) -> Result<Vec<ClientTool>, Failure> {
+    let wrong = |problem: String| {
+        Failure::usage(format!("{}: {problem}", path.display()))
+            .hint(r#"it has a list: [{"name": "open_editor", "description": "Opens a file."}]"#)
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+}
+
+fn effort(word: &str) -> Result<Effort, String> {
+    let word = StrDeserializer::<WordError>::new(word);
+    Effort::deserialize(word).map_err(|error| error.to_string())
+}

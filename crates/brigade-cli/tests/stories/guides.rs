@@ -1,0 +1,98 @@
+//! The commands of the guides do what the guides say.
+//!
+//! A guide has one ```` ```script ```` block, the model of its agents, and ```` ```console ```` blocks: a line
+//! `$ command`, and what it prints, up to the next one. `[..]` stands for any text within a line.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::kitchen::{BRIGADE, Kitchen};
+
+#[test]
+fn the_guide_to_ci_holds() {
+    follow("headless.md");
+}
+
+#[test]
+fn the_guide_to_crashes_holds() {
+    follow("resume.md");
+}
+
+#[test]
+fn the_guide_to_testing_holds() {
+    follow("testing.md");
+}
+
+/// A command of a guide, with what it prints.
+struct Shown<'a> {
+    line: usize,
+    command: &'a str,
+    prints: Vec<&'a str>,
+}
+
+#[track_caller]
+fn follow(name: &str) {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let guide = fs::read_to_string(docs.join(name)).unwrap();
+    let kitchen = Kitchen::new();
+    let script: Vec<&str> = blocks(&guide, "script").map(|(_, line)| line).collect();
+    kitchen.script(&script.join("\n"));
+    let shown = shown(&guide);
+    assert!(!shown.is_empty(), "{name} shows no command");
+    for one in shown {
+        let printed = run(&kitchen, one.command);
+        let lines: Vec<&str> = printed.lines().collect();
+        let fits = lines.len() == one.prints.len()
+            && lines.iter().zip(&one.prints).all(|(line, pattern)| fits(line, pattern));
+        assert!(fits, "docs/{name}:{}: {}\nprints\n{printed}", one.line, one.command);
+    }
+}
+
+fn run(kitchen: &Kitchen, command: &str) -> String {
+    let folder = Path::new(BRIGADE).parent().unwrap();
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]);
+    kitchen.hermetic(&mut shell);
+    shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", folder.display()));
+    let output = shell.stderr(Stdio::piped()).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8(text).unwrap()
+}
+
+fn shown(guide: &str) -> Vec<Shown<'_>> {
+    let mut all: Vec<Shown<'_>> = Vec::new();
+    for (line, text) in blocks(guide, "console") {
+        match (text.strip_prefix("$ "), all.last_mut()) {
+            (Some(command), _) => all.push(Shown { line, command, prints: Vec::new() }),
+            (None, Some(last)) => last.prints.push(text),
+            (None, None) => panic!("line {line} comes before any command"),
+        }
+    }
+    all
+}
+
+/// The lines, with their numbers, of all blocks of a language.
+fn blocks<'a>(guide: &'a str, language: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    let mut within = None;
+    guide.lines().enumerate().filter_map(move |(at, line)| {
+        match (line.strip_prefix("```"), within) {
+            (Some(_), Some(_)) => within = None,
+            (Some(opened), None) => within = Some(opened),
+            (None, Some(opened)) if opened == language => return Some((at + 1, line)),
+            (None, _) => {}
+        }
+        None
+    })
+}
+
+fn fits(line: &str, pattern: &str) -> bool {
+    match pattern.split_once("[..]") {
+        Some((before, after)) => {
+            line.len() >= before.len() + after.len()
+                && line.starts_with(before)
+                && line.ends_with(after)
+        }
+        None => line == pattern,
+    }
+}

@@ -1,0 +1,88 @@
+//! Tools that the client of a run carries out, as the clients of a bridge see them.
+
+use std::time::Duration;
+
+use brigade_agent::{ClientTool, Overrides};
+use brigade_server::requests::Run;
+use brigade_server::wire::As;
+use brigade_server::{Client as Daemon, Places};
+use rmcp::model::{
+    ClientCapabilities, ElicitRequestParams, ElicitResult, ElicitationAction, GetTaskParams,
+    InputRequest, TaskPayload, UpdateTaskParams,
+};
+use serde_json::json;
+
+use crate::support::{Client, Kitchen, SESSION};
+use crate::tasks::{completed, until_over};
+
+const SHOWS: &str = r#"
+agent *
+turn
+  call open_editor {"file": "soup.md"}
+turn
+  when on line 12
+  say Opened.
+"#;
+
+/// A program that speaks with the daemon starts one with a tool of its own.
+async fn begin(kitchen: &Kitchen, client: &Client) {
+    client.call("list_tasks", json!({})).await.has("no such tasks");
+    let socket = Places::new(kitchen.state()).socket();
+    let daemon = Daemon::connect(&socket, As::Operator).await.unwrap();
+    let tool = ClientTool {
+        name: "open_editor".into(),
+        description: "Opens a file in the editor.".into(),
+        parameters: json!({ "type": "object" }),
+    };
+    let overrides = Overrides { client_tools: vec![tool], ..Overrides::default() };
+    let run = Run { overrides: Some(Box::new(overrides)), ..Run::new(SESSION, "Show it.") };
+    let wire = serde_json::to_value(&run).unwrap();
+    assert_eq!(wire["overrides"]["client_tools"][0]["name"], "open_editor");
+    assert_eq!(daemon.ask(run).await.unwrap().task.address, "agent:1");
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_client_is_told_as_text_and_answered_by_a_message() {
+    let kitchen = Kitchen::playing(SHOWS);
+    let client = kitchen.client("editor").await;
+    begin(&kitchen, &client).await;
+    let all = json!({"tasks": ["1"]});
+    let waited = client.call("wait_tasks", all.clone()).await;
+    waited.has("It waits for its client (question ").has(r#"open_editor {"file":"soup.md"}"#);
+    let asked = &waited.structured["going_on"][0]["questions"][0]["client"];
+    assert_eq!(
+        (&asked["tool"], &asked["arguments"]["file"]),
+        (&json!("open_editor"), &json!("soup.md"))
+    );
+    client.call("send_message", json!({"to": "1", "message": "on line 12"})).await;
+    client.call("wait_tasks", all).await.has("Opened.");
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_its_client_requires_input() {
+    let kitchen = Kitchen::playing(SHOWS);
+    let capabilities = ClientCapabilities::builder().enable_tasks().enable_elicitation().build();
+    let client = kitchen.client_with("editor", capabilities).await;
+    begin(&kitchen, &client).await;
+    let id = "kitchen/agent:1";
+    let (key, request) = loop {
+        let got = client.service.get_task(GetTaskParams::new(id)).await.unwrap().task;
+        match got.payload {
+            TaskPayload::Working => tokio::time::sleep(Duration::from_millis(100)).await,
+            TaskPayload::InputRequired { input_requests } => {
+                break input_requests.into_iter().next().unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let InputRequest::Elicitation(form) = request else { panic!("{request:?}") };
+    let ElicitRequestParams::FormElicitationParams { message, .. } = form.params else {
+        panic!("no form")
+    };
+    assert_eq!(message, r#"agent:1 waits for its client: open_editor {"file":"soup.md"}"#);
+    let opened = ElicitResult::new(ElicitationAction::Accept);
+    let opened =
+        serde_json::to_value(opened.with_content(json!({"answer": "on line 12"}))).unwrap();
+    client.service.update_task(UpdateTaskParams::new(id, [(key, opened)].into())).await.unwrap();
+    completed(until_over(&client, id).await).has("Opened.");
+}
