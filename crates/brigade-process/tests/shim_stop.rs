@@ -19,7 +19,7 @@ const HERE: &str = "echo $$ >> $D/pids;";
 
 #[test]
 fn a_kind_stop_lets_the_command_tidy_up() {
-    let mut shim = script("trap 'echo bye; exit 5' TERM; echo > $D/up; sleep 1000 & wait");
+    let mut shim = script("trap 'echo bye; exit 5' TERM; sleep 1000 & echo > $D/up; wait");
     shim.wait_for_file("up");
     shim.signal(Signal::TERM);
     let record = shim.done();

@@ -43,15 +43,16 @@ impl Ps {
 }
 
 /// How long ago something happened to what lives. What a command does in silence nobody knows.
-fn moved(task: &TaskInfo) -> String {
-    match task.living && !task.is_command() {
-        true => show::age(task.moved),
-        false => "-".to_owned(),
-    }
+fn moved(task: &TaskInfo) -> Option<String> {
+    (task.living && !task.is_command()).then(|| show::age(task.moved))
 }
 
 fn table(tasks: &[TaskInfo], all: bool) -> Table {
-    let mut heading = vec!["TASK", "NAME", "STATE", "AGE", "MOVED", "COMMAND"];
+    let moves = tasks.iter().any(|task| moved(task).is_some());
+    let mut heading = vec!["TASK", "NAME", "STATE", "AGE", "COMMAND"];
+    if moves {
+        heading.insert(4, "MOVED");
+    }
     if all {
         heading.insert(0, "WORKSPACE");
     }
@@ -62,9 +63,11 @@ fn table(tasks: &[TaskInfo], all: bool) -> Table {
             task.name.as_deref().unwrap_or("-").into(),
             show::Cell::state(task),
             show::age(task.spawned).into(),
-            moved(task).into(),
             show::asked_or_told(task).into(),
         ];
+        if moves {
+            row.insert(4, moved(task).unwrap_or_else(|| "-".to_owned()).into());
+        }
         if all {
             row.insert(0, task.session.as_str().into());
         }

@@ -105,10 +105,10 @@ Examples:
   brigade run 'What is this project about?'
   brigade run --allow edit_file --allow 'run_process(cargo *)' 'Mend the tests'
   brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
-  brigade run --allow run_process --confine --confine-read ~/.cargo 'Make the tests pass'
+  brigade run --allow run_process --confine --confine-read ~/.cargo 'Run tests'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
   brigade run --mcp github 'Which issues were opened this week?'
-  brigade run --effort high --steps 20 --client-tools editor.json 'Show me the parser'
+  brigade run --effort high --client-tools editor.json 'Show me the parser'
   brigade run -d --name Research 'Compare the three designs in docs/'
   brigade wait Research && brigade show Research";
 

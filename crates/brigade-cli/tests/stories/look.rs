@@ -5,7 +5,7 @@ use crate::kitchen::{Kitchen, poll};
 #[test]
 fn ps_lists_what_runs_and_with_ended_what_ran() {
     let kitchen = Kitchen::new();
-    assert_eq!(kitchen.ok(["ps"]), "TASK  NAME  STATE  AGE  MOVED  COMMAND\n");
+    assert_eq!(kitchen.ok(["ps"]), "TASK  NAME  STATE  AGE  COMMAND\n");
     assert_eq!(kitchen.json(["ps"]), serde_json::json!([]));
     kitchen.ok(["exec", "--", "true"]);
     kitchen.run(["exec", "--shell", "exit 3"]);
@@ -14,7 +14,7 @@ fn ps_lists_what_runs_and_with_ended_what_ran() {
     assert_eq!(living.lines().count(), 2, "{living}");
     let words: Vec<&str> = living.lines().last().unwrap().split_whitespace().collect();
     assert_eq!(words[..4], ["process:3", "Long", "One", "running"]);
-    assert_eq!(words[5..], ["-", "sleep", "60"]);
+    assert_eq!(words[5..], ["sleep", "60"]);
 
     let all = kitchen.json(["ps", "--ended"]);
     let seen =
