@@ -159,17 +159,20 @@ impl Agent {
         let Some(granted) = self.proceed(host, transcript).await? else { return Ok(()) };
         let mut request = self.request(transcript, transcript.messages(), granted);
         let paid = request.max_output;
-        self.consult(host, transcript, When::BeforeModel(&mut request)).await?;
+        let before = When::BeforeModel(&mut request);
+        self.consult_paying(host, transcript, (before, Usage::NONE)).await?;
         request.max_output = request.max_output.min(paid);
         let progress =
             Progress { step: transcript.tally.steps + 1, ..self.progress(transcript, "thinking") };
         match self.listen(host, progress, Arc::new(request)).await? {
             Ok(Some(reply)) => {
-                let spent = Some((self.cost)(&reply.usage));
+                let spent = (self.cost)(&reply.usage);
                 let (reply, written) = self.within_bounds(reply)?;
-                self.consult(host, transcript, When::AfterModel(&reply)).await?;
+                let after = When::AfterModel(&reply);
+                self.consult_paying(host, transcript, (after, spent)).await?;
                 let (index, answer) = (transcript.next_index(), Arc::new(Answer::Value(written)));
-                let record = Record { spent, ..Record::new(index, label::MODEL, answer) };
+                let record =
+                    Record { spent: Some(spent), ..Record::new(index, label::MODEL, answer) };
                 transcript.owed.push(record);
                 // Nothing is done before it is written down. Last words are written down with the
                 // ending that they are.

@@ -6,6 +6,7 @@ use brigade_llm::{Reply, Request, ToolCall, ToolResult};
 use brigade_model::call::Answer;
 use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
+use brigade_model::limits::Usage;
 use brigade_model::outcome::Failure;
 use brigade_model::refusal::RefusalKind;
 use serde::{Deserialize, Serialize};
@@ -146,6 +147,21 @@ impl Agent {
         }
         let failure = "the plugins' state of the session is changed by others again and again";
         Err(Failure::Error(failure.into()).into())
+    }
+
+    /// Asks plugins while something is set aside for a model call: if that is the end, what it cost is
+    /// said all the same.
+    pub(crate) async fn consult_paying(
+        &self,
+        host: &dyn Host,
+        transcript: &mut Transcript,
+        (when, spent): (When<'_>, Usage),
+    ) -> Result<Gate, Ended> {
+        let asked = self.consult(host, transcript, when).await;
+        if matches!(asked, Err(Ended::Failure(_))) {
+            host.charge(spent).await?;
+        }
+        asked
     }
 
     /// Writes down what plugins changed. False when somebody else was faster: then nothing was.

@@ -262,6 +262,7 @@ async fn a_plugin_that_fails_panics_or_blocks_ends_the_run_and_says_so() {
         };
         assert!(failure.contains(expected), "{failure}");
         assert_eq!(stage.model.requests().len(), 0);
+        assert_eq!(stage.host.lock().charged.len(), 1, "what was set aside is settled");
     }
 }
 
