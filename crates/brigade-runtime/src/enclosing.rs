@@ -80,6 +80,24 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_may_be_written_only_where_every_layer_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir(root.join("c")).unwrap();
+        symlink(root.join("c"), root.join("a/out")).unwrap();
+        let text = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let layer =
+            |name: &str| Confinement { write: vec![text(name).into()], ..Confinement::default() };
+        let within = |layers: &[&str], directory: &str| {
+            let confinement = layers.iter().map(|name| layer(name)).collect();
+            may_write(&Enclosure { confinement, ..Enclosure::default() }, &text(directory))
+        };
+        assert!(within(&[], "c") && within(&["a"], "a/b") && within(&["a", "a/b"], "a/b"));
+        assert!(!within(&["a"], "c") && !within(&["a", "a/b"], "a") && !within(&["a"], "a/out"));
+    }
+
+    #[test]
     fn what_is_not_there_is_refused() {
         let missing = Confine { write: vec!["nowhere".into()], ..Confine::default() };
         let refused = settle(&missing, Some("/usr")).unwrap_err();

@@ -10,7 +10,7 @@ use brigade_agent::mcp::{Granted, McpServers};
 use brigade_agent::permission::{Permissions, Rule, RuleError, Rules};
 use brigade_agent::tools::{self as builtin, Workspace};
 use brigade_agent::validate::{Schema, SchemaError, Schemas};
-use brigade_agent::{Agent, Backend, Overrides, Plugin, Policy, Tools, client_tool};
+use brigade_agent::{Agent, Backend, Overrides, Plugin, Policy, Tool, Tools, client_tool};
 use brigade_llm::ToolSpec;
 use brigade_model::action::Start;
 use brigade_model::enclosure::{Confine, Enclosure, Resources};
@@ -104,6 +104,9 @@ struct Prepared {
     system: Arc<str>,
     /// The tools that are left by the permissions.
     tools: HashSet<Arc<str>>,
+    /// Those beside the delegation tools, which each attempt has its own of.
+    own: Vec<Arc<dyn Tool>>,
+    plugins: Vec<Arc<dyn Plugin>>,
     result: Option<Schema>,
     from_servers: Option<Arc<Granted>>,
 }
@@ -368,10 +371,7 @@ impl Agents {
         let link = self.link(reporter);
         let (agents, blueprint) = (self.clone(), blueprint.clone());
         let delegate = Arc::new(Delegate { link, agents, blueprint: blueprint.clone() });
-        let mut tools = self.tools(&delegate, &prepared.tools);
-        if let Some(from_servers) = &prepared.from_servers {
-            tools.add_source(from_servers.clone());
-        }
+        let tools = prepared.tools(&delegate);
         let (definition, overrides) = (&blueprint.definition, &blueprint.overrides);
         let name = start.spec.name.as_ref().map_or(definition.name.as_str(), |name| name.as_str());
         let policy = Policy::default();
@@ -388,7 +388,7 @@ impl Agents {
             tools,
             permissions: blueprint.permissions.clone(),
             unattended: blueprint.unattended,
-            plugins: self.plugins(definition),
+            plugins: prepared.plugins.clone(),
             policy: Policy { max_steps: steps, beat: beat(start.watch, &policy), ..policy },
             result: prepared.result.clone(),
             temperature: overrides.temperature.or(definition.temperature),
@@ -413,17 +413,19 @@ impl Agents {
             return Ok(prepared.clone());
         }
         let decoded: Arc<Blueprint> = Arc::new(blueprint.decode()?);
-        let own = self.own_tools(&decoded);
-        let has_files = decoded.workspace().is_some();
-        let files = builtin::READING.into_iter().chain(builtin::WRITING).filter(|_| has_files);
-        let ours = delegation::NAMES.into_iter().chain(files).map(Arc::from);
-        let tools: HashSet<Arc<str>> = ours.chain(own).collect();
-        let tools = tools.into_iter().filter(|name| decoded.permissions.may_use(name)).collect();
+        let is_for = |plugin: &&Arc<dyn Plugin>| plugin.is_for(&decoded.definition.name);
+        let plugins: Vec<_> = self.options.plugins.iter().filter(is_for).cloned().collect();
+        let own = self.own_tools(&decoded, &plugins);
+        let names = delegation::NAMES.into_iter().map(Arc::from);
+        let names = names.chain(own.iter().map(|tool| tool.spec().name.clone()));
+        let tools = names.filter(|name| decoded.permissions.may_use(name)).collect();
         let prepared = Arc::new(Prepared {
             system: prompt::system(&decoded, &tools).into(),
             result: self.result_schema(decoded.result_schema.as_ref())?,
             from_servers: self.mcp_servers.granted(&decoded.mcp_servers, &decoded.permissions),
             tools,
+            own,
+            plugins,
             blueprint: decoded,
         });
         let mut kept = kept();
@@ -434,36 +436,27 @@ impl Agents {
         Ok(prepared)
     }
 
-    fn plugins(&self, definition: &Definition) -> Vec<Arc<dyn Plugin>> {
-        let is_for = |plugin: &&Arc<dyn Plugin>| plugin.is_for(&definition.name);
-        self.options.plugins.iter().filter(is_for).cloned().collect()
-    }
-
-    /// The names of tools that the program, its plugins and the client bring.
-    fn own_tools(&self, blueprint: &Blueprint) -> Vec<Arc<str>> {
-        let plugins = self.plugins(&blueprint.definition);
+    /// Tools beside the delegation tools, in this order: of two with the same name the later one counts.
+    fn own_tools(&self, blueprint: &Blueprint, plugins: &[Arc<dyn Plugin>]) -> Vec<Arc<dyn Tool>> {
+        let files = blueprint.workspace().into_iter().flat_map(builtin::files);
         let of_plugins = plugins.iter().flat_map(|plugin| plugin.tools());
-        let tools = of_plugins.chain(self.options.tools.iter().cloned());
+        let of_program = self.options.tools.iter().cloned();
         let of_client = client_tool::tools(&blueprint.overrides.client_tools);
-        tools.chain(of_client).map(|tool| tool.spec().name.clone()).collect()
+        files.chain(of_plugins).chain(of_program).chain(of_client).collect()
     }
+}
 
+impl Prepared {
     /// What the permissions leave.
-    fn tools(&self, delegate: &Arc<Delegate>, allowed: &HashSet<Arc<str>>) -> Tools {
-        let (blueprint, mut tools) = (&delegate.blueprint, delegation::tools(delegate));
-        for tool in blueprint.workspace().into_iter().flat_map(builtin::files) {
-            tools.add(tool);
-        }
-        for tool in self.plugins(&blueprint.definition).iter().flat_map(|plugin| plugin.tools()) {
-            tools.add(tool);
-        }
-        for tool in &self.options.tools {
+    fn tools(&self, delegate: &Arc<Delegate>) -> Tools {
+        let mut tools = delegation::tools(delegate);
+        for tool in &self.own {
             tools.add(tool.clone());
         }
-        for tool in client_tool::tools(&blueprint.overrides.client_tools) {
-            tools.add(tool);
+        tools.retain(|name| self.tools.contains(name));
+        if let Some(from_servers) = &self.from_servers {
+            tools.add_source(from_servers.clone());
         }
-        tools.retain(|name| allowed.contains(name));
         tools
     }
 }
