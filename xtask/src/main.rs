@@ -17,7 +17,8 @@ const HELP: &str = "\
 usage: cargo xtask COMMAND
 
   test [--only NAME]   tidy, format, clippy, tests, outside (MCP as other people's clients see it);
-                       or only one of these, or only the tests of one crate (brigade-model, ...)
+                       or only one of these, or only the tests of one crate (brigade-model, ...),
+                       or what is tested only when asked for: model (agents with a real one, tiny)
   tidy                 check what the compiler does not: layers, file sizes, words
   chaos [KILLS]        kill runtimes and shims at random moments (100 and 1,000 times), and see
                        that nothing is lost, repeated or left behind

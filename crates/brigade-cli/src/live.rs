@@ -220,28 +220,10 @@ impl<'a> Live<'a> {
         page.text().trim_end().lines().last().map(str::to_owned)
     }
 
-    /// A line for each task of which there is something new, and nothing that changes all the time.
     fn tell_changes(&mut self) {
         let Face::Lines { told } = &mut self.face else { return };
-        for (at, (_, task)) in draw::in_order(&self.tasks).into_iter().enumerate() {
-            if at == 0 && !task.living && task.state != "succeeded" {
-                // That is told with the result.
-                continue;
-            }
-            let state = show::state(task);
-            let note = match (task.living, show::doing(task)) {
-                (false, _) => failed_how(task),
-                (true, Some(doing)) => Some(doing),
-                (true, None) => task.is_command().then(|| task.what.clone()),
-            };
-            let said = match note {
-                Some(note) => show::one_line(&format!("{state}: {note}")),
-                None => state,
-            };
-            let before = told.insert(task.address.clone(), said.clone());
-            if before.as_ref() != Some(&said) {
-                show::note(&format!("{} {said}", show::called(task)));
-            }
+        for line in changes(told, &self.tasks) {
+            show::note(&line);
         }
     }
 
@@ -354,6 +336,32 @@ impl<'a> Live<'a> {
     }
 }
 
+/// A line for each task of which there is something new, and nothing that changes all the time.
+fn changes(told: &mut HashMap<String, String>, tasks: &[TaskInfo]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (at, (_, task)) in draw::in_order(tasks).into_iter().enumerate() {
+        if at == 0 && !task.living && task.state != "succeeded" {
+            // That is told with the result.
+            continue;
+        }
+        let state = show::state(task);
+        let note = match (task.living, show::step(task)) {
+            (false, _) => failed_how(task),
+            (true, Some(step)) => Some(step),
+            (true, None) => task.is_command().then(|| task.what.clone()),
+        };
+        let said = match note {
+            Some(note) => show::one_line(&format!("{state}: {note}")),
+            None => state,
+        };
+        if told.get(&task.address) != Some(&said) {
+            lines.push(format!("{} {said}", show::called(task)));
+            told.insert(task.address.clone(), said);
+        }
+    }
+    lines
+}
+
 async fn next_line(typed: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
     let Some(lines) = typed else { return std::future::pending().await };
     let line = lines.next_line().await.ok().flatten();
@@ -387,4 +395,32 @@ fn size() -> (usize, usize) {
 fn write(text: &str) -> Result<(), Failure> {
     let mut err = anstream::stderr().lock();
     err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(show::unwritable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_told_of_each_step_and_not_of_each_word() {
+        let mut told = HashMap::new();
+        let mut at = |progress: &str| {
+            let boss = format!(
+                r#"{{"address":"agent:1","session":"/src/soup","what":"cook","state":"running","living":true,
+                    "run":1,"attempt":1,"spawned":0,"moved":0,"progress":{progress}}}"#
+            );
+            changes(&mut told, &[serde_json::from_str(&boss).expect("a task")])
+        };
+        assert_eq!(
+            at(r#"{"step":1,"doing":"thinking","words":""}"#),
+            ["agent:1 running: step 1, thinking"]
+        );
+        let nothing: [&str; 0] = [];
+        assert_eq!(at(r#"{"step":1,"doing":"thinking","words":"I"}"#), nothing);
+        assert_eq!(at(r#"{"step":1,"doing":"thinking","words":"I look"}"#), nothing);
+        assert_eq!(
+            at(r#"{"step":1,"doing":"list_tasks","words":"I look"}"#),
+            ["agent:1 running: step 1, list_tasks"]
+        );
+    }
 }

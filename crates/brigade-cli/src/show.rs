@@ -156,16 +156,23 @@ pub(crate) fn asks(task: &TaskInfo) -> Option<String> {
 
 /// What a task that lives is at, as far as it says: its question, an agent's step and last words.
 pub(crate) fn doing(task: &TaskInfo) -> Option<String> {
-    if let Some(asks) = asks(task) {
-        return Some(asks);
-    }
+    let step = step(task)?;
+    let said = progress(task).filter(|_| asks(task).is_none()).map(|progress| progress.words);
+    let words = said.as_deref().and_then(|words| words.lines().last()).unwrap_or_default();
+    Some(if words.is_empty() { step } else { format!("{step} — {words}") })
+}
+
+/// The same without the words, which change with every piece of them that comes.
+pub(crate) fn step(task: &TaskInfo) -> Option<String> {
+    asks(task).or_else(|| {
+        let Progress { step, doing, .. } = progress(task)?;
+        Some(format!("step {step}, {doing}"))
+    })
+}
+
+fn progress(task: &TaskInfo) -> Option<Progress> {
     let progress: Progress = task.progress.as_ref()?.decode().ok()?;
-    if progress.step == 0 {
-        return None;
-    }
-    let words = progress.words.lines().last().unwrap_or_default();
-    let words = if words.is_empty() { String::new() } else { format!(" — {words}") };
-    Some(format!("step {}, {}{words}", progress.step, progress.doing))
+    Some(progress).filter(|progress| progress.step > 0)
 }
 
 /// Its open question, or else what it was told to do.

@@ -27,6 +27,7 @@ mod look;
 mod mcp_servers;
 mod offers;
 mod private;
+mod real_model;
 mod send;
 mod stop;
 mod telemetry;
