@@ -77,6 +77,10 @@ pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
 
 /// The examples of the guides are compiled and run by the tests.
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/agents.md")]
+mod agents_guide {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/tools.md")]
 mod tools_guide {}
 

@@ -24,6 +24,34 @@ fn the_guide_to_testing_holds() {
     follow("testing.md");
 }
 
+/// This one shows how agents are asked for, and not what they say.
+#[test]
+fn the_commands_of_the_guide_to_agents_run() {
+    let guide = read("agents.md");
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  say Done.\n");
+    kitchen.define(
+        "reviewer",
+        "---\nname: reviewer\ndescription: Reviews.\n---\nYou are a careful reviewer.\n",
+    );
+    run(&kitchen, "git init --quiet && touch soup && git add soup && echo salt > soup");
+    let commands: Vec<&str> = blocks(&guide, "sh")
+        .map(|(_, line)| line)
+        .filter(|line| line.contains("brigade ") && !line.contains("cargo run"))
+        .collect();
+    assert_eq!(commands.len(), 5, "{commands:?}");
+    for command in commands {
+        let printed = run(&kitchen, &format!("{command} || echo \"exit code $?\""));
+        assert!(!printed.contains("exit code"), "{command}\nprints\n{printed}");
+        assert!(printed.contains("succeeded"), "{command}\nprints\n{printed}");
+    }
+}
+
+fn read(name: &str) -> String {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    fs::read_to_string(docs.join(name)).unwrap()
+}
+
 /// A command of a guide, with what it prints.
 struct Shown<'a> {
     line: usize,
@@ -33,8 +61,7 @@ struct Shown<'a> {
 
 #[track_caller]
 fn follow(name: &str) {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let guide = fs::read_to_string(docs.join(name)).unwrap();
+    let guide = read(name);
     let kitchen = Kitchen::new();
     let script: Vec<&str> = blocks(&guide, "script").map(|(_, line)| line).collect();
     kitchen.script(&script.join("\n"));
