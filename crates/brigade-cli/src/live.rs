@@ -1,8 +1,7 @@
 //! A tree of agents and commands as it works: redrawn on a terminal, told line by line elsewhere.
 //!
-//! [`draw`] is how it looks, [`asking`] what somebody is asked meanwhile.
+//! [`draw`] is how it looks, [`asking`] has what somebody is asked meanwhile.
 
-mod asking;
 mod draw;
 
 use std::collections::HashMap;
@@ -15,8 +14,7 @@ use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use asking::Asking;
-
+use crate::asking::{self, Asking};
 use crate::attach::Notice;
 use crate::context::Context;
 use crate::exit::Failure;

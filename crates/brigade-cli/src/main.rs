@@ -7,6 +7,7 @@
 //! of them said), [`models`] (whom they ask), [`telemetry`] (what is seen of
 //! them from outside), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
 
+mod asking;
 mod attach;
 mod commands;
 mod config;

@@ -3,8 +3,9 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use brigade_model::approval::Verdict;
 use brigade_model::json::Json;
-use brigade_server::requests::{Answer, Beginning, List, Read, Send, Show, Stop, Which};
+use brigade_server::requests::{Answer, Approve, Beginning, List, Read, Send, Show, Stop, Which};
 use brigade_server::{Client, ClientError, Target, TaskInfo};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -34,7 +35,7 @@ pub(crate) struct Top {
 const KEYS: &str = "\
 Keys:
   up, down, j, k    select a task            g, G    the first, the last
-  o, enter          its output, and back     m       message or answer
+  o, enter          its output, and back     m       message, answer, leave
   s                 stop it                  K       stop it without grace
   a                 all workspaces, or one   q       leave; what runs goes on";
 
@@ -105,20 +106,25 @@ impl View<'_> {
             }
             Wish::Send { session, task, text } => {
                 let target = Target { session, task: task.clone() };
-                let message = Json::of(&text)?;
-                let asked = self.board.selected().filter(|selected| selected.address == task);
-                match asked.and_then(|task| task.questions.first()) {
-                    Some(question) => {
-                        let question = Some(question.call);
-                        let answer = Answer { target, answer: message, question };
-                        self.client.ask(answer).await.map(|()| format!("answered {task}"))
-                    }
-                    None => {
-                        let message = Some(message);
-                        let send = Send { target, message, last: false, interrupt: false };
-                        self.client.ask(send).await.map(|_| format!("sent to {task}"))
-                    }
-                }
+                let message = Some(Json::of(&text)?);
+                let send = Send { target, message, last: false, interrupt: false };
+                self.client.ask(send).await.map(|_| format!("sent to {task}"))
+            }
+            Wish::Answer { session, task, question, text } => {
+                let target = Target { session, task: task.clone() };
+                let answer = Json::of(&text)?;
+                let answer = Answer { target, answer, question: Some(question) };
+                self.client.ask(answer).await.map(|()| format!("answered {task}"))
+            }
+            Wish::Approve { session, task, call, verdict } => {
+                let target = Target { session, task: task.clone() };
+                let said = match &verdict {
+                    Verdict::AllowOnce => format!("{task} may, once"),
+                    Verdict::AllowAlways { .. } => format!("{task} may, always in this session"),
+                    Verdict::Deny { .. } => format!("{task} may not"),
+                };
+                let approve = Approve { target, call: Some(call), verdict };
+                self.client.ask(approve).await.map(|_| said)
             }
         };
         self.board.note = Some(match answer {

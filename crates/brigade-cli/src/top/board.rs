@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 
+use brigade_model::approval::Verdict;
 use brigade_server::TaskInfo;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::asking;
 
 /// The state of the view.
 #[derive(Debug, Default)]
@@ -46,8 +49,27 @@ pub(crate) enum Mode {
     Watching,
     /// The output has the whole screen.
     Reading,
-    /// A message to the selected task is being typed.
-    Typing(String),
+    /// Something is being typed for a task.
+    Typing(Draft),
+}
+
+/// What is typed, and for whom: for the task that was selected when it was begun, whatever comes and
+/// goes meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Draft {
+    session: String,
+    task: String,
+    pub(crate) about: About,
+    pub(crate) text: String,
+}
+
+/// What a text answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    Nothing,
+    Question(u32),
+    /// A call that waits for leave.
+    Leave(u32),
 }
 
 /// What a key asks for beside what it does to the view.
@@ -67,6 +89,18 @@ pub(crate) enum Wish {
         task: String,
         text: String,
     },
+    Answer {
+        session: String,
+        task: String,
+        question: u32,
+        text: String,
+    },
+    Approve {
+        session: String,
+        task: String,
+        call: u32,
+        verdict: Verdict,
+    },
 }
 
 impl Board {
@@ -75,12 +109,16 @@ impl Board {
     pub(crate) fn update(&mut self, tasks: Vec<TaskInfo>) -> Vec<TaskInfo> {
         let there = |task: &TaskInfo| tasks.iter().any(|other| key(other) == key(task));
         let before = self.lines.iter().map(|line| &line.task);
-        let gone = before.filter(|task| task.living && !there(task)).cloned().collect();
+        let gone: Vec<TaskInfo> =
+            before.filter(|task| task.living && !there(task)).cloned().collect();
         self.ended.retain(|task| !there(task));
         self.lines = as_tree(tasks);
         let ended = self.ended.iter().cloned();
         self.lines.extend(ended.map(|task| Line { task, depth: 0 }));
-        self.keep_selection();
+        // One that has ended is about to be remembered, and stays selected.
+        if !gone.iter().any(|task| self.selected.as_ref() == Some(&key(task))) {
+            self.keep_selection();
+        }
         gone
     }
 
@@ -125,14 +163,15 @@ impl Board {
         }
         self.note = None;
         match &mut self.mode {
-            Mode::Typing(text) => match key.code {
+            Mode::Typing(draft) => match key.code {
                 KeyCode::Esc => self.mode = Mode::Watching,
-                KeyCode::Backspace => drop(text.pop()),
-                KeyCode::Char(letter) => text.push(letter),
+                KeyCode::Backspace => drop(draft.text.pop()),
+                KeyCode::Char(letter) => draft.text.push(letter),
                 KeyCode::Enter => {
-                    let text = std::mem::take(text);
-                    self.mode = Mode::Watching;
-                    return self.wish(|session, task| Wish::Send { session, task, text });
+                    if let Some(wish) = draft.wish() {
+                        self.mode = Mode::Watching;
+                        return wish;
+                    }
                 }
                 _ => {}
             },
@@ -156,8 +195,10 @@ impl Board {
             KeyCode::Char('K') => {
                 self.wish(|session, task| Wish::Stop { session, task, now: true })
             }
-            KeyCode::Char('m') if self.selected.is_some() => {
-                self.mode = Mode::Typing(String::new());
+            KeyCode::Char('m') => {
+                if let Some(task) = self.selected() {
+                    self.mode = Mode::Typing(Draft::to(task));
+                }
                 Wish::Nothing
             }
             KeyCode::Char('o') | KeyCode::Enter if self.selected.is_some() => {
@@ -201,6 +242,28 @@ impl Board {
                 Wish::Nothing
             }
         }
+    }
+}
+
+impl Draft {
+    fn to(task: &TaskInfo) -> Self {
+        let leave = task.approvals.first().map(|approval| About::Leave(approval.call));
+        let question = task.questions.first().map(|question| About::Question(question.call));
+        let about = leave.or(question).unwrap_or(About::Nothing);
+        let (session, task) = (task.session.clone(), task.address.clone());
+        Self { session, task, about, text: String::new() }
+    }
+
+    /// What it asks for as it is; none is something that cannot be meant.
+    fn wish(&self) -> Option<Wish> {
+        let Self { session, task, about, text } = self.clone();
+        Some(match about {
+            About::Nothing => Wish::Send { session, task, text },
+            About::Question(question) => Wish::Answer { session, task, question, text },
+            About::Leave(call) => {
+                Wish::Approve { session, task, call, verdict: asking::verdict(&text)? }
+            }
+        })
     }
 }
 
@@ -255,6 +318,15 @@ pub(crate) mod tests {
         task
     }
 
+    pub(crate) fn asking_for_leave() -> TaskInfo {
+        let mut asking = task("agent:4", None, "waiting");
+        let approval = r#"{"call":7,"text":"run_process(cargo publish)","tool":"run_process",
+            "arguments":"{\"command\":\"cargo publish\"}","rule":"run_process","by":"the operator",
+            "since":0}"#;
+        asking.approvals = vec![serde_json::from_str(approval).expect("an approval")];
+        asking
+    }
+
     fn press(board: &mut Board, code: KeyCode) -> Wish {
         board.press(KeyEvent::new(code, KeyModifiers::NONE))
     }
@@ -284,8 +356,15 @@ pub(crate) mod tests {
         assert_eq!(board.selected().unwrap().address, "process:3");
         board.update(vec![task("process:3", Some("1"), "running"), task("job:9", None, "running")]);
         assert_eq!(board.selected().unwrap().address, "process:3");
+        let gone = board.update(vec![task("job:9", None, "running")]);
+        let [mut ended] = <[TaskInfo; 1]>::try_from(gone).unwrap();
+        ended.living = false;
+        board.remember(ended);
+        assert_eq!(board.selected().unwrap().address, "process:3", "it has ended");
+        board.forget();
         board.update(vec![task("job:9", None, "running")]);
         assert_eq!(board.selected().unwrap().address, "job:9");
+        board.update(Vec::new());
         board.update(Vec::new());
         assert_eq!(press(&mut board, KeyCode::Char('s')), Wish::Nothing);
         assert_eq!(board.note.as_deref(), Some("nothing is selected"));
@@ -314,10 +393,7 @@ pub(crate) mod tests {
         let stop = |now| Wish::Stop { session: session.clone(), task: task.clone(), now };
         assert_eq!(press(&mut board, KeyCode::Char('s')), stop(false));
         assert_eq!(press(&mut board, KeyCode::Char('K')), stop(true));
-        press(&mut board, KeyCode::Char('m'));
-        for letter in "hq".chars() {
-            assert_eq!(press(&mut board, KeyCode::Char(letter)), Wish::Nothing);
-        }
+        type_in(&mut board, "hq");
         press(&mut board, KeyCode::Backspace);
         let text = "h".to_owned();
         assert_eq!(press(&mut board, KeyCode::Enter), Wish::Send { session, task, text });
@@ -325,5 +401,47 @@ pub(crate) mod tests {
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         press(&mut board, KeyCode::Char('m'));
         assert_eq!(board.press(interrupt), Wish::Leave, "also while typing");
+    }
+
+    /// Begins a text for the selected task, unless one was begun.
+    pub(crate) fn type_in(board: &mut Board, text: &str) {
+        if !matches!(board.mode, Mode::Typing(_)) {
+            press(board, KeyCode::Char('m'));
+        }
+        for letter in text.chars() {
+            press(board, KeyCode::Char(letter));
+        }
+    }
+
+    #[test]
+    fn what_is_typed_goes_to_the_task_for_which_it_was_begun() {
+        let mut board = board();
+        type_in(&mut board, "sa");
+        for _ in 0..2 {
+            board.update(vec![task("process:2", None, "running")]);
+        }
+        assert_eq!(board.selected().unwrap().address, "process:2");
+        type_in(&mut board, "lt");
+        let (session, task, text) = ("/src/soup".into(), "job:1".into(), "salt".into());
+        let wish = Wish::Send { session, task, text };
+        assert_eq!(press(&mut board, KeyCode::Enter), wish);
+    }
+
+    #[test]
+    fn leave_is_given_in_the_words_of_a_run() {
+        let mut board = Board::default();
+        board.update(vec![asking_for_leave()]);
+        type_in(&mut board, "maybe");
+        assert_eq!(press(&mut board, KeyCode::Enter), Wish::Nothing);
+        assert!(matches!(board.mode, Mode::Typing(_)), "that is no answer");
+        for _ in "maybe".chars() {
+            press(&mut board, KeyCode::Backspace);
+        }
+        let (session, task) = ("/src/soup".into(), "agent:4".into());
+        let verdict = Verdict::Deny { reason: "not now".into() };
+        let wish = Wish::Approve { session, task, call: 7, verdict };
+        type_in(&mut board, "n not now");
+        assert_eq!(press(&mut board, KeyCode::Enter), wish);
+        assert_eq!(board.mode, Mode::Watching);
     }
 }

@@ -6,8 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Text, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
 
-use super::board::{Board, Line, Mode, Scope};
-use crate::show;
+use super::board::{About, Board, Line, Mode, Scope};
+use crate::{asking, show};
 
 /// Below this height the output gives way to the list.
 const OUTPUT_FROM: u16 = 14;
@@ -38,10 +38,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, workspace: &str, now: u
     if board.mode == Mode::Reading {
         output(frame, body, board);
     } else if body.height >= OUTPUT_FROM {
-        let [list, below] =
+        let [list, rest] =
             Layout::vertical([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(body);
         table(frame, list, board, now);
-        output(frame, below, board);
+        below(frame, rest, board);
     } else {
         table(frame, body, board, now);
     }
@@ -188,6 +188,22 @@ fn colour(state: &str) -> Color {
     }
 }
 
+/// What the selected task asks leave for, or else the last lines of its output that fit.
+fn below(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+    let asking = board.selected().filter(|task| task.living);
+    let Some((task, approval)) = asking.and_then(|task| Some((task, task.approvals.first()?)))
+    else {
+        return output(frame, area, board);
+    };
+    let title = format!(" {} asks for leave ", task.label());
+    let block = Block::new().borders(Borders::TOP).title(title);
+    let [with, why] = asking::details(approval);
+    let mut lines = vec![show::one_line(&approval.text), with, why];
+    lines.push("m answers: y once, a always in this session, n no (and a reason)".to_owned());
+    let text: Vec<Text<'_>> = lines.into_iter().map(Text::from).collect();
+    frame.render_widget(Paragraph::new(text).block(block).wrap(Wrap { trim: true }), area);
+}
+
 /// The last lines of the output that fit.
 fn output(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let Some(task) = board.selected() else { return };
@@ -203,9 +219,13 @@ fn output(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 fn footing(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let width = usize::from(area.width);
     let text = match (&board.mode, &board.note) {
-        (Mode::Typing(text), _) => {
-            let asks = board.selected().is_some_and(|task| !task.questions.is_empty());
-            typing(if asks { "answer" } else { "message" }, text, width)
+        (Mode::Typing(draft), _) => {
+            let what = match draft.about {
+                About::Nothing => "message",
+                About::Question(_) => "answer",
+                About::Leave(_) => "y, a or n",
+            };
+            typing(what, &draft.text, width)
         }
         (_, Some(note)) => show::cut(&show::one_line(note), width),
         (Mode::Reading, None) => fitting(&KEYS_READING, width).to_owned(),
@@ -241,7 +261,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::board::tests::task;
+    use super::super::board::tests::{asking_for_leave, task, type_in};
     use super::*;
 
     fn screen(board: &Board, width: u16, height: u16) -> String {
@@ -359,14 +379,35 @@ agent:1    waiting  65s  asks: Red or blue?
 o output  m message  s stop  K kill  a all  q quit
 ";
         assert_eq!(screen(&board, 60, 7), expect);
-        board.mode = Mode::Typing("red".to_owned());
+        type_in(&mut board, "red");
         assert!(screen(&board, 60, 7).contains("answer: red_"));
+    }
+
+    #[test]
+    fn what_leave_is_asked_for_is_shown_whole_before_it_is_given() {
+        let mut board = Board::default();
+        board.update(vec![asking_for_leave()]);
+        board.output = "what it said".to_owned();
+        let shown = screen(&board, 80, 18);
+        assert!(shown.contains(" agent:4 asks for leave ─"), "{shown}");
+        let expect = "\
+run_process(cargo publish)
+with {\"command\":\"cargo publish\"}
+the operator asks about run_process
+m answers: y once, a always in this session, n no (and a reason)
+";
+        assert!(shown.contains(expect), "{shown}");
+        type_in(&mut board, "n no");
+        assert!(screen(&board, 80, 18).contains("y, a or n: n no_"));
+        board.mode = Mode::Reading;
+        assert!(screen(&board, 80, 18).contains("what it said"));
     }
 
     #[test]
     fn no_screen_is_too_small() {
         let mut board = board();
-        for mode in [Mode::Watching, Mode::Reading, Mode::Typing("hello".repeat(9))] {
+        type_in(&mut board, &"hello".repeat(9));
+        for mode in [board.mode.clone(), Mode::Watching, Mode::Reading] {
             board.mode = mode;
             for (width, height) in [(1, 1), (2, 9), (5, 2), (20, 3), (200, 60)] {
                 screen(&board, width, height);

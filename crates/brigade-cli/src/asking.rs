@@ -9,7 +9,7 @@ use crate::show;
 
 /// What waits for somebody, of a task and all below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(crate) enum Asking {
     /// A question of the one at the top: those of others are their parents' to answer.
     Question { call: u32 },
     /// Leave, for whichever task: only a person gives it.
@@ -18,7 +18,7 @@ pub(super) enum Asking {
 
 impl Asking {
     /// The first thing that waits, and in what words it is put.
-    pub(super) fn first(tasks: &[TaskInfo]) -> Option<(Self, String)> {
+    pub(crate) fn first(tasks: &[TaskInfo]) -> Option<(Self, String)> {
         let root = tasks.first()?;
         if let Some(question) = root.questions.first() {
             return Some((Self::Question { call: question.call }, question_text(root, question)));
@@ -30,7 +30,7 @@ impl Asking {
     }
 
     /// How it is answered from elsewhere.
-    pub(super) fn command(&self, root: &str) -> String {
+    pub(crate) fn command(&self, root: &str) -> String {
         match self {
             Self::Question { .. } => format!("brigade answer {root} TEXT"),
             Self::Leave { task, call } => format!("brigade approve {task} {call}"),
@@ -47,17 +47,23 @@ fn question_text(task: &TaskInfo, question: &Question) -> String {
 fn leave_text(task: &TaskInfo, approval: &Approval) -> String {
     let style = Style::new().bold();
     let (called, text) = (show::called(task), show::plain(&approval.text));
-    let why = format!("{} asks about {}", approval.by, approval.rule);
+    let [with, why] = details(approval);
     format!(
-        "{style}{called} asks for leave:{style:#} {text}\n  with {}\n  ({})\n  y: once, a: always in \
-         this session, n: no (n and a reason)\n> ",
-        show::one_line(&approval.arguments),
-        show::one_line(&why)
+        "{style}{called} asks for leave:{style:#} {text}\n  {with}\n  ({why})\n  y: once, a: always in \
+         this session, n: no (n and a reason)\n> "
     )
 }
 
+/// What one should know before one gives leave: all that the call has, and who wants it asked about.
+pub(crate) fn details(approval: &Approval) -> [String; 2] {
+    [
+        show::one_line(&format!("with {}", approval.arguments)),
+        show::one_line(&format!("{} asks about {}", approval.by, approval.rule)),
+    ]
+}
+
 /// The verdict that a line is. None is one that is no answer.
-pub(super) fn verdict(line: &str) -> Option<Verdict> {
+pub(crate) fn verdict(line: &str) -> Option<Verdict> {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     match (word.to_lowercase().as_str(), rest.trim()) {
