@@ -111,6 +111,29 @@ fn a_pattern_allows_one_simple_command_only() {
 }
 
 #[test]
+fn variables_in_front_of_a_command_are_allowed_only_by_their_names() {
+    let permissions = allowing(&[
+        "run_process(cargo*)",
+        "run_process(* --version)",
+        "run_process(LANG=C RUST_LOG=* make *)",
+    ]);
+    for (command, expect) in [
+        ("cargo test", true),
+        ("rustc --version", true),
+        ("LANG=C RUST_LOG=debug make all", true),
+        // The shell sets `cargo` and runs what follows.
+        ("cargo=1 rm -rf x", false),
+        ("cargo+=1 rm -rf x", false),
+        ("PATH=. rustc --version", false),
+        ("LANG=C PATH=. make all", false),
+        ("LANG=C RUST_LOG=debug PATH=. make all", false),
+        ("LANG=C make all", false),
+    ] {
+        assert_eq!(permissions.check(&shell(command)).is_allowed(), expect, "{command}");
+    }
+}
+
+#[test]
 fn a_tool_allowed_as_a_whole_may_do_anything() {
     for rule in ["run_process", "run_process(*)", "run_*", "*"] {
         assert!(allowing(&[rule]).check(&shell("a; b && c")).is_allowed(), "{rule}");

@@ -70,8 +70,10 @@ impl Rule {
         let Some(pattern) = &self.pattern else { return true };
         let Some(text) = subject.text else { return false };
         if subject.is_shell {
+            let command = shell::spaced(text);
             return shell::compound(text).is_none()
-                && matches_command(pattern, &shell::spaced(text));
+                && shell::sets_only_what(pattern, &command)
+                && matches_command(pattern, &command);
         }
         glob::matches(pattern, text, glob::Star::WithinFolder)
             && glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)

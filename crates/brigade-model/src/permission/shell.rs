@@ -25,6 +25,14 @@ pub(super) fn spaced(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Whether each variable that is set in front of a command stands by its name in the pattern too. Of
+/// `cargo=1 rm x` the command is `rm`, whatever a pattern `cargo*` makes of it.
+pub(super) fn sets_only_what(pattern: &str, command: &str) -> bool {
+    let mut expected = pattern.split(' ');
+    let mut set = command.split(' ').map_while(|word| word.find('=').map(|at| &word[..=at]));
+    set.all(|name| expected.next().is_some_and(|word| word.starts_with(name)))
+}
+
 /// Every command that may be in a text, in every form in which a deny rule may know it: as it is,
 /// without quotes, without variables in front, and by the program's name without its folder.
 pub(super) fn commands(text: &str) -> Vec<String> {

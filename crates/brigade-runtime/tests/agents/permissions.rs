@@ -120,9 +120,11 @@ async fn variables_count_for_the_permission_of_a_command() {
 turn
   call run_process {\"command\": \"git status\", \"env\": {\"PATH\": \"/tmp/evil\"}}
   call run_process {\"command\": \"rm x\", \"env\": {\"A\": \"b c\"}}
+  call run_process {\"command\": \"touch x\", \"env\": {\"git log X\": \"1\"}}
 turn
   when `run_process(PATH=/tmp/evil git status)` is not permitted
   when `run_process(A='b c' rm x)` is not permitted
+  when `run_process('git log X'=1 touch x)` is not permitted
   say Not me.
 ";
     let options = script(text);

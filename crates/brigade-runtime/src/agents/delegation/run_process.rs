@@ -65,8 +65,9 @@ impl Delegation for RunProcess {
 
     fn subject(&self) -> Subject {
         // Variables can change what a command does as much as its words: `PATH=x git status` is
-        // not `git status`.
-        let variables = self.env.iter().map(|(name, value)| format!("{name}={} ", quoted(value)));
+        // not `git status`. A name may be any text, and must not read as a command.
+        let set = |(name, value): (&String, &String)| format!("{}={} ", quoted(name), quoted(value));
+        let variables = self.env.iter().map(set);
         Subject::Shell(variables.chain([self.command.clone()]).collect())
     }
 
@@ -97,7 +98,7 @@ impl Delegation for RunProcess {
     }
 }
 
-/// A value as a shell would take it.
+/// A text as a shell would take it for one word.
 fn quoted(value: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,@%+".contains(letter);
     if value.chars().all(plain) {
