@@ -415,11 +415,27 @@ fn enclosed(
     let terminal = work.enclosure.as_ref().and_then(|enclosure| enclosure.terminal);
     let own = Enclosure { terminal, resources, confinement: settled.into_iter().collect() };
     let own = match parent.enclosure() {
-        Some(outer) => own.inside(outer),
+        Some(outer) => {
+            passes_no_references(&work, outer)?;
+            own.inside(outer)
+        }
         None => own,
     };
     work.enclosure = (!own.is_empty()).then(|| Box::new(own));
     Ok(work)
+}
+
+/// The runtime reads what a variable refers to, and it is not confined: whoever is could have any file
+/// and any variable read to it.
+fn passes_no_references(work: &ProcessWork, outer: &Enclosure) -> Result<(), Refusal> {
+    let refers = |value: &EnvValue| !matches!(value, EnvValue::Text(_));
+    match work.env.iter().find(|(_, value)| refers(value)) {
+        Some((name, _)) if !outer.confinement.is_empty() => Err(Refusal::forbidden(format!(
+            "{name} refers to a variable or file of the runtime, which whoever is confined cannot pass \
+             on; give its value"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 impl fmt::Debug for NewTask {

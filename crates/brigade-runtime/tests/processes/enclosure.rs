@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use brigade_model::enclosure::{Confine, Resources, Tcp, TerminalSize};
 use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::EnvValue;
 use brigade_process::Landlock;
 use brigade_runtime::{NewTask, ProcessOptions, Runtime};
 use brigade_store::MemoryStore;
@@ -200,6 +202,30 @@ async fn what_acts_as_a_confined_task_starts_nothing_less_confined() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_acts_as_a_confined_task_has_nothing_read_to_it() {
+    if !can_confine() {
+        return;
+    }
+    let (kitchen, place) = (kitchen().await, place());
+    let outer = confined(&place, "echo up; exec sleep 60");
+    let outer = kitchen.session.spawn(outer).await.unwrap();
+    said(&outer, "up").await;
+    let row = outer.get().await.unwrap();
+    let id = brigade_runtime::TaskId { tree: kitchen.session.id(), no: outer.no() };
+    let inside = kitchen.runtime.act_as(id, row.attempt).await.unwrap();
+    let file = place.outside.join("file").to_str().unwrap().into();
+    for reference in [EnvValue::FromFile(file), EnvValue::FromEnv("PATH".into())] {
+        let asked = NewTask::shell("echo $X").cwd(&place.work).env("X", reference);
+        let refused = inside.spawn(asked).await.unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Forbidden, "{}", refused.message);
+        assert!(refused.message.starts_with("X refers to"), "{}", refused.message);
+    }
+    let plain = NewTask::shell("true").env("X", EnvValue::Text("plain".into()));
+    inside.spawn(plain.cwd(&place.work)).await.unwrap();
+    outer.stop(None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_terminal_is_typed_on_by_the_next_runtime_too() {
     let first = kitchen().await;
     let script = "stty -echo; tty > /dev/null && stty size; while read line; do echo got $line; done; echo over";
@@ -223,9 +249,9 @@ async fn a_terminal_is_typed_on_by_the_next_runtime_too() {
 async fn whoever_has_no_terminal_to_speak_of_gets_one_that_is_known() {
     let kitchen = kitchen().await;
     let task = NewTask::shell("echo \"[$TERM]\"").terminal(TerminalSize::default());
-    let dumb = task.clone().env("TERM", brigade_model::work::EnvValue::Text("dumb".into()));
+    let dumb = task.clone().env("TERM", EnvValue::Text("dumb".into()));
     assert_eq!(tail(&kitchen, dumb).await, "[xterm-256color]\r\n");
-    let own = task.env("TERM", brigade_model::work::EnvValue::Text("vt100".into()));
+    let own = task.env("TERM", EnvValue::Text("vt100".into()));
     assert_eq!(tail(&kitchen, own).await, "[vt100]\r\n");
 }
 
