@@ -117,6 +117,10 @@ impl ModelSource for Models {
             Named::OfProvider(name) => self.providers.ready(name),
         }
     }
+
+    fn is_file(&self, name: &str) -> bool {
+        !matches!(Named::of(name), Named::OfProvider(_))
+    }
 }
 
 fn into_model(model: impl Model) -> Arc<dyn Model> {

@@ -16,6 +16,7 @@ pub mod delegation;
 mod engine;
 mod host;
 mod link;
+mod models;
 mod options;
 mod prompt;
 mod providers;

@@ -113,6 +113,26 @@ fn a_script_is_read_again_when_it_is_changed() {
 }
 
 #[test]
+fn a_definition_names_no_file_as_its_model() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  say Fine.\n");
+    let (home, own) = (kitchen.home(), kitchen.project().join("own.script"));
+    std::fs::write(&own, "agent *\nturn\n  say Mine.\n").unwrap();
+    std::fs::write(home.join("secret"), "soup\n").unwrap();
+    let (home, own) = (home.display(), own.display());
+    for model in [format!("script:{home}/secret"), format!("record:script:{own}={home}/new")] {
+        let text = format!("---\nname: odd\ndescription: Odd.\nmodel: {model}\n---\nBe odd.\n");
+        kitchen.define("odd", &text);
+        let ran = kitchen.run(["run", "--agent", "odd", "x"]);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        let told = format!("odd.md:4: `model`: {model} is a file");
+        assert!(ran.err.contains(&told) && !ran.err.contains("soup"), "{ran:?}");
+        assert!(kitchen.run(["agents"]).err.contains("is a file"));
+    }
+    assert!(!kitchen.home().join("new").exists());
+}
+
+#[test]
 fn a_script_that_is_wrong_is_told_with_its_line() {
     let kitchen = Kitchen::new();
     kitchen.script("agent *\nturn\n  sing Fine.\n");

@@ -137,3 +137,26 @@ turn
     let run = ["run", "--agent", "shut", "--allow", "run_process", "Look"];
     assert_eq!(kitchen.ok(run), "It is shut.\n");
 }
+
+#[test]
+fn a_confined_command_reaches_no_file_through_the_daemon() {
+    let kitchen = Kitchen::new();
+    if !can_confine(&kitchen) {
+        return;
+    }
+    let home = kitchen.home();
+    fs::write(home.join("secret"), "soup\n").unwrap();
+    fs::write(kitchen.project().join("own"), "agent *\nturn\n  say Fine.\n").unwrap();
+    for (asked, told) in [
+        (format!("run -d --model script:{}/secret x", home.display()), "which is a file"),
+        (format!("run -d --model script:own --record {}/new x", home.display()), "which is a file"),
+        (format!("exec --env-file X={}/secret -- env", home.display()), "X refers to"),
+        ("exec --env-from X=HOME -- env".to_owned(), "X refers to"),
+    ] {
+        let script = format!("{BRIGADE} {asked}");
+        let ran = kitchen.run(["exec", "--confine-read", programs(), "--shell", &script]);
+        assert_eq!(ran.code, 126, "{ran:?}");
+        assert!(ran.err.contains(told) && !ran.err.contains("soup"), "{ran:?}");
+    }
+    assert!(!home.join("new").exists());
+}

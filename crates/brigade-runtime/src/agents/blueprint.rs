@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use super::delegation::{self, Delegate};
 use super::link::{LateRuntime, TaskLink};
+use super::models;
 use super::options::AgentOptions;
 use super::prompt;
 use super::rules::{check_definition, check_delegates, check_rules, wrong_definition};
@@ -184,6 +185,7 @@ impl Agents {
         let mut wrong = Vec::new();
         definitions.found.retain(|_, found| {
             let problem = wrong_definition(&found.definition, found.file.as_deref(), &tools);
+            let problem = problem.or_else(|| models::wrong_model(&*self.options.models, found));
             let is_usable = problem.is_none();
             wrong.extend(problem);
             is_usable
@@ -218,6 +220,7 @@ impl Agents {
             .narrowed("whoever started it", grant.rules)
             .narrowed(format!("the definition {name}"), definition.permissions.clone())
             .narrowed(format!("the definition {name}"), only(definition.tools.as_deref())?);
+        models::check_asked(&self.options, work.model.as_deref(), parent)?;
         let model = work.model.clone().or_else(|| definition.model.as_deref().map(Arc::from));
         let model = model.or(inherited).or_else(|| self.options.model.clone());
         let Some(model) = model else {
@@ -281,6 +284,10 @@ impl Agents {
             )));
         }
         let definitions = self.definitions(work.cwd.as_deref());
+        let wrong_model = |found| models::wrong_model(&*self.options.models, found);
+        if let Some(wrong) = definitions.found.get(name).and_then(wrong_model) {
+            return Err(Refusal::invalid(wrong.to_string()));
+        }
         match definitions.find(name) {
             Ok(found) => {
                 let file = definitions.found.get(name).and_then(|found| found.file.as_deref());

@@ -23,6 +23,12 @@ pub trait ModelSource: Debug + Send + Sync + 'static {
     fn ready(&self, _name: &str) -> Result<(), Refusal> {
         Ok(())
     }
+
+    /// Whether the name is that of a file, to be read or written. Such a model is for whoever could use
+    /// the file as well, and not for a definition in a workspace or a command that is confined.
+    fn is_file(&self, _name: &str) -> bool {
+        false
+    }
 }
 
 /// A model, and what is known of it.

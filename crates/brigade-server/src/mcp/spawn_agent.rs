@@ -87,6 +87,12 @@ impl SpawnAgent {
         if self.task.trim().is_empty() {
             return Err(Refusal::invalid("the argument `task` is blank"));
         }
+        // What the daemon takes for a file is not for a model to name.
+        let is_file = |model: &&String| model.split('/').next().is_some_and(|it| it.contains(':'));
+        if let Some(model) = self.model.as_ref().filter(is_file) {
+            let text = format!("the argument `model`: {model:?} is not provider/model");
+            return Err(Refusal::invalid(text));
+        }
         let limits = self.budget.map(Budget::limits).transpose()?;
         Ok(Run {
             name: self.name.clone(),

@@ -310,6 +310,8 @@ async fn without_a_model_or_its_key_nothing_starts_and_it_says_what_to_set() {
         let said = client.call("spawn_agent", arguments).await;
         said.refused("invalid").has("no key for anthropic").has("ANTHROPIC_API_KEY");
     }
+    let file = json!({"task": "x", "model": "script:/etc/passwd"});
+    client.call("spawn_agent", file).await.refused("invalid").has("is not provider/model");
     let all = client.call("list_tasks", json!({"state": "all"})).await;
     assert_eq!(all.text, "no such tasks");
 }

@@ -66,7 +66,8 @@ impl Delegation for RunProcess {
     fn subject(&self) -> Subject {
         // Variables can change what a command does as much as its words: `PATH=x git status` is
         // not `git status`. A name may be any text, and must not read as a command.
-        let set = |(name, value): (&String, &String)| format!("{}={} ", quoted(name), quoted(value));
+        let set =
+            |(name, value): (&String, &String)| format!("{}={} ", quoted(name), quoted(value));
         let variables = self.env.iter().map(set);
         Subject::Shell(variables.chain([self.command.clone()]).collect())
     }

@@ -1,0 +1,40 @@
+//! Who may choose a model that is a file: it is read or written by the runtime, beyond the reach of any
+//! permission and outside of every confinement.
+
+use brigade_agent::definition::{DefinitionError, Found};
+use brigade_model::refusal::Refusal;
+
+use super::blueprint::Parent;
+use super::options::{AgentOptions, ModelSource};
+
+/// Refuses a model that whoever is confined asks for, and that would get it a file from outside: another
+/// than it has, and than all have.
+pub(super) fn check_asked(
+    options: &AgentOptions,
+    asked: Option<&str>,
+    parent: Parent<'_>,
+) -> Result<(), Refusal> {
+    let confined = parent.enclosure().is_some_and(|outer| !outer.confinement.is_empty());
+    let own = match parent {
+        Parent::Agent(parent) => Some(&*parent.model),
+        Parent::Nobody | Parent::Enclosed(_) => None,
+    };
+    let is_known = |model: &str| own == Some(model) || options.model.as_deref() == Some(model);
+    let is_foreign = |model: &&str| options.models.is_file(model) && !is_known(model);
+    match asked.filter(|_| confined).filter(is_foreign) {
+        None => Ok(()),
+        Some(model) => Err(Refusal::forbidden(format!(
+            "a confined command can start no agent with the model {model}, which is a file"
+        ))),
+    }
+}
+
+/// What is wrong with the model of a definition: a workspace is other people's text, and an agent may
+/// be allowed to write there.
+pub(super) fn wrong_model(models: &dyn ModelSource, found: &Found) -> Option<DefinitionError> {
+    let file = found.file.as_deref()?;
+    let model = found.definition.model.as_deref().filter(|model| models.is_file(model))?;
+    let problem = format!("{model} is a file; only whoever starts an agent can name one");
+    let field = Some("model".to_owned());
+    Some(DefinitionError { file: None, line: 0, field, problem }.in_file(file))
+}
