@@ -85,6 +85,14 @@ impl Root {
         Ok(Self { handle, how: How::Kernel })
     }
 
+    /// The same for a whole path that has no link in it, or is refused.
+    pub(crate) fn open_without_links(directory: &Path) -> Result<Self, Errno> {
+        let path = directory.to_str().and_then(|path| Inside::read(path).ok());
+        let top = Self::open(Path::new("/"))?;
+        let handle = top.open_as(&path.ok_or(Errno::INVAL)?, FOLDER)?;
+        Ok(Self { handle, ..top })
+    }
+
     /// What is there by that name. A link on the way to it is `ELOOP` or `ENOTDIR`.
     pub(crate) fn look(&self, name: &Inside) -> Result<Found, Errno> {
         let handle = match self.open_as(name, LOOK) {

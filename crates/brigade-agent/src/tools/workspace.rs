@@ -23,6 +23,8 @@ pub struct Workspace {
     directory: Arc<Path>,
     /// Without links, once it was asked for.
     canonical: OnceLock<Option<PathBuf>>,
+    /// Where it was found for good: a link that takes its place is not followed.
+    found: Option<Arc<Path>>,
     permissions: Permissions,
     /// Each of those concerned apart, for what follows from a rule on another tool.
     grants: Vec<Permissions>,
@@ -43,11 +45,20 @@ impl Workspace {
         let alone = |grant: Grant| Permissions::of(grant.by, Rules::clone(&grant.rules));
         let grants = grants.into_iter().map(alone).collect();
         let directory = directory.into().into();
-        Self { directory, canonical: OnceLock::new(), permissions, grants }
+        Self { directory, canonical: OnceLock::new(), found: None, permissions, grants }
     }
 
+    /// The same, kept to where the directory is now: for an agent whose commands could put a link to
+    /// somewhere else in its place. Paths may begin with either name.
+    #[must_use]
+    pub fn found_at(self, canonical: PathBuf) -> Self {
+        let found = Some(canonical.as_path().into());
+        Self { found, canonical: OnceLock::from(Some(canonical)), ..self }
+    }
+
+    /// Where it is opened and gone through.
     pub(crate) fn directory(&self) -> &Path {
-        &self.directory
+        self.found.as_deref().unwrap_or(&self.directory)
     }
 
     /// What a rule's pattern is held against. A path that leads out is refused by the call.
@@ -57,7 +68,11 @@ impl Workspace {
     }
 
     pub(crate) fn root(&self) -> Result<Root, ToolError> {
-        Root::open(&self.directory).map_err(|errno| {
+        let opened = match &self.found {
+            Some(found) => Root::open_without_links(found),
+            None => Root::open(&self.directory),
+        };
+        opened.map_err(|errno| {
             let directory = self.directory.display();
             let why = std::io::Error::from(errno);
             ToolError::new(format!("your directory {directory} cannot be used: {why}"))

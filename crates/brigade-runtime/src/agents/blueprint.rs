@@ -473,10 +473,13 @@ impl Blueprint {
     /// commands are confined to, so they are for directories only that these may write.
     fn workspace(&self) -> Option<Workspace> {
         let directory = self.directory.as_deref().filter(|path| path.starts_with('/'))?;
-        if !enclosing::may_write(&self.enclosure, directory) {
-            return None;
+        let workspace = Workspace::new(directory, self.permissions.clone());
+        if self.enclosure.confinement.is_empty() {
+            return Some(workspace);
         }
-        Some(Workspace::new(directory, self.permissions.clone()))
+        let found = std::fs::canonicalize(directory).ok()?;
+        let may_write = enclosing::may_write(&self.enclosure, found.to_str()?);
+        may_write.then(|| workspace.found_at(found))
     }
 }
 

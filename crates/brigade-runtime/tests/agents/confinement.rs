@@ -10,7 +10,7 @@ use brigade_process::Landlock;
 use brigade_runtime::{AgentOptions, NewTask, ProcessOptions, Runtime, Session};
 use tempfile::TempDir;
 
-use crate::support::{everything, script, words};
+use crate::support::{everything, reply, script, words};
 
 struct Place {
     _folder: TempDir,
@@ -123,6 +123,41 @@ turn
     let least = Resources { open_files: Some(60), cpu_secs: Some(30), memory: None };
     assert_eq!((kept.confinement.len(), kept.resources), (2, least));
     assert_eq!((kept.confinement[0].tcp, kept.confinement[1].tcp), (Tcp::Allowed, Tcp::Denied));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_becomes_a_link_leads_the_file_tools_nowhere() {
+    let text = "agent A
+turn
+  call list_files {}
+  call ask_parent {\"question\": \"What now?\"}
+turn
+  when inner
+  when The answer
+  call read_file {\"path\": \"secret\"}
+  call list_files {}
+  call write_file {\"path\": \"new\", \"content\": \"x\"}
+turn
+  say Done.
+";
+    let place = place(script(text)).await;
+    let (inner, outside) = (place.work.join("sub"), place.work.parent().unwrap());
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("inner"), "").unwrap();
+    // What it is confined to is wider, so that a command of its could do this.
+    let confine = Confine { write: vec![place.work.display().to_string()], ..Confine::default() };
+    let task = NewTask::agent("go").name("A").cwd(&inner).confine(confine);
+    let task = place.session.spawn(task).await.unwrap();
+    while task.get().await.unwrap().state.word() != "waiting" {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    fs::rename(&inner, place.work.join("moved")).unwrap();
+    std::os::unix::fs::symlink(outside, &inner).unwrap();
+    place.session.answer(task.no(), reply("Go on.")).await.unwrap();
+    assert_eq!(words(&task.wait().await.unwrap()), "Done.");
+    let said = place.session.transcript((&task).into()).await.unwrap().unwrap();
+    assert_eq!(said.matches("cannot be used").count(), 3, "{said}");
+    assert!(!said.contains("soup") && !outside.join("new").exists(), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
