@@ -2,7 +2,8 @@
 //!
 //! - [`workspace`]: the directory, and what the agent may do in it. `inside`: a path as rules and the
 //!   kernel see it; `beneath`: opening one beneath the directory's handle.
-//! - `read_file`, `list_files`, `search_files`: they only look; `walk`: what the last two go through.
+//! - `read_file`, `list_files`, `search_files`: they only look; `walk`: what the last two go through,
+//!   `ignoring`: what they pass over.
 //! - `write_file`, `edit_file`: they replace a file in one step (`replace`); `edits`: what an edit does
 //!   to a text.
 //! - `watch`: how long a call may take; `words`: what a model is told.
@@ -13,6 +14,7 @@
 mod beneath;
 mod edit_file;
 mod edits;
+mod ignoring;
 mod inside;
 mod list_files;
 mod read_file;

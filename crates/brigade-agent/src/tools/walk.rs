@@ -10,6 +10,7 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 use ignore::WalkBuilder;
 
 use super::beneath::{Found, Root};
+use super::ignoring::Ignoring;
 use super::inside::Inside;
 use super::watch::{Over, Watch};
 use super::workspace::Workspace;
@@ -80,6 +81,9 @@ impl Walk<'_> {
                 break;
             }
         }
+        if walked.over.is_none() && !walked.is_cut {
+            walked.over = self.watch.over();
+        }
         walked
     }
 
@@ -88,15 +92,14 @@ impl Walk<'_> {
             .start
             .names()
             .fold(self.workspace.directory().to_owned(), |path, name| path.join(name));
+        let ignoring = Ignoring::new(&start, (self.hidden, self.ignored), self.watch);
         let mut builder = WalkBuilder::new(start);
         builder
-            .standard_filters(!self.ignored)
-            .hidden(!self.hidden)
-            .require_git(false)
+            .standard_filters(false)
             .follow_links(false)
             .max_depth(self.depth)
             .sort_by_file_name(Ord::cmp)
-            .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git");
+            .filter_entry(move |entry| !ignoring.passes_over(entry));
         builder.build()
     }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
@@ -175,4 +176,57 @@ fn a_rule_of_a_folder_above_counts_too() {
     desk.put("a.tmp", "");
     desk.put("b", "");
     assert_eq!(desk.ok("list_files", json!({})), "b (0 bytes)\n[`.`: 1 entry]");
+}
+
+fn listed(desk: &Desk, arguments: serde_json::Value) -> Vec<String> {
+    let told = desk.ok("list_files", arguments);
+    let lines = told.lines().filter(|line| !line.starts_with('['));
+    lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn rules_of_git_hold_from_the_nearest_folder_up() {
+    let desk = Desk::new();
+    let names = ["a.log", "a.tmp", "b.tmp", "own", "sub/a.log", "sub/b.log", "sub/own", "sub/x.o"];
+    for name in names.iter().chain(&[".shown", ".hidden", "sub/in/b.log", "up", "sub/up"]) {
+        desk.put(name, "");
+    }
+    std::fs::write(desk.outside(".gitignore"), "up\n").unwrap();
+    desk.put(".gitignore", "\u{feff}*.log\n/own\n*.tmp\n!.shown\n# no\n");
+    desk.put(".ignore", "!a.tmp\n");
+    desk.put(".git/info/exclude", "*.o\n");
+    desk.put("sub/.gitignore", "!b.log\n");
+    let all = listed(&desk, json!({ "glob": "*" }));
+    assert_eq!(all, [".shown", "a.tmp", "sub/b.log", "sub/in/b.log", "sub/own"]);
+    let below = listed(&desk, json!({ "glob": "*", "path": "sub" }));
+    assert_eq!(below, ["sub/b.log", "sub/in/b.log", "sub/own"]);
+    let ignored = listed(&desk, json!({ "glob": "*", "path": "sub", "ignored": true }));
+    assert_eq!(ignored.len(), 6, "{ignored:?}");
+    let told = desk.ok("search_files", json!({ "pattern": "x", "path": "sub/a.log" }));
+    assert_eq!(told, "[nothing matches]");
+}
+
+#[test]
+fn rules_of_git_that_are_no_plain_file_are_not_read() {
+    let desk = Desk::new();
+    desk.put("file", "");
+    desk.put("sub/file", "");
+    std::fs::write(desk.outside("all"), "*\n").unwrap();
+    symlink(desk.outside("all"), desk.path(".gitignore")).unwrap();
+    symlink("/dev/zero", desk.path("sub/.gitignore")).unwrap();
+    let mode = rustix::fs::Mode::RWXU;
+    for pipe in [desk.path(".ignore"), desk.path("sub/.ignore"), desk.outside(".gitignore")] {
+        rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+    assert_eq!(listed(&desk, json!({ "glob": "*" })), ["file", "sub/file"]);
+}
+
+#[test]
+fn rules_of_git_are_read_as_far_as_is_sensible() {
+    let desk = Desk::new();
+    for name in ["first", "last", "other"] {
+        desk.put(name, "");
+    }
+    desk.put(".gitignore", format!("first\n{}last\n", "#\n".repeat(1024 * 1024)));
+    assert_eq!(listed(&desk, json!({})), ["last", "other"]);
 }
