@@ -353,6 +353,10 @@ impl NewTask {
         self
     }
 
+    pub(crate) fn is_agent(&self) -> bool {
+        matches!(self.work, Ok(Asked::Agent(..)))
+    }
+
     /// `default_key` is for callers that are entered again and must find what they spawned.
     pub(crate) fn into_spec(
         self,

@@ -15,8 +15,8 @@ use brigade_model::ids::{CallIndex, MessageNo, Owner, Position, RunNo, TaskNo, T
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
-use brigade_model::refusal::Refusal;
-use brigade_model::task::TaskRow;
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::task::{Spawner, TaskRow};
 use brigade_model::tree::{MessageRow, TreeRow};
 use brigade_model::work::{Kind, Work};
 use brigade_store::{RunRow, TaskQuery};
@@ -76,7 +76,7 @@ impl Session {
             let nested = Self { caller: job.caller(), ..self.clone() };
             return Ok(nested.handle(child.no, child.run, child.kind, false));
         }
-        let spawn = self.spawn_command(task)?;
+        let spawn = self.spawn_command(task).await?;
         match self.submit(spawn).await? {
             Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
             _ => Err(unexpected()),
@@ -107,7 +107,10 @@ impl Session {
             }
             return Ok(spawned);
         }
-        let commands: Vec<_> = tasks.into_iter().map(|task| self.spawn_command(task)).collect();
+        let mut commands = Vec::new();
+        for task in tasks {
+            commands.push(self.spawn_command(task).await);
+        }
         let replies = self.submit_all(commands).await?;
         Ok(replies
             .into_iter()
@@ -118,14 +121,14 @@ impl Session {
             .collect())
     }
 
-    fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
+    async fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
         // What acts as a task can start nothing that is less confined than itself.
         let own = match &self.caller {
             Caller::Task { no, .. } => self.view.get(*no),
             Caller::Operator | Caller::Client(_) => None,
         };
         let enclosure = own.as_ref().and_then(|row| row.spec.work.enclosure());
-        let mut above = self.agent_above()?;
+        let mut above = if task.is_agent() { self.agent_above().await? } else { None };
         // A command is kept to no less than its agent is.
         if let (Some(above), Some(enclosure)) = (&mut above, enclosure) {
             above.enclosure.clone_from(enclosure);
@@ -139,17 +142,24 @@ impl Session {
         Ok(Command::Spawn(Spawn { caller: self.caller.clone(), spec, call: None }))
     }
 
-    /// The nearest agent above a task that acts here. A command of an agent that starts agents does
-    /// it with what that agent may do, and no more.
-    fn agent_above(&self) -> Result<Option<Blueprint>, Refusal> {
-        let mut here = self.caller.owner();
-        while let Owner::Task(no) = here
-            && let Some(row) = self.view.get(no)
-        {
+    /// The nearest agent that a task which acts here came of, whoever it belongs to by now. A command
+    /// of an agent that starts agents does it with what that agent may do, and no more.
+    async fn agent_above(&self) -> Result<Option<Blueprint>, Refusal> {
+        let mut here = self.caller.owner().task();
+        while let Some(no) = here {
+            let row = match self.view.get(no) {
+                Some(row) => row,
+                None => self.stored(no).await.map_err(|refusal| match refusal.kind {
+                    RefusalKind::NotFound => Refusal::forbidden(
+                        "nobody knows any more what whoever started you may do; ask the operator",
+                    ),
+                    _ => refusal,
+                })?,
+            };
             if let Work::Agent(agent) = &row.spec.work {
                 return agent.blueprint.decode().map(Some);
             }
-            here = row.owner;
+            here = row.spawner.map(|Spawner(no, _)| no).or(row.owner.task());
         }
         Ok(None)
     }

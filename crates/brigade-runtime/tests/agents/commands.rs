@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use brigade_runtime::{ProcessOptions, Runtime, Session};
+use brigade_agent::permission::Rules;
+use brigade_model::address::TaskRef;
+use brigade_runtime::{NewTask, ProcessOptions, Runtime, Session};
 use tempfile::TempDir;
 
-use crate::support::{everything, script, words};
+use crate::support::{Made, everything, script, words};
 
 async fn playing(text: &str) -> (TempDir, Runtime, Session) {
     let folder = TempDir::new().unwrap();
@@ -17,7 +19,7 @@ async fn playing(text: &str) -> (TempDir, Runtime, Session) {
 }
 
 async fn run(session: &Session) -> String {
-    let agent = session.spawn(brigade_runtime::NewTask::agent("go").name("A")).await.unwrap();
+    let agent = session.spawn(NewTask::agent("go").name("A")).await.unwrap();
     let patience = Duration::from_secs(60);
     let ending = agent.wait_within(patience).await.unwrap();
     let said = session.transcript((&agent).into()).await.unwrap().unwrap();
@@ -108,7 +110,7 @@ turn
   say I wait for it.
 ";
     let (_folder, runtime, session) = playing(text).await;
-    let agent = session.spawn(brigade_runtime::NewTask::agent("go").name("A")).await.unwrap();
+    let agent = session.spawn(NewTask::agent("go").name("A")).await.unwrap();
     while agent.get().await.unwrap().state.word() != "waiting" {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -117,4 +119,39 @@ turn
     let all = everything(&runtime, &session).await;
     assert_eq!(all.len(), 2);
     assert!(all.iter().all(|(_, row)| row.state.word() == "cancelled"), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_outlives_its_agent_starts_none_that_may_do_more() {
+    let text = "agent A
+turn
+  call run_process {\"command\": \"sleep 1000\", \"background\": true, \"keep\": true}
+turn
+  say I leave it.
+
+agent B
+turn
+  call bake {}
+turn
+  when no tool \"bake\"
+  say I may not.
+";
+    let folder = TempDir::new().unwrap();
+    let bake = || async { Ok(brigade_agent::Outcome::text("baked")) };
+    let options = script(text).tool(Made::new("bake", brigade_agent::Effect::Pure, bake));
+    let processes = ProcessOptions::new(folder.path());
+    let runtime = Runtime::builder().processes(processes).agents(options).start().await.unwrap();
+    let session = runtime.session("test").await.unwrap();
+    let rules = Rules { deny: vec!["bake".parse().unwrap()], ..Rules::all() };
+    let agent = session.spawn(NewTask::agent("go").name("A").permissions(rules)).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "I leave it.");
+    let (no, row) = session.get("process:2".parse::<TaskRef>().unwrap()).await.unwrap();
+    assert_eq!((row.state.word(), row.owner.task()), ("running", None), "it is the session's now");
+    let id = brigade_runtime::TaskId { tree: session.id(), no };
+    let inside = runtime.act_as(id, row.attempt).await.unwrap();
+    let child = inside.spawn(NewTask::agent("go").name("B")).await.unwrap();
+    let operator = runtime.operate(session.id()).await.unwrap();
+    let mut endings = operator.wait_all([child.no().into()]).await.unwrap();
+    assert_eq!(words(&endings.pop().unwrap()), "I may not.");
+    operator.stop(no, None).await.unwrap();
 }
