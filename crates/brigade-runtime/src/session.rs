@@ -129,9 +129,8 @@ impl Session {
         };
         let enclosure = own.as_ref().and_then(|row| row.spec.work.enclosure());
         let mut above = if task.is_agent() { self.agent_above().await? } else { None };
-        // A command is kept to no less than its agent is.
         if let (Some(above), Some(enclosure)) = (&mut above, enclosure) {
-            above.enclosure.clone_from(enclosure);
+            above.act_through(enclosure);
         }
         let parent = match (&above, enclosure) {
             (Some(above), _) => Parent::Agent(above),

@@ -469,6 +469,15 @@ impl Prepared {
 }
 
 impl Blueprint {
+    /// What is left of it for a command of its: that is kept to no less than the agent is, and where it
+    /// is confined it has none of the servers, which are outside.
+    pub(crate) fn act_through(&mut self, command: &Enclosure) {
+        self.enclosure.clone_from(command);
+        if !command.confinement.is_empty() {
+            self.mcp_servers.clear();
+        }
+    }
+
     /// The files that it works on, where it is known which. Those tools work outside of what its
     /// commands are confined to, so they are for directories only that these may write.
     fn workspace(&self) -> Option<Workspace> {

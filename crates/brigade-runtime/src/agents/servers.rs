@@ -31,14 +31,15 @@ pub(super) fn of(
             Ok(servers)
         }
         // A server runs outside: with it a confined command would reach what it is kept from.
-        Parent::Enclosed(_) if servers.is_empty() => Ok(servers),
-        Parent::Enclosed(_) => {
+        Parent::Enclosed(outer) if !outer.confinement.is_empty() && !servers.is_empty() => {
             Err(Refusal::forbidden("a confined command can start no agent that uses MCP servers"))
         }
-        Parent::Nobody => match servers.iter().find(|name| !there.has(name)) {
-            None => Ok(servers),
-            Some(unknown) => Err(unknown_server(unknown, definition, there)),
-        },
+        Parent::Enclosed(_) | Parent::Nobody => {
+            match servers.iter().find(|name| !there.has(name)) {
+                None => Ok(servers),
+                Some(unknown) => Err(unknown_server(unknown, definition, there)),
+            }
+        }
     }
 }
 

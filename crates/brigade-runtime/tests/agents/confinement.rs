@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use brigade_agent::definition::Definition;
 use brigade_model::enclosure::{Confine, Enclosure, Resources, Tcp};
-use brigade_model::work::Kind;
+use brigade_model::refusal::RefusalKind;
+use brigade_model::work::{Kind, Work};
 use brigade_process::Landlock;
-use brigade_runtime::{AgentOptions, NewTask, ProcessOptions, Runtime, Session};
+use brigade_runtime::{AgentOptions, NewTask, ProcessOptions, Runtime, Session, TaskHandle};
 use tempfile::TempDir;
 
 use crate::support::{everything, reply, script, words};
@@ -158,6 +159,97 @@ turn
     let said = place.session.transcript((&task).into()).await.unwrap().unwrap();
     assert_eq!(said.matches("cannot be used").count(), 3, "{said}");
     assert!(!said.contains("soup") && !outside.join("new").exists(), "{said}");
+}
+
+/// An agent that has a server, and a command that goes on.
+const WITH_SERVER: &str = "agent A
+turn
+  call run_process {\"command\": \"sleep 60\", \"background\": true}
+turn
+  say I wait for it.
+
+agent B
+turn
+  say Done.
+";
+
+fn with_server() -> AgentOptions {
+    let pantry = serde_json::json!({ "command": ["false"] });
+    let pantry = serde_json::from_value(pantry).unwrap();
+    let keeper = Definition::new("keeper").prompt("Keep.").mcp_servers(["pantry"]);
+    script(WITH_SERVER).mcp_server("pantry", pantry).unwrap().definition(keeper).unwrap()
+}
+
+impl Place {
+    /// Acts as the newest command, when it runs.
+    async fn inside(&self) -> Session {
+        let (no, row) = loop {
+            let all = everything(&self.runtime, &self.session).await;
+            let mut commands = all.into_iter().filter(|(_, row)| {
+                row.spec.work.kind() == Kind::Process && row.state.word() == "running"
+            });
+            match commands.next_back() {
+                Some(found) => break found,
+                None => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            }
+        };
+        let id = brigade_runtime::TaskId { tree: self.session.id(), no };
+        self.runtime.act_as(id, row.attempt).await.unwrap()
+    }
+
+    /// Whether an agent has the server.
+    async fn has_server(&self, agent: &TaskHandle) -> bool {
+        let all = everything(&self.runtime, &self.session).await;
+        let (_, row) = all.into_iter().find(|(no, _)| *no == agent.no()).unwrap();
+        let Work::Agent(work) = &row.spec.work else { panic!("{row:?}") };
+        work.blueprint.to_string().contains("\"mcp_servers\":[\"pantry\"],\"counts")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confined_command_starts_no_agent_with_servers() {
+    if !can_confine() {
+        return;
+    }
+    let place = place(with_server()).await;
+    let command = NewTask::shell("sleep 60").cwd(&place.work);
+    let confined = place.session.spawn(command.clone().confine(Confine::default())).await.unwrap();
+    let inside = place.inside().await;
+    let asked = || NewTask::agent("go").name("B").cwd(&place.work);
+    for agent in [asked().mcp_server("pantry"), asked().definition("keeper")] {
+        let refusal = inside.spawn(agent).await.unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::Forbidden, "{}", refusal.message);
+        assert!(refusal.message.contains("uses MCP servers"), "{}", refusal.message);
+    }
+    assert!(!place.has_server(&inside.spawn(asked()).await.unwrap()).await);
+    confined.stop(None).await.unwrap();
+    confined.wait().await.unwrap();
+    // A terminal and limits confine nobody.
+    let limits = Resources { open_files: Some(100), ..Resources::default() };
+    let limited = place.session.spawn(command.resources(limits)).await.unwrap();
+    let inside = place.inside().await;
+    assert!(place.has_server(&inside.spawn(asked().mcp_server("pantry")).await.unwrap()).await);
+    limited.stop(None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_does_one_of_an_agent_that_has_some() {
+    if !can_confine() {
+        return;
+    }
+    let place = place(with_server()).await;
+    for (confined, expect) in [(true, false), (false, true)] {
+        let task = NewTask::agent("go").name("A").cwd(&place.work).mcp_server("pantry");
+        let task = if confined { task.confine(Confine::default()) } else { task };
+        let agent = place.session.spawn(task).await.unwrap();
+        let inside = place.inside().await;
+        let child = NewTask::agent("go").name("B").cwd(&place.work);
+        let child = inside.spawn(child.mcp_server("pantry")).await.unwrap();
+        assert!(place.has_server(&agent).await);
+        assert_eq!(place.has_server(&child).await, expect);
+        agent.stop(None).await.unwrap();
+        agent.wait().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
