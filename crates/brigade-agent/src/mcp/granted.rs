@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::link::{Link, Standing};
 use super::naming;
 use super::tool::Absent;
-use crate::permission::{Grant, Permissions};
+use crate::permission::{Grant, Permissions, Rule};
 use crate::tool::{BoxFuture, Tool};
 use crate::toolbox::ToolSource;
 
@@ -122,10 +122,10 @@ pub(super) fn leave_something(permissions: &Permissions, server: &str) -> bool {
     let grants: Vec<Grant> = permissions.clone().into();
     grants.iter().all(|grant| {
         let is_denied = grant.rules.deny.iter().any(|rule| covers(&rule.to_string(), &prefix));
+        let names = |rule: &Rule| may_name(&rule.to_string(), &prefix);
+        let is_asked = grant.rules.ask.iter().any(names);
         let allow = grant.rules.allow.as_ref();
-        let may = |rule: &String| may_name(rule, &prefix);
-        !is_denied
-            && allow.is_none_or(|allow| allow.iter().map(ToString::to_string).any(|r| may(&r)))
+        !is_denied && (is_asked || allow.is_none_or(|allow| allow.iter().any(names)))
     })
 }
 
@@ -147,7 +147,7 @@ fn may_name(rule: &str, prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::{Rule, Rules};
+    use crate::permission::Rules;
 
     fn rules(allow: Option<&[&str]>, deny: &[&str]) -> Permissions {
         let parsed = |rules: &[&str]| -> Vec<Rule> {
@@ -178,6 +178,12 @@ mod tests {
             (Some(&["git__*"]), &["git__push"], true),
         ] {
             assert_eq!(leave_something(&rules(allow, deny), "git"), left, "{allow:?} {deny:?}");
+        }
+        // What is asked about need not be allowed as well.
+        for (ask, left) in [("git__push", true), ("github__push", false)] {
+            let ask = vec![ask.parse().unwrap()];
+            let rules = Rules { allow: Some(Vec::new()), ask, ..Rules::default() };
+            assert_eq!(leave_something(&Permissions::of("the test", rules), "git"), left);
         }
     }
 }
