@@ -126,6 +126,10 @@ impl Failure {
         self.exit == Exit::NOT_FOUND
     }
 
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.exit == Exit::FORBIDDEN
+    }
+
     pub(crate) fn is_lost_daemon(&self) -> bool {
         self.cause == Cause::LostDaemon
     }

@@ -22,6 +22,15 @@ fn what_a_task_starts_is_its_child_and_ends_with_it() {
 }
 
 #[test]
+fn a_task_sees_its_agent_through() {
+    let kitchen = Kitchen::new();
+    // Long enough to be looked at while it works.
+    kitchen.script("agent *\nturn\n  delay 500ms\n  say Late.\n");
+    let ran = kitchen.run(["exec", "--shell", &format!("{BRIGADE} run x")]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "Late.\n"), "{ran:?}");
+}
+
+#[test]
 fn a_task_neither_sees_nor_stops_its_sibling() {
     let kitchen = Kitchen::new();
     kitchen.ok(["exec", "-d", "--name", "Sibling", "--", "sleep", "60"]);
