@@ -128,6 +128,11 @@ fn variables_in_front_of_a_command_are_allowed_only_by_their_names() {
         ("LANG=C PATH=. make all", false),
         ("LANG=C RUST_LOG=debug PATH=. make all", false),
         ("LANG=C make all", false),
+        // A star of a value ends with its word, as far as that is sure.
+        ("LANG=C RUST_LOG=x rm -rf make y", false),
+        ("LANG=C RUST_LOG=x\\ make evil", false),
+        ("LANG=C RUST_LOG='x make' evil", false),
+        ("LANG=C RUST_LOG=\"x make all", false),
     ] {
         assert_eq!(permissions.check(&shell(command)).is_allowed(), expect, "{command}");
     }

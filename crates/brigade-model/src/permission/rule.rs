@@ -70,10 +70,9 @@ impl Rule {
         let Some(pattern) = &self.pattern else { return true };
         let Some(text) = subject.text else { return false };
         if subject.is_shell {
-            let command = shell::spaced(text);
             return shell::compound(text).is_none()
-                && shell::sets_only_what(pattern, &command)
-                && matches_command(pattern, &command);
+                && shell::without_variables(pattern, &shell::spaced(text))
+                    .is_some_and(|(pattern, command)| matches_command(pattern, command));
         }
         glob::matches(pattern, text, glob::Star::WithinFolder)
             && glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)

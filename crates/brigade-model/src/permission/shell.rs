@@ -1,5 +1,7 @@
 //! What a shell would make of a text, as far as rules need it.
 
+use super::glob;
+
 /// What makes a text more than one simple command, if anything does. Quotes are not looked into:
 /// what they hide is not worth being wrong about.
 pub(super) fn compound(text: &str) -> Option<&'static str> {
@@ -25,12 +27,25 @@ pub(super) fn spaced(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether each variable that is set in front of a command stands by its name in the pattern too. Of
-/// `cargo=1 rm x` the command is `rm`, whatever a pattern `cargo*` makes of it.
-pub(super) fn sets_only_what(pattern: &str, command: &str) -> bool {
-    let mut expected = pattern.split(' ');
-    let mut set = command.split(' ').map_while(|word| word.find('=').map(|at| &word[..=at]));
-    set.all(|name| expected.next().is_some_and(|word| word.starts_with(name)))
+/// A pattern and a command without the variables that are set in front of both. None where the command
+/// sets others than the pattern has by their names: of `cargo=1 rm x` the command is `rm`, whatever a
+/// pattern `cargo*` makes of it. A star of a value ends with its word.
+pub(super) fn without_variables<'a>(
+    mut pattern: &'a str,
+    mut command: &'a str,
+) -> Option<(&'a str, &'a str)> {
+    loop {
+        let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
+        let Some(end) = word.find('=') else { return Some((pattern, command)) };
+        let (wanted, others) = pattern.split_once(' ').unwrap_or((pattern, ""));
+        // What is quoted may end elsewhere than it seems.
+        let is_plain = !word.contains(['\'', '"', '\\']);
+        let is_like = || is_plain && glob::matches(wanted, word, glob::Star::Anything);
+        if !wanted.starts_with(&word[..=end]) || !(wanted == word || is_like()) {
+            return None;
+        }
+        (pattern, command) = (others, rest);
+    }
 }
 
 /// Every command that may be in a text, in every form in which a deny rule may know it: as it is,
