@@ -91,8 +91,11 @@ pub(super) fn settled(tree: &Tree, (no, row): (TaskNo, &TaskRow), how: &EndedHow
         EndedHow::CutShort { spent: Some(spent), .. } if is_unmetered(tree, no) => {
             Some(Event::Charged { no, spent: Box::new(*spent), at_most: false }.into())
         }
-        EndedHow::Aborted | EndedHow::CutShort { .. } => unsettled(no, row),
-        EndedHow::Returned(_) | EndedHow::Failed { .. } => None,
+        // Who fails in the middle of something has not said what it cost.
+        EndedHow::Aborted | EndedHow::CutShort { .. } | EndedHow::Failed { .. } => {
+            unsettled(no, row)
+        }
+        EndedHow::Returned(_) => None,
     }
 }
 

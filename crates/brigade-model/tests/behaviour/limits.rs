@@ -20,6 +20,16 @@ fn reserve(env: &mut Env, no: TaskNo, most: u64) -> Reply {
 }
 
 #[test]
+fn what_was_set_aside_by_work_that_failed_counts_as_spent() {
+    let mut env = Env::new();
+    let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
+    reserve(&mut env, no, 60);
+    env.fail(no);
+    let row = env.row(no);
+    assert_eq!((row.usage(), row.unknown_usage()), (tokens(60), tokens(60)));
+}
+
+#[test]
 fn a_depth_of_one_forbids_nesting() {
     let mut env = Env::limited(Limits { depth: Some(1), ..Limits::default() });
     let parent = env.spawn(agent());
