@@ -12,7 +12,7 @@ use brigade_model::outcome::Failure;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
-use crate::hooks::When;
+use crate::hooks::{Along, Consulted, When};
 use crate::host::{self, Host, Proceed, Progress, Record};
 use crate::permission::Permissions;
 use crate::plugin::{Gate, Plugin};
@@ -159,8 +159,7 @@ impl Agent {
         let Some(granted) = self.proceed(host, transcript).await? else { return Ok(()) };
         let mut request = self.request(transcript, transcript.messages(), granted);
         let paid = request.max_output;
-        let before = When::BeforeModel(&mut request);
-        self.consult_paying(host, transcript, (before, Usage::NONE)).await?;
+        self.consult_before(host, transcript, &mut request).await?;
         request.max_output = request.max_output.min(paid);
         let progress =
             Progress { step: transcript.tally.steps + 1, ..self.progress(transcript, "thinking") };
@@ -168,12 +167,8 @@ impl Agent {
             Ok(Some(reply)) => {
                 let spent = (self.cost)(&reply.usage);
                 let (reply, written) = self.within_bounds(reply)?;
-                let after = When::AfterModel(&reply);
-                self.consult_paying(host, transcript, (after, spent)).await?;
-                let (index, answer) = (transcript.next_index(), Arc::new(Answer::Value(written)));
-                let record =
-                    Record { spent: Some(spent), ..Record::new(index, label::MODEL, answer) };
-                transcript.owed.push(record);
+                let said = (&reply, written, spent);
+                let index = self.consult_after(host, transcript, said).await?;
                 // Nothing is done before it is written down. Last words are written down with the
                 // ending that they are.
                 if reply.message.calls().next().is_some() {
@@ -195,7 +190,9 @@ impl Agent {
         transcript: &mut Transcript,
     ) -> Result<Option<Usage>, Ended> {
         let (index, cost) = (transcript.next_index(), self.expected_cost(transcript));
-        if mem::take(&mut transcript.at_leave) {
+        // That plugins know of the run is written down first, or they would be told of it again after
+        // a crash during the call.
+        if mem::take(&mut transcript.at_leave) && transcript.owed.is_empty() {
             return Ok(Some(cost.most));
         }
         match host.proceed(mem::take(&mut transcript.owed), index, cost).await? {
@@ -270,9 +267,7 @@ impl Agent {
         match self.result(text, stop, transcript)? {
             Err(problem) => self.note(host, transcript, label::NOTE, &problem).await?,
             Ok(result) => {
-                let gate = self.consult(host, transcript, When::RunEnd(&result)).await?;
-                if let Gate::Refuse(why) = gate {
-                    self.refuse_ending(host, transcript, &why).await?;
+                if self.is_refused(host, transcript, &result).await? {
                     return Ok(false);
                 }
                 if host.finish(transcript.owed.clone(), result).await? {
@@ -288,20 +283,39 @@ impl Agent {
         Ok(false)
     }
 
-    /// Sends the model back to its work, as often as plugins may.
-    async fn refuse_ending(
+    /// Whether plugins do not let it end: then the model is sent back to its work, as often as they
+    /// may.
+    async fn is_refused(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        why: &str,
-    ) -> Result<(), Ended> {
+        result: &Json,
+    ) -> Result<bool, Ended> {
         let times = transcript.tally.refusals + 1;
+        let told = |why: &str| {
+            let told = Json::of(&format!("You cannot end yet: {why}"))?;
+            Ok::<_, Refusal>(Arc::new(Answer::Value(told)))
+        };
+        let refused = |gate: &Gate, index| match gate {
+            Gate::Refuse(why) if times <= self.policy.max_refusals => {
+                Some(Record::new(index, label::REFUSED, told(why).ok()?))
+            }
+            _ => None,
+        };
+        let when = (When::RunEnd(result), &refused as Along<'_>);
+        let Consulted { gate, is_written } = self.consult_along(host, transcript, when).await?;
+        let Gate::Refuse(why) = gate else { return Ok(false) };
         if times > self.policy.max_refusals {
             let failure = format!("plugins refused its ending {times} times. The last: {why}");
             return Err(Failure::Error(failure.into()).into());
         }
-        let told = format!("You cannot end yet: {why}");
-        self.note(host, transcript, label::REFUSED, &told).await
+        let (index, answer) = (transcript.next_index(), told(&why)?);
+        if !is_written {
+            transcript.owed.push(Record::new(index, label::REFUSED, answer.clone()));
+            self.write_owed(host, transcript).await?;
+        }
+        transcript.enter(index, label::REFUSED, &answer)?;
+        Ok(true)
     }
 
     /// The result that the last words are; or what is wrong with them, to be mended.
@@ -360,10 +374,12 @@ impl Agent {
         label: &'static str,
         what: &impl serde::Serialize,
     ) -> Result<(), Ended> {
+        let (index, answer) = (transcript.next_index(), Arc::new(Answer::Value(Json::of(what)?)));
+        // In one commit with what is owed: what plugins know of a refused ending, for one, must not be
+        // there without the refusal.
+        transcript.owed.push(Record::new(index, label, answer.clone()));
         self.write_owed(host, transcript).await?;
-        let answer = Arc::new(Answer::Value(Json::of(what)?));
-        let record = Record::new(transcript.next_index(), label, answer);
-        self.record(host, transcript, record).await
+        Ok(transcript.enter(index, label, &answer)?)
     }
 
     /// Writes an entry down, and only then takes it in.

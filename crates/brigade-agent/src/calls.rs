@@ -35,9 +35,18 @@ pub(crate) struct Slots {
     pub(crate) effect: Option<Arc<Answer>>,
     pub(crate) told: Option<Arc<Answer>>,
     pub(crate) verdict: Option<Arc<Answer>>,
+    /// Plugins let it pass, and what they changed is written down.
+    pub(crate) passed: bool,
 }
 
 impl CallState {
+    pub(crate) fn slots_mut(&mut self) -> Option<&mut Slots> {
+        match self {
+            Self::Due(slots) | Self::Parked(slots) => Some(slots),
+            Self::Answered(_) => None,
+        }
+    }
+
     pub(crate) fn slots(&self) -> Slots {
         match self {
             Self::Due(slots) | Self::Parked(slots) => slots.clone(),

@@ -11,6 +11,7 @@
 //! panics or takes too long ends the run, which says so and keeps what there is of a result.
 
 use std::fmt::{self, Debug};
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +137,7 @@ impl fmt::Display for PluginError {
 pub(crate) async fn hook<T>(
     plugin: &dyn Plugin,
     when: &str,
-    hook: Hook<'_, T>,
+    hook: impl Future<Output = Result<T, PluginError>>,
 ) -> Result<T, Failure> {
     let patience = plugin.patience();
     let hook = tokio::time::timeout(patience, AssertUnwindSafe(hook).catch_unwind());

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_model::ids::Seq;
 use brigade_model::json::Json;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::shared::{SharedValue, SharedWrite};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -111,10 +112,18 @@ pub(crate) struct Changes(BTreeMap<String, Json>);
 pub(crate) struct Taken {
     pub(crate) changes: Changes,
     pub(crate) shared: Vec<SharedWrite>,
-    before: BTreeMap<String, Option<Json>>,
+    /// What there was before, and the version that took its place.
+    before: BTreeMap<String, (Option<Json>, u64)>,
 }
 
 impl Taken {
+    /// Whether it is what the session shares that could not be written down, and not the attempt that
+    /// is over.
+    pub(crate) fn is_refused_by(&self, refusal: &Refusal) -> bool {
+        let kinds = [RefusalKind::Conflict, RefusalKind::Limit];
+        kinds.contains(&refusal.kind) && !self.shared.is_empty()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.shared.is_empty()
     }
@@ -171,7 +180,7 @@ impl Board {
                         return Err(StateError::Conflict { name: (*name).to_owned() });
                     }
                     let before = kept.get(*name).map(|kept| kept.value.clone());
-                    taken.before.insert((*name).to_owned(), before);
+                    taken.before.insert((*name).to_owned(), (before, seen + 1));
                     taken.changes.0.insert((*name).to_owned(), value.clone());
                 }
                 None => {}
@@ -182,13 +191,15 @@ impl Board {
         Ok(taken)
     }
 
-    /// What was taken could not be written down: it is as if nothing had been changed.
+    /// What was taken could not be written down: it is as if nothing had been changed, but for what
+    /// somebody else has changed since.
     pub(crate) fn give_back(&self, taken: Taken) {
         let mut kept = self.lock();
-        for (name, before) in taken.before {
-            match (before, kept.get_mut(&name)) {
-                (Some(value), Some(now)) => *now = Kept { value, version: now.version + 1 },
-                (_, _) => drop(kept.remove(&name)),
+        for (name, (before, version)) in taken.before {
+            match (before, kept.get_mut(&name).filter(|now| now.version == version)) {
+                (_, None) => {}
+                (Some(value), Some(now)) => *now = Kept { value, version: version + 1 },
+                (None, Some(_)) => drop(kept.remove(&name)),
             }
         }
     }

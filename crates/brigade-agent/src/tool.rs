@@ -90,6 +90,8 @@ pub struct Call {
     pub told: Option<Arc<Answer>>,
     /// What was said to it, if it asked for leave before.
     pub(crate) verdict: Option<Arc<Answer>>,
+    /// Plugins let it pass before, and that is written down.
+    pub(crate) passed: bool,
     /// What it shares with other calls and plugins. Changes are kept with the result; those from
     /// before a park are not.
     pub state: State,
@@ -104,6 +106,7 @@ impl Call {
             effect: None,
             told: None,
             verdict: None,
+            passed: false,
             state: State::detached(),
         }
     }

@@ -15,16 +15,17 @@ use brigade_model::call::{Answer, Entry, OpenCall};
 use brigade_model::ids::{CallIndex, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::calls::{CallState, Slots, Turn, TurnCall};
-use crate::hooks::Bound;
+use crate::hooks::{Before, Bound, restore};
 use crate::host::Record;
 use crate::news;
 use crate::policy::Tally;
 use crate::remaining::{Warned, Warning};
-use crate::state::{Board, Changes};
+use crate::state::Board;
 use crate::tool::{Call, Place};
 use crate::turn::shortened;
 
@@ -56,6 +57,8 @@ pub(crate) mod label {
     pub(crate) const STEP: &str = "step";
     /// Budgets run low.
     pub(crate) const WARNING: &str = "budget";
+    /// Plugins let a call pass, and changed something of the state.
+    pub(crate) const BEFORE: &str = "before";
     /// A plugin did not let the run end.
     pub(crate) const REFUSED: &str = "refused";
 }
@@ -130,9 +133,10 @@ impl Transcript {
         let mut transcript = Self::new(task, board);
         journal.sort_by_key(|entry| entry.index);
         let answered: BTreeSet<CallIndex> = journal.iter().map(|entry| entry.index).collect();
-        for entry in journal {
+        for entry in &journal {
             transcript.enter(entry.index, &entry.label, &entry.answer)?;
         }
+        restore(&transcript.board, journal)?;
         for call in open {
             // What came while the journal was read is in it already.
             if !answered.contains(&call.index) {
@@ -170,6 +174,11 @@ impl Transcript {
     /// The index of the next entry of the conversation.
     pub(crate) fn next_index(&self) -> CallIndex {
         CallIndex(self.next)
+    }
+
+    /// Indexes before this one were given out.
+    pub(crate) fn go_on_at(&mut self, index: CallIndex) {
+        self.next = self.next.max(index.0);
     }
 
     /// Takes in the answer to something that waits. One that came twice is not heard twice.
@@ -224,13 +233,15 @@ impl Transcript {
                 self.warned = warning.warned;
                 self.say(index.0, &warning.text);
             }
-            (label::BOUND, Answer::Value(value)) => {
-                self.board.enter(&value.decode::<Bound>()?.state);
+            (label::BOUND | label::STATE | label::STEP, _) => {
                 return self.marked(index, label, answer);
             }
-            (label::STATE | label::STEP, Answer::Value(value)) => {
-                self.board.enter(&value.decode()?);
-                return self.marked(index, label, answer);
+            (label::BEFORE, Answer::Value(value)) => {
+                let at = CallIndex(value.decode::<Before>()?.call);
+                let call = self.call_at(at).and_then(|call| call.state.slots_mut());
+                if let Some(slots) = call {
+                    slots.passed = true;
+                }
             }
             (label::RUN, Answer::Value(value)) => self.begin_run(value.decode()?),
             (label::SUMMARY, Answer::Value(value)) => self.summarised(&value.decode()?),
@@ -326,8 +337,7 @@ impl Transcript {
         }
         if index == call.place.result() && label == label::CHANGED {
             let Answer::Value(value) = &**answer else { return Ok(()) };
-            let (result, changes): (ToolResult, Changes) = value.decode()?;
-            self.board.enter(&changes);
+            let (result, _): (ToolResult, IgnoredAny) = value.decode()?;
             self.answered(index, result);
             return Ok(());
         }
@@ -441,9 +451,10 @@ impl Transcript {
                     Arguments::Json(arguments) => arguments.clone(),
                     Arguments::Malformed { .. } => Value::Null,
                 };
-                let (place, Slots { effect, told, verdict }) = (call.place, slots.clone());
+                let (place, Slots { effect, told, verdict, passed }) = (call.place, slots.clone());
                 let state = self.board.state();
-                Some((call.call.clone(), Call { place, arguments, effect, told, verdict, state }))
+                let call_again = Call { place, arguments, effect, told, verdict, passed, state };
+                Some((call.call.clone(), call_again))
             }
             CallState::Parked(_) | CallState::Answered(_) => None,
         });

@@ -3,15 +3,15 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brigade_llm::conversation::Arguments;
 use brigade_llm::{ToolCall, ToolResult};
 use brigade_model::call::Answer;
-use brigade_model::ids::RunNo;
+use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
-use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::refusal::Refusal;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -19,7 +19,7 @@ use tracing::Instrument;
 
 use crate::agent::{Agent, Ended};
 use crate::ask::WORTH_TELLING;
-use crate::hooks::When;
+use crate::hooks::{Before, TRIES, When, again_and_again, clash};
 use crate::host::{Host, Record};
 use crate::leave::Leave;
 use crate::plugin::{Gate, Moment};
@@ -54,12 +54,18 @@ struct Round {
     run: RunNo,
     step: u32,
     board: Board,
+    /// The next index of the conversation that nobody has.
+    next: AtomicU32,
 }
 
 impl Round {
     /// One call is over, for now. Whether it was the last.
     fn is_last(&self) -> bool {
         self.left.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    fn next_index(&self) -> CallIndex {
+        CallIndex(self.next.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -82,6 +88,7 @@ impl Agent {
             run: transcript.run,
             step: transcript.tally.steps,
             board: transcript.board.clone(),
+            next: AtomicU32::new(transcript.next_index().0),
         };
         let carry_out = |(said, call)| self.carry_out_one((host, &round), said, call);
         let calls = together.into_iter().map(carry_out);
@@ -115,6 +122,8 @@ impl Agent {
                 }
             }
         }
+        drop(done);
+        transcript.go_on_at(CallIndex(round.next.into_inner()));
         if !is_told && transcript.open() > 0 {
             host.progress(self.progress(transcript, names));
         }
@@ -128,7 +137,7 @@ impl Agent {
         said: ToolCall,
         call: Call,
     ) -> Result<(Call, Done), Ended> {
-        let outcome = match self.let_pass(round, &said, &call).await? {
+        let outcome = match self.let_pass((host, round), &said, &call).await? {
             Ok((tool, Leave::Given)) => self.observed(host, tool, (&said, &call)).await?,
             Ok((_, Leave::Asked(asked))) => match host.park(call.place.approval(), asked).await {
                 Ok(()) => {
@@ -174,7 +183,7 @@ impl Agent {
     /// Whether a call may be carried out: as the agent's permissions say, then its plugins.
     async fn let_pass(
         &self,
-        round: &Round,
+        (host, round): (&dyn Host, &Round),
         said: &ToolCall,
         call: &Call,
     ) -> Result<Result<(&Arc<dyn Tool>, Leave), ToolError>, Ended> {
@@ -183,14 +192,47 @@ impl Agent {
             Err(error) => return Ok(Err(error)),
         };
         // Of a call that was begun, or that was asked about, they have been told.
-        if call.effect.is_none() && call.told.is_none() && call.verdict.is_none() {
-            let at = self.moment(round, call);
-            let gate = self.ask_plugins(When::BeforeTool(said), &at, |_| true).await?;
-            if let Gate::Refuse(why) = gate {
-                return Ok(Err(ToolError::new(format!("this call is refused: {why}"))));
-            }
+        let slots = [&call.effect, &call.told, &call.verdict];
+        if !call.passed
+            && slots.into_iter().all(Option::is_none)
+            && let Gate::Refuse(why) = self.ask_before((host, round), said, call).await?
+        {
+            return Ok(Err(ToolError::new(format!("this call is refused: {why}"))));
         }
         Ok(Ok(permitted))
+    }
+
+    /// Asks plugins about a call. What they change is written down before it is carried out, for it may
+    /// wait for long; of a call that they refuse it is with its result.
+    async fn ask_before(
+        &self,
+        (host, round): (&dyn Host, &Round),
+        said: &ToolCall,
+        call: &Call,
+    ) -> Result<Gate, Ended> {
+        for _ in 0..TRIES {
+            let at = self.moment(round, call);
+            let gate = self.ask_plugins(When::BeforeTool(said), &at, |_| true).await?;
+            if gate != Gate::Pass {
+                return Ok(gate);
+            }
+            let Ok(taken) = round.board.take(&call.state) else { continue };
+            if taken.is_empty() {
+                return Ok(gate);
+            }
+            let before = Before { call: call.place.0, state: taken.changes.clone() };
+            let answer = Arc::new(Answer::Value(Json::of(&before)?));
+            let record = Record::new(round.next_index(), label::BEFORE, answer);
+            let record = Record { shared: taken.shared.clone(), ..record };
+            match host.record(vec![record]).await {
+                Err(refusal) if taken.is_refused_by(&refusal) => {
+                    round.board.give_back(taken);
+                    clash(&refusal)?;
+                }
+                told => return told.map(|()| gate).map_err(Ended::from),
+            }
+        }
+        Err(again_and_again())
     }
 
     /// Writes down what a call came to, with what it changed of the state: of the last call of a
@@ -213,10 +255,7 @@ impl Agent {
             return Ok((call, Done::Result { result, owed: Some(record) }));
         }
         match host.record(vec![record]).await {
-            Err(refusal)
-                if matches!(refusal.kind, RefusalKind::Conflict | RefusalKind::Limit)
-                    && !taken.shared.is_empty() =>
-            {
+            Err(refusal) if taken.is_refused_by(&refusal) => {
                 round.board.give_back(taken);
                 fail(&mut result, &refusal);
                 record = record_of(&call, &result, &Taken::default())?;

@@ -13,8 +13,8 @@ use brigade_agent::{
     BoxFuture, Call, Effect, Gate, Hints, Hook, Moment, Outcome, Plugin, Scope, StateKey, Tool,
     ToolError,
 };
-use brigade_llm::ToolSpec;
 use brigade_llm::scripted::{Script, Scripted};
+use brigade_llm::{Reply, ToolSpec};
 use brigade_model::approval::Verdict;
 use brigade_model::json::Json;
 use brigade_runtime::{AgentOptions, Builder, NewTask, OneModel, Session};
@@ -59,13 +59,16 @@ async fn run_boss(session: Session) {
     session.spawn(boss).await.unwrap().wait().await.unwrap();
 }
 
-fn playing(builder: Builder, log: &Log, script: &str) -> Builder {
+fn options(log: &Log, script: &str) -> AgentOptions {
     let model = Scripted::new(Script::parse("story", script).unwrap());
-    let options = AgentOptions::new(OneModel(Arc::new(model)))
+    AgentOptions::new(OneModel(Arc::new(model)))
         .model("scripted")
         .tool(Trace::new("look", Effect::Idempotent, log))
-        .tool(Trace::new("pay", Effect::Once, log));
-    builder.agents(options)
+        .tool(Trace::new("pay", Effect::Once, log))
+}
+
+fn playing(builder: Builder, log: &Log, script: &str) -> Builder {
+    builder.agents(options(log, script))
 }
 
 fn story(build: fn(Builder, Log) -> Builder) -> Story {
@@ -145,13 +148,118 @@ turn
 turn
   say Looked and paid.
 ";
-        let model = Scripted::new(Script::parse("story", text).unwrap());
-        let options = AgentOptions::new(OneModel(Arc::new(model)))
-            .model("scripted")
-            .tool(Trace::new("look", Effect::Idempotent, &log))
-            .tool(Trace::new("pay", Effect::Once, &log))
-            .plugin(Counting(log));
-        builder.agents(options)
+        builder.agents(options(&log, text).plugin(Counting(log)))
+    })
+    .cut_everywhere();
+}
+
+/// Does not let the first ending pass: of a run, or of all in the session.
+#[derive(Debug)]
+struct Refusing(Scope);
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Endings(u32);
+
+impl StateKey for Endings {
+    const NAME: &'static str = "endings";
+}
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct AllEndings(u32);
+
+impl StateKey for AllEndings {
+    const NAME: &'static str = "all endings";
+    const SCOPE: Scope = Scope::Session;
+}
+
+impl Plugin for Refusing {
+    fn name(&self) -> &str {
+        "refusing"
+    }
+
+    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+        Box::pin(async {
+            let first = match self.0 {
+                Scope::Run => at.state.update(|Endings(so_far)| {
+                    *so_far += 1;
+                    *so_far == 1
+                }),
+                Scope::Session => at.state.update(|AllEndings(so_far)| {
+                    *so_far += 1;
+                    *so_far == 1
+                }),
+            };
+            Ok(if first? { Gate::Refuse("once more".to_owned()) } else { Gate::Pass })
+        })
+    }
+}
+
+const ENDS_TWICE: &str = "agent Boss
+turn
+  call look {}
+turn
+  call pay {}
+turn
+  say Is that all?
+turn
+  when You cannot end yet: once more
+  say Now it is.
+";
+
+/// What a plugin knows by its state to have refused, the model has been told.
+#[test]
+fn an_ending_that_a_plugin_refuses_once() {
+    story(|builder, log| builder.agents(options(&log, ENDS_TWICE).plugin(Refusing(Scope::Run))))
+        .cut_everywhere();
+    story(|builder, log| {
+        builder.agents(options(&log, ENDS_TWICE).plugin(Refusing(Scope::Session)))
+    })
+    .cut_everywhere();
+}
+
+/// Counts what its agents hear of the model, for all of them.
+#[derive(Debug)]
+struct Tallying(Log);
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Replies(u32);
+
+impl StateKey for Replies {
+    const NAME: &'static str = "replies";
+    const SCOPE: Scope = Scope::Session;
+}
+
+impl Plugin for Tallying {
+    fn name(&self) -> &str {
+        "tallying"
+    }
+
+    fn after_model<'a>(&'a self, at: &'a Moment<'a>, _reply: &'a Reply) -> Hook<'a, ()> {
+        Box::pin(async { Ok(at.state.update(|replies: &mut Replies| replies.0 += 1)?) })
+    }
+
+    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+        Box::pin(async {
+            let replies = at.state.get::<Replies>()?.0;
+            self.0.lock().unwrap().push(format!("{replies} replies"));
+            Ok(Gate::Pass)
+        })
+    }
+}
+
+/// What the session is told of a reply is written down with the reply.
+#[test]
+fn replies_that_are_counted_for_the_session() {
+    story(|builder, log| {
+        let text = "agent Boss
+turn
+  call look {}
+turn
+  call pay {}
+turn
+  say All is well.
+";
+        builder.agents(options(&log, text).plugin(Tallying(log)))
     })
     .cut_everywhere();
 }

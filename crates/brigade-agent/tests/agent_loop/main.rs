@@ -6,4 +6,5 @@ mod compaction;
 mod paper;
 mod plugins;
 mod spending;
+mod state;
 mod turns;

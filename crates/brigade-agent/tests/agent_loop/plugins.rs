@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brigade_agent::{
-    BoxFuture, Call, Effect, Exit, Gate, Hints, Hook, Moment, Outcome, Plugin, PluginError,
-    StateKey, Tool, ToolError,
+    Begun, BoxFuture, Call, Effect, Exit, Gate, Hints, Hook, Moment, Outcome, Partial, Plugin,
+    PluginError, StateKey, Tool, ToolError,
 };
 use brigade_llm::{Reply, Request, ToolCall, ToolResult, ToolSpec};
 use brigade_model::ids::RunNo;
@@ -14,7 +14,7 @@ use brigade_model::outcome::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::paper::{PaperTool, Stage, call, reply, say, text_of};
+use crate::paper::{PaperTool, Play, Stage, call, reply, say, text_of};
 
 /// What happened, in the order in which it did.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ enum Quirk {
     /// So many endings.
     RefusesEndings(u32),
     Panics,
+    PanicsAtOnce,
     Blocks,
     Fails,
 }
@@ -65,6 +66,7 @@ impl Plugin for Diarist {
     }
 
     fn before_model<'a>(&'a self, at: &'a Moment<'a>, request: &'a mut Request) -> Hook<'a, ()> {
+        assert_ne!(self.quirk, Quirk::PanicsAtOnce, "the pen was never there");
         Box::pin(async move {
             match self.quirk {
                 Quirk::Panics => panic!("the pen broke"),
@@ -158,6 +160,7 @@ async fn each_hook_comes_in_its_place_and_has_its_say() {
         "state",
         "state",
         "model",
+        "before",
         "result and state",
         "step",
         "state",
@@ -198,6 +201,19 @@ async fn state_is_there_again_with_the_step_that_it_belongs_to() {
         let at = |what: &str| text.matches(what).count();
         assert_eq!((at("run start"), at("after look"), at("step end")), (1, 1, 1), "{cut}: {text}");
     }
+}
+
+/// A crash during the first model call does not begin the run a second time.
+#[tokio::test(start_paused = true)]
+async fn that_plugins_know_of_the_run_is_written_down_before_the_model_is_asked() {
+    let stage = Stage::new([Play::Hang]).plugin(Diarist::default());
+    let (run, journal, open) = (RunNo::FIRST, Vec::new(), Vec::new());
+    let begun = Begun { run, journal, open, at_leave: true };
+    let partial = Partial::default();
+    let hangs = stage.agent.run(&stage.host, begun, &partial);
+    assert!(tokio::time::timeout(Duration::from_secs(60), hangs).await.is_err());
+    assert_eq!(stage.model.requests().len(), 1);
+    assert_eq!(stage.host.labels(), ["plugins"]);
 }
 
 /// Only looks.
@@ -253,6 +269,7 @@ async fn a_plugin_that_fails_panics_or_blocks_ends_the_run_and_says_so() {
     let cases = [
         (Quirk::Fails, "\"diarist\", before the model was asked: no ink"),
         (Quirk::Panics, "it panicked: the pen broke"),
+        (Quirk::PanicsAtOnce, "\"diarist\", before the model was asked: it panicked: assertion"),
         (Quirk::Blocks, "it took longer than 5s"),
     ];
     for (quirk, expected) in cases {
