@@ -228,28 +228,28 @@ impl Driver {
 }
 
 fn report_of(exit: Exit, partial: &Partial, inbox: &Inbox) -> Option<Reported> {
-    match exit {
-        Exit::Finished | Exit::Suspended => None,
+    let failure: Arc<str> = match exit {
         Exit::Failed { failure, partial } => {
-            Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
+            return Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()));
         }
         // It was told to end, or another attempt has taken its place.
         Exit::Over(refusal) if refusal.kind == RefusalKind::Ended => {
-            Some(cut_short(partial, inbox))
+            return Some(cut_short(partial, inbox));
         }
-        // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
-        // on from what is stored.
         Exit::Over(refusal)
-            if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
+            if !matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
         {
-            None
+            refusal.to_string().into()
         }
-        Exit::Over(refusal) => {
-            let failure = Failure::Error(refusal.to_string().into());
-            let partial = partial.take();
-            Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
+        _ if inbox.is_settled() => return None,
+        Exit::Over(refusal) => refusal.to_string().into(),
+        // Nothing would ever be heard of it again.
+        Exit::Finished | Exit::Suspended => {
+            "what carries it out left before the run had ended or waited for anything".into()
         }
-    }
+    };
+    let (failure, partial) = (Failure::Error(failure), partial.take());
+    Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
 }
 
 fn cut_short(partial: &Partial, inbox: &Inbox) -> Reported {
@@ -277,6 +277,7 @@ mod tests {
     fn a_runtime_that_goes_away_is_no_ending() {
         let told = |refusal| {
             let inbox = Inbox::expecting(std::iter::empty());
+            inbox.settle();
             report_of(Exit::Over(refusal), &Partial::default(), &inbox)
         };
         assert_eq!(told(crate::error::gone()), None);

@@ -44,8 +44,12 @@ struct Inner {
     open: BTreeSet<CallIndex>,
     answers: VecDeque<(CallIndex, Arc<Answer>)>,
     reporter: Option<Reporter>,
-    /// What the model call under way has cost, as far as is known.
+    /// What the model call under way has cost, as far as is known, until that is stored.
     spending: Usage,
+    /// The entry by which it is.
+    settled_by: Option<CallIndex>,
+    /// Nothing more is to be said of the attempt: it has ended or waits, or there is nobody to be told.
+    is_settled: bool,
     /// What all replies have cost.
     attempt: Spending,
 }
@@ -70,10 +74,23 @@ impl Inbox {
 
     pub(crate) fn answered(&self, index: CallIndex, answer: Arc<Answer>) {
         let mut inner = self.lock();
+        // Heard here and not from the answer to the report: a stop may come between the two.
+        if inner.settled_by.take_if(|by| *by == index).is_some() {
+            inner.spending = Usage::NONE;
+        }
         if inner.open.remove(&index) {
             inner.answers.push_back((index, answer));
             self.arrived.notify_one();
         }
+    }
+
+    /// Whether whatever carries the agent out may leave without another word.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lock().is_settled
+    }
+
+    pub(crate) fn settle(&self) {
+        self.lock().is_settled = true;
     }
 
     pub(crate) fn interrupt(&self) {
@@ -109,7 +126,23 @@ impl AgentHost {
     /// Says something until it is heard.
     async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
         let reporter = &self.link.reporter;
-        insist(reporter, || reporter.report(what.clone())).await
+        let told = insist(reporter, || reporter.report(what.clone())).await;
+        // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
+        // on from what is stored.
+        let gone = [RefusalKind::Unavailable, RefusalKind::Unknown];
+        if told.as_ref().is_err_and(|refusal| gone.contains(&refusal.kind)) {
+            self.inbox.settle();
+        }
+        told
+    }
+
+    /// Writes down entries before something else. One of them may say what a model call has cost.
+    fn after(&self, records: Vec<Record>, what: Reported) -> Reported {
+        let paid = records.iter().find(|record| record.spent.is_some());
+        if let Some(paid) = paid {
+            self.inbox.lock().settled_by = Some(paid.index);
+        }
+        after(records, what)
     }
 }
 
@@ -123,7 +156,7 @@ impl Host for AgentHost {
         Box::pin(async move {
             self.inbox.lock().spending = Usage::NONE;
             let Cost { most, least } = cost;
-            let what = after(records, Reported::Proceed { index, most, least });
+            let what = self.after(records, Reported::Proceed { index, most, least });
             Ok(match self.report(what).await? {
                 Reply::Gathered(news) => Proceed::News(news),
                 Reply::Leave { amount, left } => Proceed::Granted { amount, left },
@@ -136,13 +169,20 @@ impl Host for AgentHost {
     fn record(&self, mut records: Vec<Record>) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             let Some(last) = records.pop() else { return Ok(()) };
-            let what = after(records, Reported::Record(written(last)));
+            if last.spent.is_some() {
+                self.inbox.lock().settled_by = Some(last.index);
+            }
+            let what = self.after(records, Reported::Record(written(last)));
             self.report(what).await.map(|_| ())
         })
     }
 
     fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>> {
-        Box::pin(async move { self.report(Reported::Charge(spent)).await.map(|_| ()) })
+        Box::pin(async move {
+            self.report(Reported::Charge(spent)).await?;
+            self.inbox.lock().spending = Usage::NONE;
+            Ok(())
+        })
     }
 
     fn park(&self, index: CallIndex, asked: Asked) -> BoxFuture<'_, Result<(), Refusal>> {
@@ -166,7 +206,10 @@ impl Host for AgentHost {
             }
             let partial = self.partial.get().and_then(brief);
             match self.report(Reported::Rest { open, partial }).await? {
-                Reply::Parked { suspended: true } => Ok(Rest::Suspended),
+                Reply::Parked { suspended: true } => {
+                    self.inbox.settle();
+                    Ok(Rest::Suspended)
+                }
                 Reply::Parked { suspended: false } => {
                     let (index, answer) = self.inbox.next_answer().await;
                     Ok(Rest::Answered(index, answer))
@@ -179,8 +222,11 @@ impl Host for AgentHost {
     fn finish(&self, records: Vec<Record>, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
         Box::pin(async move {
             let ended = Reported::Ended(EndedHow::Returned(result).into());
-            match self.report(after(records, ended)).await {
-                Ok(_) => Ok(true),
+            match self.report(self.after(records, ended)).await {
+                Ok(_) => {
+                    self.inbox.settle();
+                    Ok(true)
+                }
                 Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(false),
                 Err(refusal) => Err(refusal),
             }
@@ -200,7 +246,9 @@ impl Host for AgentHost {
     }
 
     fn replied(&self, tokens: &TokenUsage, cost: Usage) {
-        self.inbox.lock().attempt.add(tokens, cost);
+        let mut inner = self.inbox.lock();
+        inner.attempt.add(tokens, cost);
+        inner.spending = cost;
     }
 
     fn progress(&self, progress: Progress) {

@@ -14,6 +14,7 @@ mod limits;
 mod liveness;
 mod messages;
 mod permissions;
+mod seams;
 mod stopping;
 mod support;
 mod tools;

@@ -1,0 +1,173 @@
+//! Where what a program brings meets the runtime: nothing it does leaves a run in between.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use brigade_agent::{
+    Backend, BackendRun, BoxFuture, Effect, Exit, Gate, Hook, Moment, Overrides, Plugin, Rest,
+    Scope, StateKey,
+};
+use brigade_llm::Reply;
+use brigade_model::call::{Answer, Asked};
+use brigade_model::ids::CallIndex;
+use brigade_model::json::Json;
+use brigade_model::limits::Limits;
+use brigade_model::refusal::Refusal;
+use brigade_model::shared::SHARED_MAX;
+use brigade_runtime::NewTask;
+use brigade_testkit::TestRuntime;
+use serde::{Deserialize, Serialize};
+
+use crate::support::{Made, failure, script, settled, spawn, words};
+
+/// Leaves as it is told, without a word to the host.
+#[derive(Debug)]
+struct Leaving(Exit);
+
+impl Backend for Leaving {
+    fn run<'a>(&'a self, _run: BackendRun<'a>) -> BoxFuture<'a, Exit> {
+        Box::pin(async { self.0.clone() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_leaves_without_an_ending_is_the_end_of_the_run() {
+    for exit in
+        [Exit::Finished, Exit::Suspended, Exit::Over(Refusal::unavailable("the service is away"))]
+    {
+        let options =
+            script("agent A\nturn\n say Never.\n").backend("theirs", Leaving(exit.clone()));
+        let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+        let overrides = Overrides { backend: Some("theirs".into()), ..Overrides::default() };
+        let task = NewTask::agent("dig").overrides(&overrides);
+        let agent = runtime.session.spawn(task).await.unwrap();
+        let ending = agent.wait_within(Duration::from_secs(3600)).await.unwrap();
+        let ending = ending.unwrap_or_else(|| panic!("after {exit:?} it runs for ever"));
+        assert_eq!(ending.outcome.word(), "failed", "{exit:?}: {}", ending.outcome);
+    }
+}
+
+/// Takes its time, and does not end before it has heard of everything.
+#[derive(Debug, Default)]
+struct Hearing(Arc<Mutex<Vec<Arc<Answer>>>>);
+
+impl Backend for Hearing {
+    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, Exit> {
+        Box::pin(async move { self.hear(&run).await.unwrap_or_else(Exit::Over) })
+    }
+}
+
+impl Hearing {
+    async fn hear(&self, run: &BackendRun<'_>) -> Result<Exit, Refusal> {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut next = run.begun.journal.len() as u32;
+        while !run.host.finish(Vec::new(), Json::of("dug")?).await? {
+            run.host.park(CallIndex(next), Asked::News).await?;
+            let Rest::Answered(_, news) = run.host.rest(1).await? else {
+                return Ok(Exit::Suspended);
+            };
+            self.0.lock().unwrap().push(news);
+            next += 1;
+        }
+        Ok(Exit::Finished)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_hears_of_everything_before_it_ends() {
+    let hearing = Hearing::default();
+    let heard = hearing.0.clone();
+    let options = script("agent A\nturn\n say Never.\n").backend("theirs", hearing);
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let overrides = Overrides { backend: Some("theirs".into()), ..Overrides::default() };
+    let agent = runtime.session.spawn(NewTask::agent("dig").overrides(&overrides)).await.unwrap();
+    agent.send("Deeper.").await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "dug");
+    let heard = format!("{:?}", heard.lock().unwrap());
+    assert!(heard.contains("Deeper."), "{heard}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_reply_cost_is_charged_once_when_a_tool_is_stopped() {
+    for limits in [Limits::default(), Limits { tokens: Some(100_000), ..Limits::default() }] {
+        let options = script(
+            "agent A\nusage input=1000 output=100\nturn\n say I wait now, for as long as it takes.\n \
+             call hang {}\n",
+        );
+        let hang = Made::new("hang", Effect::Pure, || std::future::pending());
+        let runtime = TestRuntime::new(|builder| builder.agents(options.tool(hang))).await;
+        let task = NewTask::agent("wait").name("A").limits(limits);
+        let agent = runtime.session.spawn(task).await.unwrap();
+        settled(&runtime).await;
+        agent.stop(None).await.unwrap();
+        agent.wait().await.unwrap();
+        assert_eq!(agent.get().await.unwrap().usage().tokens, 1100, "{limits:?}");
+    }
+}
+
+/// Keeps more for the session than there is room for.
+#[derive(Debug)]
+struct Hoarding;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Hoard(String);
+
+impl StateKey for Hoard {
+    const NAME: &'static str = "hoard";
+    const SCOPE: Scope = Scope::Session;
+}
+
+impl Plugin for Hoarding {
+    fn name(&self) -> &str {
+        "hoarding"
+    }
+
+    fn after_model<'a>(&'a self, at: &'a Moment<'a>, _reply: &'a Reply) -> Hook<'a, ()> {
+        Box::pin(async { Ok(at.state.set(&Hoard("x".repeat(SHARED_MAX)))?) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_keeps_too_much_is_the_end_of_the_run_and_its_cost_is_said() {
+    let text = "agent A\nusage input=1000 output=100\nturn\n say Done.\n";
+    let options = script(text).plugin(Hoarding);
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let agent = spawn(&runtime, "A", "hoard").await;
+    let (failure, _) = failure(&agent.wait().await.unwrap());
+    let expected = "what its plugins keep: what the session shares would have";
+    assert!(failure.to_string().contains(expected), "{failure}");
+    assert_eq!(agent.get().await.unwrap().usage().tokens, 1100);
+}
+
+/// Thinks for ever about the end.
+#[derive(Debug)]
+struct Brooding;
+
+impl Plugin for Brooding {
+    fn name(&self) -> &str {
+        "brooding"
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    fn run_end<'a>(&'a self, _at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_plugins_think_about_the_end_says_what_the_last_words_cost() {
+    for limits in [Limits::default(), Limits { tokens: Some(100_000), ..Limits::default() }] {
+        let text = "agent A\nusage input=1000 output=100\nturn\n say Done.\n";
+        let options = script(text).plugin(Brooding);
+        let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+        let task = NewTask::agent("end").name("A").limits(limits);
+        let agent = runtime.session.spawn(task).await.unwrap();
+        settled(&runtime).await;
+        agent.stop(None).await.unwrap();
+        assert_eq!(agent.wait().await.unwrap().outcome.word(), "cancelled");
+        assert_eq!(agent.get().await.unwrap().usage().tokens, 1100, "{limits:?}");
+    }
+}
