@@ -1,5 +1,6 @@
 //! Tools that the client runs: the agent parks, and goes on when the client answers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brigade_llm::ToolSpec;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::tool::{BoxFuture, Call, Effect, Hints, Outcome, Tool, ToolError};
+use crate::validate::Schema;
 
 const NAME_MAX: usize = 64;
 
@@ -45,18 +47,33 @@ impl ClientTool {
                 "client_tools: {name:?} is no name for a tool: 1 to {NAME_MAX} letters, digits, `_` or `-`"
             ));
         }
-        let is_object = self.parameters.get("type").and_then(Value::as_str) == Some("object");
-        (!is_object).then(|| {
-            format!("client_tools: the parameters of {name:?} must be a schema of type object")
-        })
+        if self.parameters.get("type").and_then(Value::as_str) != Some("object") {
+            return Some(format!(
+                "client_tools: the parameters of {name:?} must be a schema of type object"
+            ));
+        }
+        let unusable = Schema::compile(&self.parameters).err()?;
+        Some(format!("client_tools: the parameters of {name:?} are {unusable}"))
     }
 
     pub(crate) fn into_tool(self) -> Arc<dyn Tool> {
-        Arc::new(RunByClient(ToolSpec {
+        // One that cannot be used was refused before anything started.
+        let schema = Schema::compile(&self.parameters).ok();
+        let spec = ToolSpec {
             name: self.name.into(),
             description: self.description.into(),
             parameters: Arc::new(self.parameters),
-        }))
+        };
+        Arc::new(RunByClient { spec, schema })
+    }
+}
+
+/// What is wrong with all of them.
+pub(crate) fn problem(tools: &[ClientTool]) -> Option<String> {
+    let mut names = BTreeSet::new();
+    match tools.iter().find(|tool| !names.insert(&*tool.name)) {
+        Some(tool) => Some(format!("client_tools: there are two with the name {:?}", tool.name)),
+        None => tools.iter().find_map(ClientTool::problem),
     }
 }
 
@@ -66,11 +83,14 @@ pub fn tools(described: &[ClientTool]) -> impl Iterator<Item = Arc<dyn Tool>> {
 }
 
 #[derive(Debug)]
-struct RunByClient(ToolSpec);
+struct RunByClient {
+    spec: ToolSpec,
+    schema: Option<Schema>,
+}
 
 impl Tool for RunByClient {
     fn spec(&self) -> &ToolSpec {
-        &self.0
+        &self.spec
     }
 
     /// It keeps what it asked for in its slot: the client is asked once.
@@ -87,7 +107,13 @@ impl RunByClient {
     fn ask(&self, call: Call) -> Result<Outcome, ToolError> {
         match call.told.as_deref() {
             None => {
-                let asked = ClientCall { tool: self.0.name.to_string(), arguments: call.arguments };
+                // The client is not bothered with what it has said that it does not take.
+                if let Some(schema) = &self.schema {
+                    let wrong = |mismatch| format!("the arguments do not fit: {mismatch}");
+                    schema.check(&call.arguments).map_err(|e| ToolError::new(wrong(e)))?;
+                }
+                let tool = self.spec.name.to_string();
+                let asked = ClientCall { tool, arguments: call.arguments };
                 let request = Json::of(&asked)?;
                 Ok(Outcome::Park { asked: Asked::ClientTool { request }, effect: None })
             }

@@ -3,7 +3,7 @@
 use brigade_llm::Effort;
 use serde::{Deserialize, Serialize};
 
-use crate::client_tool::ClientTool;
+use crate::client_tool::{self, ClientTool};
 
 /// Instead of what the definition says, and beside the tools that it has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,6 @@ impl Overrides {
         if self.steps == Some(0) {
             return Some("steps: without a step nothing is done".to_owned());
         }
-        self.client_tools.iter().find_map(ClientTool::problem)
+        client_tool::problem(&self.client_tools)
     }
 }

@@ -117,6 +117,20 @@ async fn a_tool_of_the_client_parks_the_run_until_the_client_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_client_is_asked_only_for_what_it_takes() {
+    let runtime = TestRuntime::new(|builder| {
+        builder.agents(script(
+            "agent A\nturn\n call open_editor {\"file\": 5}\nturn\n when the arguments do not fit: /file\n \
+             say It takes a name.\n",
+        ))
+    })
+    .await;
+    let task = NewTask::agent("show it").name("A").overrides(&with_client_tool());
+    let agent = runtime.session.spawn(task).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "It takes a name.");
+}
+
+#[tokio::test(start_paused = true)]
 async fn overrides_that_make_no_sense_are_refused_before_anything_starts() {
     let runtime =
         TestRuntime::new(|builder| builder.agents(script("agent A\nturn\n say Never.\n"))).await;
@@ -125,12 +139,22 @@ async fn overrides_that_make_no_sense_are_refused_before_anything_starts() {
         overrides.client_tools[0].name = name.to_owned();
         overrides
     };
+    let taking = |parameters| {
+        let mut overrides = with_client_tool();
+        overrides.client_tools[0].parameters = parameters;
+        overrides
+    };
+    let mut twice = with_client_tool();
+    twice.client_tools.extend(with_client_tool().client_tools);
     let cases = [
         (Overrides { temperature: Some(9.0), ..Overrides::default() }, "temperature"),
         (Overrides { steps: Some(0), ..Overrides::default() }, "steps"),
         (Overrides { max_output: Some(0), ..Overrides::default() }, "max_output"),
         (Overrides { backend: Some("theirs".into()), ..Overrides::default() }, "\"theirs\""),
         (named("open editor"), "is no name for a tool"),
+        (taking(json!({ "type": "object", "properties": 5 })), "no usable JSON schema"),
+        (taking(json!({ "type": "string" })), "a schema of type object"),
+        (twice, "two with the name \"open_editor\""),
     ];
     for (overrides, part) in cases {
         let refusal = runtime.session.spawn(NewTask::agent("x").overrides(&overrides)).await;

@@ -94,7 +94,7 @@ async fn what_a_reply_cost_is_charged_once_when_a_tool_is_stopped() {
             "agent A\nusage input=1000 output=100\nturn\n say I wait now, for as long as it takes.\n \
              call hang {}\n",
         );
-        let hang = Made::new("hang", Effect::Pure, || std::future::pending());
+        let hang = Made::new("hang", Effect::Pure, std::future::pending);
         let runtime = TestRuntime::new(|builder| builder.agents(options.tool(hang))).await;
         let task = NewTask::agent("wait").name("A").limits(limits);
         let agent = runtime.session.spawn(task).await.unwrap();
