@@ -66,6 +66,9 @@ pub struct Definition {
     pub temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u32>,
+    /// What carries it out, by the name under which the program knows it. Without one, our own loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     /// What its commands are confined to, and those of all below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confine: Option<Confine>,
@@ -251,6 +254,12 @@ impl Definition {
     #[must_use]
     pub fn temperature(self, temperature: f64) -> Self {
         Self { temperature: Some(temperature), ..self }
+    }
+
+    /// Something else than our own loop carries it out, whoever starts it.
+    #[must_use]
+    pub fn backend(self, name: impl Into<String>) -> Self {
+        Self { backend: Some(name.into()), ..self }
     }
 
     #[must_use]

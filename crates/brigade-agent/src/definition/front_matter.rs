@@ -150,6 +150,8 @@ impl Fields {
             effort: self.effort,
             temperature: self.temperature,
             max_output: self.max_output,
+            // Only a program has others than ours, and it says so itself.
+            backend: None,
             confine,
             resources,
             localized: self.localized.unwrap_or_default(),

@@ -210,6 +210,8 @@ impl Agents {
         let tools = self.tool_names(&overrides);
         check_rules(&grant.rules, &tools)?;
         let definition = self.definition(&work, parent, &tools)?;
+        let backend = backend(&overrides, &definition);
+        self.backend(backend).map_err(|refusal| Refusal::invalid(refusal.message))?;
         let name: Arc<str> = definition.name.as_str().into();
         let (permissions, inherited) = match parent {
             Parent::Nobody | Parent::Enclosed(_) => (self.options.permissions.clone(), None),
@@ -311,9 +313,6 @@ impl Agents {
         if let Some(problem) = overrides.problem() {
             return Err(Refusal::invalid(problem));
         }
-        if let Some(name) = &overrides.backend {
-            self.backend(Some(name)).map_err(|refusal| Refusal::invalid(refusal.message))?;
-        }
         Ok(overrides)
     }
 
@@ -404,7 +403,7 @@ impl Agents {
             window: chosen.window,
             cost: Arc::new(move |usage| cost.usage(usage)),
         };
-        Ok((agent, self.backend(overrides.backend.as_deref())?))
+        Ok((agent, self.backend(backend(overrides, definition))?))
     }
 
     /// Whether another agent spawned it.
@@ -503,10 +502,15 @@ fn own_limits(
         limits.depth = Some(DEPTH_DEFAULT);
     }
     // Of what carries it out instead of our loop nobody knows how often it is heard of.
-    if overrides.backend.is_some() && limits.stall.is_none() {
+    if backend(overrides, definition).is_some() && limits.stall.is_none() {
         limits.stall = Some(Stall::Off);
     }
     (!limits.is_empty()).then(|| Box::new(limits))
+}
+
+/// The name of what carries out an agent, where that is not our own loop.
+fn backend<'a>(overrides: &'a Overrides, definition: &'a Definition) -> Option<&'a str> {
+    overrides.backend.as_deref().or(definition.backend.as_deref())
 }
 
 /// An agent that is watched shows a sign of life well before its silence is too long.

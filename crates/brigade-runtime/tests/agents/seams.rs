@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use brigade_agent::definition::Definition;
 use brigade_agent::{
     Backend, BackendRun, BoxFuture, Effect, Exit, Gate, Hook, Moment, Overrides, Plugin, Rest,
     Scope, StateKey,
@@ -18,7 +19,7 @@ use brigade_runtime::NewTask;
 use brigade_testkit::TestRuntime;
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Made, failure, script, settled, spawn, words};
+use crate::support::{Made, failure, run, script, settled, spawn, words};
 
 /// Leaves as it is told, without a word to the host.
 #[derive(Debug)]
@@ -85,6 +86,22 @@ async fn a_backend_hears_of_everything_before_it_ends() {
     assert_eq!(words(&agent.wait().await.unwrap()), "dug");
     let heard = format!("{:?}", heard.lock().unwrap());
     assert!(heard.contains("Deeper."), "{heard}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_delegates_to_what_something_else_carries_out() {
+    let text = "agent Boss\nturn\n call spawn_agent {\"agent\": \"digger\", \"task\": \"Dig.\", \"wait\": \
+                true}\nturn\n when dug\n say It is dug.\n";
+    let digger = Definition::new("digger").description("Digs.").prompt("Dig.");
+    let options = script(text).definition(digger.clone().backend("theirs")).unwrap();
+    let options = options.backend("theirs", Hearing::default());
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    assert_eq!(words(&run(&runtime, "Boss", "dig").await), "It is dug.");
+    let options = script(text).definition(digger.backend("nobodys")).unwrap();
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let refused = runtime.session.spawn(NewTask::agent("dig").definition("digger")).await;
+    let refused = refused.unwrap_err();
+    assert!(refused.message.contains("\"nobodys\""), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
