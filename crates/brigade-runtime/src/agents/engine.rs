@@ -210,7 +210,8 @@ impl Driver {
         let at_leave = start.at_leave && start.journal == 0;
         let begun = Begun { run: start.run, journal, open: start.open, at_leave };
         let run = BackendRun { agent: &agent, host: &host, begun, partial };
-        Some(backend.run(run).await)
+        let exit = backend.run(run).await;
+        Some(if self.inbox.is_settled() { exit } else { truthful(exit, partial) })
     }
 
     /// What is written down. A store that is away is waited for; one that is damaged is not.
@@ -227,29 +228,46 @@ impl Driver {
     }
 }
 
-fn report_of(exit: Exit, partial: &Partial, inbox: &Inbox) -> Option<Reported> {
+/// What an exit means of which the host has not heard: the run has not ended and waits for nothing, so
+/// that nothing would ever be heard of it again.
+fn truthful(exit: Exit, partial: &Partial) -> Exit {
     let failure: Arc<str> = match exit {
-        Exit::Failed { failure, partial } => {
-            return Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()));
-        }
-        // It was told to end, or another attempt has taken its place.
-        Exit::Over(refusal) if refusal.kind == RefusalKind::Ended => {
-            return Some(cut_short(partial, inbox));
-        }
-        Exit::Over(refusal)
-            if !matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
-        {
-            refusal.to_string().into()
-        }
-        _ if inbox.is_settled() => return None,
-        Exit::Over(refusal) => refusal.to_string().into(),
-        // Nothing would ever be heard of it again.
         Exit::Finished | Exit::Suspended => {
             "what carries it out left before the run had ended or waited for anything".into()
         }
+        Exit::Over(refusal)
+            if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
+        {
+            refusal.to_string().into()
+        }
+        told => return told,
     };
-    let (failure, partial) = (Failure::Error(failure), partial.take());
-    Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
+    Exit::Failed { failure: Failure::Error(failure), partial: partial.take() }
+}
+
+fn report_of(exit: Exit, partial: &Partial, inbox: &Inbox) -> Option<Reported> {
+    match exit {
+        Exit::Finished | Exit::Suspended => None,
+        Exit::Failed { failure, partial } => {
+            Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
+        }
+        // It was told to end, or another attempt has taken its place.
+        Exit::Over(refusal) if refusal.kind == RefusalKind::Ended => {
+            Some(cut_short(partial, inbox))
+        }
+        // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
+        // on from what is stored.
+        Exit::Over(refusal)
+            if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
+        {
+            None
+        }
+        Exit::Over(refusal) => {
+            let failure = Failure::Error(refusal.to_string().into());
+            let partial = partial.take();
+            Some(Reported::Ended(EndedHow::Failed { failure, partial }.into()))
+        }
+    }
 }
 
 fn cut_short(partial: &Partial, inbox: &Inbox) -> Reported {
@@ -277,7 +295,6 @@ mod tests {
     fn a_runtime_that_goes_away_is_no_ending() {
         let told = |refusal| {
             let inbox = Inbox::expecting(std::iter::empty());
-            inbox.settle();
             report_of(Exit::Over(refusal), &Partial::default(), &inbox)
         };
         assert_eq!(told(crate::error::gone()), None);
