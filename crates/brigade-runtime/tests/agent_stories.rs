@@ -84,6 +84,7 @@ fn one_agent_with_tools() {
             builder,
             &log,
             "agent Boss
+usage input=100 output=10
 turn
   call look {}
   call pay {}
@@ -195,6 +196,7 @@ impl Plugin for Refusing {
 }
 
 const ENDS_TWICE: &str = "agent Boss
+usage input=100 output=10
 turn
   call look {}
 turn

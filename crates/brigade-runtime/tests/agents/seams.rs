@@ -1,5 +1,6 @@
 //! Where what a program brings meets the runtime: nothing it does leaves a run in between.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,14 +11,17 @@ use brigade_agent::{
 };
 use brigade_llm::Reply;
 use brigade_model::call::{Answer, Asked};
+use brigade_model::event::Event;
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
+use brigade_model::outcome::{Outcome, Verified};
 use brigade_model::refusal::Refusal;
 use brigade_model::shared::SHARED_MAX;
-use brigade_runtime::NewTask;
-use brigade_testkit::TestRuntime;
+use brigade_runtime::{FeedMessage, NewTask, Runtime};
+use brigade_testkit::{ManualClock, TestRuntime};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{Made, failure, run, script, settled, spawn, words};
 
@@ -187,4 +191,65 @@ async fn a_stop_while_plugins_think_about_the_end_says_what_the_last_words_cost(
         assert_eq!(agent.wait().await.unwrap().outcome.word(), "cancelled");
         assert_eq!(agent.get().await.unwrap().usage().tokens, 1100, "{limits:?}");
     }
+}
+
+/// Holds the thread that it runs on until it is let go.
+#[derive(Debug, Default)]
+struct Holding {
+    begun: CancellationToken,
+    let_go: Arc<AtomicBool>,
+}
+
+impl Plugin for Holding {
+    fn name(&self) -> &str {
+        "holding"
+    }
+
+    fn run_start<'a>(&'a self, _at: &'a Moment<'a>) -> Hook<'a, ()> {
+        Box::pin(async {
+            self.begun.cancel();
+            while !self.let_go.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Lets the plugin go, whatever becomes of the test.
+struct LetGo(Arc<AtomicBool>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_plugin_that_never_yields_does_not_keep_a_stop_from_ending_the_run() {
+    let holding = Holding::default();
+    let (begun, let_go) = (holding.begun.clone(), LetGo(holding.let_go.clone()));
+    let clock = ManualClock::at(TestRuntime::START);
+    let options = script("agent A\nturn\n say Never.\n").plugin(holding);
+    let builder = Runtime::builder().clock(Arc::new(clock.clone())).agents(options);
+    let session = builder.start().await.unwrap().session("test").await.unwrap();
+    let agent = session.spawn(NewTask::agent("go").name("A")).await.unwrap();
+    begun.cancelled().await;
+    let mut news = session.subscribe(Default::default());
+    agent.stop(None).await.unwrap();
+    clock.advance(Duration::from_secs(5));
+    // The bound of the firm stop counts from when it began, so that must be seen first.
+    loop {
+        match news.next().await.unwrap() {
+            FeedMessage::Event(item) if matches!(item.record.event, Event::StopForced { .. }) => {
+                break;
+            }
+            _ => {}
+        }
+    }
+    clock.advance(Duration::from_secs(5));
+    let ending = agent.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
+    assert_eq!(cancelled.verified, Verified::Unconfirmed);
+    drop(let_go);
 }

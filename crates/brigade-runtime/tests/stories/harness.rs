@@ -205,18 +205,23 @@ fn the_end(path: &Path) -> TheEnd {
                 entries.iter().map(|entry| format!("{}: {}", entry.label, word(&entry.answer)));
             journal.insert(path_of(&rows, *no), told.collect());
         }
-        let tasks = rows.iter().map(|(no, row)| (path_of(&rows, *no), told(row))).collect();
+        // Within a budget a call that was cut off counts as what it may have cost at the most.
+        let mut limits = rows.values().filter_map(|row| row.limits.as_ref());
+        let is_metered = limits.any(|limits| limits.tokens.is_some());
+        let told = |(no, row): (&TaskNo, _)| (path_of(&rows, *no), told(row, is_metered));
+        let tasks = rows.iter().map(told).collect();
         TheEnd { tasks, messages, journal }
     })
 }
 
-fn told(row: &TaskRow) -> String {
+fn told(row: &TaskRow, is_metered: bool) -> String {
     let ended = row.ended().expect("nothing goes on after the end");
     let result = match &*ended.outcome {
         Outcome::Succeeded { result } => result.to_string(),
         _ => String::new(),
     };
-    format!("{} {result} {:?}", ended.outcome, ended.delivery)
+    let used = if is_metered { String::new() } else { row.usage().tokens.to_string() };
+    format!("{} {result} {:?} {used}", ended.outcome, ended.delivery)
 }
 
 fn word(answer: &Answer) -> String {
