@@ -14,7 +14,7 @@ use brigade_agent::{
     ToolError,
 };
 use brigade_llm::scripted::{Script, Scripted};
-use brigade_llm::{Reply, ToolSpec};
+use brigade_llm::{Reply, ToolCall, ToolResult, ToolSpec};
 use brigade_model::approval::Verdict;
 use brigade_model::json::Json;
 use brigade_runtime::{AgentOptions, Builder, NewTask, OneModel, Session};
@@ -293,11 +293,58 @@ async fn run_asking_boss(session: Session) {
     }
 }
 
+/// Counts calls that begin and calls that are over.
+#[derive(Debug)]
+struct Clerk(Log);
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Begun(u32);
+
+impl StateKey for Begun {
+    const NAME: &'static str = "begun";
+}
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Over(u32);
+
+impl StateKey for Over {
+    const NAME: &'static str = "over";
+}
+
+impl Plugin for Clerk {
+    fn name(&self) -> &str {
+        "clerk"
+    }
+
+    fn before_tool<'a>(&'a self, at: &'a Moment<'a>, _call: &'a ToolCall) -> Hook<'a, Gate> {
+        Box::pin(async {
+            at.state.update(|Begun(count)| *count += 1)?;
+            Ok(Gate::Pass)
+        })
+    }
+
+    fn after_tool<'a>(
+        &'a self,
+        at: &'a Moment<'a>,
+        _call: &'a ToolCall,
+        _result: &'a mut ToolResult,
+    ) -> Hook<'a, ()> {
+        Box::pin(async { Ok(at.state.update(|Over(count)| *count += 1)?) })
+    }
+
+    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+        Box::pin(async {
+            let (begun, over) = (at.state.get::<Begun>()?.0, at.state.get::<Over>()?.0);
+            self.0.lock().unwrap().push(format!("{}: {begun} begun, {over} over", at.agent));
+            Ok(Gate::Pass)
+        })
+    }
+}
+
 #[test]
 fn an_agent_and_its_child_that_ask_for_leave() {
     let build = |builder: Builder, log: Log| {
-        playing(
-            builder,
+        let options = options(
             &log,
             "agent Boss
 turn
@@ -317,7 +364,8 @@ turn
 turn
   say I looked.
 ",
-        )
+        );
+        builder.agents(options.plugin(Clerk(log)))
     };
     let act: harness::Act = |session| Box::pin(run_asking_boss(session));
     Story { act, ..story(build) }.cut_everywhere();
