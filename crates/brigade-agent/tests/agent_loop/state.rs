@@ -109,6 +109,24 @@ async fn what_calls_changed_is_there_again_in_the_order_in_which_they_were_over(
     assert_eq!(over(&seen), [2]);
 }
 
+/// A call of the run before, which is over in the next one, belongs to that.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_changed_in_a_later_run_is_there_again() {
+    let counting = Counting::default();
+    let seen = counting.seen.clone();
+    let stage = asking([both(), say("Done.")]).plugin(counting);
+    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(stage.begin(RunNo(2), Vec::new()).await, Exit::Finished);
+    assert_eq!(over(&seen), [0, 1]);
+    let mut journal = stage.host.lock().journal.clone();
+    let step = journal.iter().position(|entry| &*entry.label == "step").unwrap();
+    journal.truncate(step + 1);
+    let again = asking([say("Done.")]).plugin(Counting { seen: seen.clone() });
+    again.host.lock().journal = journal;
+    assert_eq!(again.begin(RunNo(2), Vec::new()).await, Exit::Finished);
+    assert_eq!(over(&seen), [0, 1, 1]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_plugin_changed_before_a_call_that_waits_is_kept_once() {
     let counting = Counting::default();
