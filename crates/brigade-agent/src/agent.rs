@@ -12,6 +12,7 @@ use brigade_model::outcome::Failure;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
+use crate::ask::Paid;
 use crate::hooks::{Along, Consulted, When};
 use crate::host::{self, Host, Proceed, Progress, Record};
 use crate::permission::Permissions;
@@ -164,8 +165,7 @@ impl Agent {
         let progress =
             Progress { step: transcript.tally.steps + 1, ..self.progress(transcript, "thinking") };
         match self.listen(host, progress, Arc::new(request)).await? {
-            Ok(Some(reply)) => {
-                let spent = (self.cost)(&reply.usage);
+            Ok(Some(Paid { reply, spent })) => {
                 let (reply, written) = self.within_bounds(reply)?;
                 let said = (&reply, written, spent);
                 let index = self.consult_after(host, transcript, said).await?;

@@ -20,6 +20,8 @@ use crate::host::{Cost, Host, Progress};
 use crate::telemetry;
 use crate::transcript::{Transcript, bytes_of, tokens_of};
 
+const CUT: &str = "the reply ended before it was whole";
+
 /// A reply shorter than this is of no use.
 const OUTPUT_LEAST: u32 = 256;
 /// How often whoever looks is told of new words.
@@ -27,13 +29,27 @@ const BETWEEN_WORDS: Duration = Duration::from_secs(1);
 /// What is over sooner than this, nobody is told of: who looks could not read it.
 pub(crate) const WORTH_TELLING: Duration = Duration::from_millis(100);
 
+/// How a call came out, and what of its cost is in no reply, as far as is known.
 enum Heard {
-    Reply(Reply),
+    /// Tries before this one that were cut off are paid for too.
+    Reply {
+        reply: Reply,
+        lost: Usage,
+    },
     /// A message came that is to be heard first.
     Interrupted {
-        /// What that cost until then, as far as is known.
         spent: Usage,
     },
+    Failed {
+        error: ModelError,
+        spent: Usage,
+    },
+}
+
+/// What a model said, and what that cost with all that it took.
+pub(crate) struct Paid {
+    pub(crate) reply: Reply,
+    pub(crate) spent: Usage,
 }
 
 impl Agent {
@@ -97,18 +113,18 @@ impl Agent {
         host: &dyn Host,
         progress: Progress,
         request: Arc<Request>,
-    ) -> Result<Result<Option<Reply>, ModelError>, Refusal> {
+    ) -> Result<Result<Option<Paid>, ModelError>, Refusal> {
         let span = telemetry::chat(self, &request);
         let (heard, spent) = match self.ask(host, progress, request).instrument(span.clone()).await
         {
-            Ok(Heard::Reply(reply)) => {
-                let cost = (self.cost)(&reply.usage);
-                telemetry::replied(&span, &reply, cost);
-                host.replied(&reply.usage, cost);
-                return Ok(Ok(Some(reply)));
+            Heard::Reply { reply, lost } => {
+                let spent = (self.cost)(&reply.usage).plus(lost);
+                telemetry::replied(&span, &reply, spent);
+                host.replied(&reply.usage, spent);
+                return Ok(Ok(Some(Paid { reply, spent })));
             }
-            Ok(Heard::Interrupted { spent }) => (Ok(None), spent),
-            Err(error) => (Err(error), Usage::NONE),
+            Heard::Interrupted { spent } => (Ok(None), spent),
+            Heard::Failed { error, spent } => (Err(error), spent),
         };
         telemetry::no_reply(&span, heard.as_ref().err());
         drop(span);
@@ -116,16 +132,13 @@ impl Agent {
         Ok(heard)
     }
 
-    async fn ask(
-        &self,
-        host: &dyn Host,
-        mut progress: Progress,
-        request: Arc<Request>,
-    ) -> Result<Heard, ModelError> {
+    async fn ask(&self, host: &dyn Host, mut progress: Progress, request: Arc<Request>) -> Heard {
         let bytes: u64 = request.messages.iter().map(bytes_of).sum();
         let input = tokens_of(bytes + request.system.len() as u64);
         let mut known = TokenUsage { input, ..TokenUsage::default() };
         let mut streamed = 0;
+        // What tries cost that were cut off, and how much had come with them.
+        let (mut lost, mut lost_bytes) = (TokenUsage::default(), 0);
         let mut parts = self.model.call(request);
         let mut interrupted = host.interrupted();
         let (mut words, mut said) = (String::new(), Instant::now());
@@ -135,7 +148,7 @@ impl Agent {
         let mut is_told = false;
         // Said of a message that has been heard of in the meantime.
         if interrupted.as_mut().now_or_never().is_some() {
-            return Ok(Heard::Interrupted { spent: Usage::NONE });
+            return Heard::Interrupted { spent: Usage::NONE };
         }
         loop {
             known.output = tokens_of(streamed);
@@ -143,7 +156,7 @@ impl Agent {
             let part = tokio::select! {
                 biased;
                 () = &mut interrupted => {
-                    return Ok(Heard::Interrupted { spent: (self.cost)(&known) });
+                    return Heard::Interrupted { spent: (self.cost)(&known) };
                 }
                 part = parts.next() => part,
                 () = &mut slow, if !is_told => {
@@ -152,25 +165,29 @@ impl Agent {
                     continue;
                 }
             };
-            match part {
-                Some(Ok(Part::Finished(reply))) => return Ok(Heard::Reply(*reply)),
-                Some(Ok(Part::Text(text))) => {
+            let cut = || ModelError::new(ErrorKind::Connection, CUT);
+            match part.unwrap_or_else(|| Err(cut())) {
+                Ok(Part::Finished(reply)) => {
+                    return Heard::Reply { reply: *reply, lost: (self.cost)(&lost) };
+                }
+                Ok(Part::Text(text)) => {
                     streamed += text.len() as u64;
                     words.push_str(&text);
                     tell_after = BETWEEN_WORDS;
                 }
-                Some(Ok(Part::Restarted { .. })) => {
+                Ok(Part::Restarted { .. }) => {
                     self.count_retry();
+                    (lost, lost_bytes) = (known, streamed);
                     known.input += input;
                     words.clear();
                 }
-                Some(Ok(Part::Reasoning(text))) => streamed += text.len() as u64,
-                Some(Ok(Part::Call { name })) => streamed += name.len() as u64,
-                Some(Ok(Part::InLine)) => {}
-                Some(Err(error)) => return Err(error),
-                None => {
-                    let cut = "the reply ended before it was whole";
-                    return Err(ModelError::new(ErrorKind::Connection, cut));
+                Ok(Part::Reasoning(text)) => streamed += text.len() as u64,
+                Ok(Part::Call { name }) => streamed += name.len() as u64,
+                Ok(Part::InLine) => {}
+                Err(error) => {
+                    // Who is turned away pays nothing; who is cut off pays for what has come.
+                    let spent = if streamed > lost_bytes { known } else { lost };
+                    return Heard::Failed { error, spent: (self.cost)(&spent) };
                 }
             }
             // A model that thinks or waits for its turn is at it; one that says nothing is not known to be.

@@ -8,6 +8,7 @@ use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
 
 use crate::agent::{Agent, Ended};
+use crate::ask::Paid;
 use crate::host::{Host, Record};
 use crate::transcript::{Summary, Transcript, label};
 
@@ -44,20 +45,20 @@ impl Agent {
         let mut messages = transcript.messages_before(kept_from, self.window / 5 * 9);
         messages.push(Message::user(ASK));
         let request = Arc::new(self.request(transcript, messages, granted));
-        let reply =
-            match self.listen(host, self.progress(transcript, "summing up"), request).await? {
-                Ok(Some(reply)) => reply,
-                Ok(None) => return Ok(()),
-                Err(error) => return Err(cannot(&error.to_string())),
-            };
+        let progress = self.progress(transcript, "summing up");
+        let Paid { reply, spent } = match self.listen(host, progress, request).await? {
+            Ok(Some(paid)) => paid,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(cannot(&error.to_string())),
+        };
         let Some(text) = summary_of(&reply) else {
+            host.charge(spent).await?;
             return Err(cannot("the model gave no summary"));
         };
         let summary = Summary { text: text.into(), kept_from };
-        let spent = Some((self.cost)(&reply.usage));
         let answer = Arc::new(Answer::Value(Json::of(&summary)?));
         let index = transcript.next_index();
-        let record = Record { spent, ..Record::new(index, label::SUMMARY, answer) };
+        let record = Record { spent: Some(spent), ..Record::new(index, label::SUMMARY, answer) };
         self.record(host, transcript, record).await
     }
 }

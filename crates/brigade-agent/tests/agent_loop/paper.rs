@@ -155,6 +155,10 @@ impl Host for PaperHost {
 pub(crate) enum Play {
     Say(Reply),
     Fail(ErrorKind),
+    /// These words, and then the end of the connection.
+    Cut(&'static str),
+    /// These words, which are void, and then all of it.
+    Again(&'static str, Reply),
     Hang,
 }
 
@@ -173,6 +177,15 @@ impl Model for PaperModel {
         match play.expect("a play") {
             Play::Say(reply) => Box::pin(stream::iter([Ok(Part::Finished(Box::new(reply)))])),
             Play::Fail(kind) => Box::pin(stream::iter([Err(ModelError::new(kind, "no"))])),
+            Play::Cut(words) => {
+                let error = ModelError::new(ErrorKind::Connection, "cut off");
+                Box::pin(stream::iter([Ok(Part::Text(words.into())), Err(error)]))
+            }
+            Play::Again(words, reply) => Box::pin(stream::iter([
+                Ok(Part::Text(words.into())),
+                Ok(Part::Restarted { because: "cut off".into() }),
+                Ok(Part::Finished(Box::new(reply))),
+            ])),
             Play::Hang => Box::pin(stream::pending()),
         }
     }

@@ -1,7 +1,7 @@
 //! What a model call may cost.
 
 use brigade_agent::{Effect, Exit, Outcome};
-use brigade_llm::ErrorKind;
+use brigade_llm::{ErrorKind, TokenUsage};
 use brigade_model::ids::RunNo;
 use brigade_model::limits::{Left, Money, Rest, Usage};
 use serde_json::json;
@@ -44,6 +44,19 @@ async fn what_was_set_aside_for_a_call_that_failed_is_settled() {
     let stage = Stage::new([Play::Fail(ErrorKind::Auth)]);
     assert!(matches!(stage.run().await, Exit::Failed { .. }));
     assert_eq!(stage.host.lock().charged, [Usage::NONE]);
+}
+
+/// Nine bytes of words are about three tokens, and so is what was asked with the prompt: six.
+#[tokio::test(start_paused = true)]
+async fn what_had_come_of_a_reply_that_was_cut_off_is_charged() {
+    let stage = Stage::new([Play::Cut("Soup, I..")]);
+    assert!(matches!(stage.run().await, Exit::Failed { .. }));
+    assert_eq!(stage.host.lock().charged, granted(9, 9).into_iter().collect::<Vec<_>>());
+    let Play::Say(mut reply) = say("Soup.") else { panic!("it says something") };
+    reply.usage = TokenUsage { input: 100, output: 10, ..TokenUsage::default() };
+    let stage = Stage::new([Play::Again("Soup, I..", reply)]);
+    assert_eq!(stage.run().await, Exit::Finished);
+    assert_eq!(stage.host.lock().charged, granted(119, 119).into_iter().collect::<Vec<_>>());
 }
 
 fn left(tokens: u64) -> Left {
