@@ -7,10 +7,13 @@ use brigade_agent::{
     Moment, Outcome as Done, Overrides, Plugin, Record, Scope, StateKey, Tool, ToolError,
 };
 use brigade_llm::ToolSpec;
+use brigade_model::address::TaskRef;
 use brigade_model::call::{Answer, Condition};
-use brigade_model::ids::CallIndex;
+use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
+use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;
+use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -173,6 +176,48 @@ async fn a_run_may_have_fewer_steps_than_its_definition_grants() {
     let task = NewTask::agent("list").name("A").overrides(&overrides);
     let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
     assert!(ending.outcome.to_string().contains("max steps: 1"), "{}", ending.outcome);
+}
+
+#[tokio::test(start_paused = true)]
+async fn overrides_hold_for_the_next_run_too() {
+    let text = "agent A\nturn\n repeat\n call list_tasks {}\n";
+    let runtime = TestRuntime::new(|builder| builder.agents(script(text))).await;
+    let overrides = Overrides { steps: Some(1), ..Overrides::default() };
+    let task = NewTask::agent("list").name("A").overrides(&overrides);
+    let agent = runtime.session.spawn(task).await.unwrap();
+    agent.wait().await.unwrap();
+    runtime.session.resume(&agent, None).await.unwrap();
+    let ending = agent.wait().await.unwrap();
+    assert_eq!(ending.run, RunNo(2));
+    assert!(ending.outcome.to_string().contains("max steps: 1"), "{}", ending.outcome);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_answers_after_a_restart_once_and_not_after_a_stop() {
+    let text =
+        "agent *\nturn\n call open_editor {\"file\": \"soup.md\"}\nturn\n when open\n say Read.\n";
+    let store = Arc::new(MemoryStore::new());
+    let on = || TestRuntime::on(store.clone(), |builder| builder.agents(script(text)));
+    let runtime = on().await;
+    for name in ["A", "B"] {
+        let task = NewTask::agent("show it").name(name).overrides(&with_client_tool());
+        runtime.session.spawn(task).await.unwrap();
+    }
+    settled(&runtime).await;
+    drop(runtime);
+    let runtime = on().await;
+    let session = &runtime.session;
+    let [a, b] = ["A", "B"].map(|name| name.parse::<TaskRef>().unwrap());
+    session.answer(a.clone(), reply("it is open")).await.unwrap();
+    let again = session.answer(a.clone(), reply("it is open")).await.unwrap_err();
+    assert!([RefusalKind::NotFound, RefusalKind::Ended].contains(&again.kind), "{again}");
+    session.stop(b.clone(), None).await.unwrap();
+    let late = session.answer(b.clone(), reply("it is open")).await.unwrap_err();
+    assert_eq!(late.kind, RefusalKind::Ended, "{late}");
+    settled(&runtime).await;
+    let said = session.transcript(a).await.unwrap().unwrap();
+    assert_eq!(said.matches("it is open").count(), 1, "{said}");
+    assert!(said.ends_with("Read.\n"), "{said}");
 }
 
 /// Does it without any model: one step that is written down, then the end.
