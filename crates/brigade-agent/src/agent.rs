@@ -159,16 +159,14 @@ impl Agent {
         }
         let Some(granted) = self.proceed(host, transcript).await? else { return Ok(()) };
         let mut request = self.request(transcript, transcript.messages(), granted);
-        let paid = request.max_output;
         self.consult_before(host, transcript, &mut request).await?;
-        request.max_output = request.max_output.min(paid);
         let progress =
             Progress { step: transcript.tally.steps + 1, ..self.progress(transcript, "thinking") };
         match self.listen(host, progress, Arc::new(request)).await? {
             Ok(Some(Paid { reply, spent })) => {
                 let (reply, written) = self.within_bounds(reply)?;
-                let said = (&reply, written, spent);
-                let index = self.consult_after(host, transcript, said).await?;
+                let written = (label::MODEL, written);
+                let index = self.consult_after(host, transcript, (&reply, spent), written).await?;
                 // Nothing is done before it is written down. Last words are written down with the
                 // ending that they are.
                 if reply.message.calls().next().is_some() {
@@ -379,18 +377,6 @@ impl Agent {
         // there without the refusal.
         transcript.owed.push(Record::new(index, label, answer.clone()));
         self.write_owed(host, transcript).await?;
-        Ok(transcript.enter(index, label, &answer)?)
-    }
-
-    /// Writes an entry down, and only then takes it in.
-    pub(crate) async fn record(
-        &self,
-        host: &dyn Host,
-        transcript: &mut Transcript,
-        record: Record,
-    ) -> Result<(), Ended> {
-        let (index, label, answer) = (record.index, record.label, record.answer.clone());
-        host.record(vec![record]).await?;
         Ok(transcript.enter(index, label, &answer)?)
     }
 

@@ -9,7 +9,7 @@ use brigade_model::outcome::Failure;
 
 use crate::agent::{Agent, Ended};
 use crate::ask::Paid;
-use crate::host::{Host, Record};
+use crate::host::Host;
 use crate::transcript::{Summary, Transcript, label};
 
 const ASK: &str = "[The conversation is about to become too long. Write down, for yourself, all that \
@@ -44,9 +44,11 @@ impl Agent {
         // What is sent must fit, whatever has been said: that is why it is summed up.
         let mut messages = transcript.messages_before(kept_from, self.window / 5 * 9);
         messages.push(Message::user(ASK));
-        let request = Arc::new(self.request(transcript, messages, granted));
+        let mut request = self.request(transcript, messages, granted);
+        // Plugins that hold something back do so here too.
+        self.consult_before(host, transcript, &mut request).await?;
         let progress = self.progress(transcript, "summing up");
-        let Paid { reply, spent } = match self.listen(host, progress, request).await? {
+        let Paid { reply, spent } = match self.listen(host, progress, Arc::new(request)).await? {
             Ok(Some(paid)) => paid,
             Ok(None) => return Ok(()),
             Err(error) => return Err(cannot(&error.to_string())),
@@ -56,10 +58,12 @@ impl Agent {
             return Err(cannot("the model gave no summary"));
         };
         let summary = Summary { text: text.into(), kept_from };
-        let answer = Arc::new(Answer::Value(Json::of(&summary)?));
-        let index = transcript.next_index();
-        let record = Record { spent: Some(spent), ..Record::new(index, label::SUMMARY, answer) };
-        self.record(host, transcript, record).await
+        let summary = Json::of(&summary)?;
+        let written = (label::SUMMARY, summary.clone());
+        let index = self.consult_after(host, transcript, (&reply, spent), written).await?;
+        self.write_owed(host, transcript).await?;
+        let answer = Arc::new(Answer::Value(summary));
+        Ok(transcript.enter(index, label::SUMMARY, &answer)?)
     }
 }
 

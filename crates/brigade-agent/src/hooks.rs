@@ -220,10 +220,12 @@ impl Agent {
         transcript: &mut Transcript,
         request: &mut Request,
     ) -> Result<(), Ended> {
+        let paid = request.max_output;
         let consulted = self.consult(host, transcript, When::BeforeModel(request)).await;
         if matches!(consulted, Err(Ended::Failure(_))) {
             host.charge(Usage::NONE).await?;
         }
+        request.max_output = request.max_output.min(paid);
         consulted.map(|_| ())
     }
 
@@ -234,13 +236,12 @@ impl Agent {
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        (reply, written, spent): (&Reply, Json, Usage),
+        (reply, spent): (&Reply, Usage),
+        (label, written): (&'static str, Json),
     ) -> Result<CallIndex, Ended> {
         let answer = Arc::new(Answer::Value(written));
-        let record = |index| Record {
-            spent: Some(spent),
-            ..Record::new(index, label::MODEL, answer.clone())
-        };
+        let record =
+            |index| Record { spent: Some(spent), ..Record::new(index, label, answer.clone()) };
         let along = |_: &Gate, index| Some(record(index));
         let when = (When::AfterModel(reply), &along as Along<'_>);
         let consulted = self.consult_along(host, transcript, when).await;

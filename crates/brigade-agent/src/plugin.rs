@@ -52,7 +52,8 @@ pub trait Plugin: Debug + Send + Sync + 'static {
         going_on()
     }
 
-    /// The model is about to be asked. A reply is never longer than what is paid for.
+    /// The model is about to be asked, or to sum the conversation up. A reply is never longer than what
+    /// is paid for.
     fn before_model<'a>(&'a self, _at: &'a Moment<'a>, _request: &'a mut Request) -> Hook<'a, ()> {
         going_on()
     }

@@ -2,7 +2,8 @@
 //!
 //! Every entry has an index, given out in the order of the conversation. A message of the model has
 //! the next one, and behind it each of its calls has [`Place::SLOTS`] of its own; so the whole is
-//! built again from the entries alone, in whatever order they were written.
+//! built again from the entries alone, in whatever order they were written. Only the state is restored
+//! in that order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -216,6 +216,28 @@ async fn that_plugins_know_of_the_run_is_written_down_before_the_model_is_asked(
     assert_eq!(stage.host.labels(), ["plugins"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn plugins_have_their_say_too_when_the_conversation_is_summed_up() {
+    let diarist = Diarist::default();
+    let seen = diarist.seen.clone();
+    let results = (0..5).map(|n| Outcome::text(format!("{n}{}", "x".repeat(500))));
+    let mut plays = vec![reply(vec![call("dig", json!({}))]); 5];
+    plays.extend([say("SUMMARY."), say("Dug.")]);
+    let stage = Stage::new(plays).tool(PaperTool::new("dig", Effect::Pure, results));
+    let mut stage = stage.plugin(diarist);
+    (stage.agent.window, stage.agent.max_output) = (1_000, 100);
+    assert_eq!(stage.run().await, Exit::Finished);
+    let asked = stage.model.requests();
+    assert_eq!(asked.len(), 7);
+    assert!(asked.iter().all(|request| request.system.ends_with("Write neatly.")));
+    assert!(asked.iter().all(|request| request.max_output <= 100));
+    let count = |what: &str| seen.lock().unwrap().iter().filter(|it| it.starts_with(what)).count();
+    assert_eq!((count("before model"), count("after model")), (7, 7));
+    // It is the same when it is built again.
+    stage.host.lock().journal.pop();
+    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
+}
+
 /// Only looks.
 #[derive(Debug)]
 struct Reader;
