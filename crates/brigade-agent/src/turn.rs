@@ -137,7 +137,11 @@ impl Agent {
         said: ToolCall,
         call: Call,
     ) -> Result<(Call, Done), Ended> {
-        let outcome = match self.let_pass((host, round), &said, &call).await? {
+        let passed = match self.is_cut_off(&call, &said.name) {
+            true => return self.cut_off((host, round), said, call).await,
+            false => self.let_pass((host, round), &said, &call).await?,
+        };
+        let outcome = match passed {
             Ok((tool, Leave::Given)) => self.observed(host, tool, (&said, &call)).await?,
             Ok((_, Leave::Asked(asked))) => match host.park(call.place.approval(), asked).await {
                 Ok(()) => {
@@ -169,6 +173,41 @@ impl Agent {
             }
             Err(error) => Err(error),
         };
+        self.tell((host, round), (said, call), told).await
+    }
+
+    /// A call that must not happen twice had begun before everything ended. What is said of the tool by
+    /// now does not count: it may be gone, or said to do no harm.
+    async fn cut_off(
+        &self,
+        at: (&dyn Host, &Round),
+        said: ToolCall,
+        call: Call,
+    ) -> Result<(Call, Done), Ended> {
+        telemetry::executed(&telemetry::execute_tool(&said), ToolOutcome::Failed);
+        self.count_call(&said.name, ToolOutcome::Failed);
+        let unknown = "the call was interrupted, and its effect is unknown: it may have happened, in \
+                       whole or in part. Look before you try again.";
+        self.tell(at, (said, call), Err(ToolError::new(unknown))).await
+    }
+
+    /// Whether it had begun, and that is all that is known of it.
+    fn is_cut_off(&self, call: &Call, tool: &str) -> bool {
+        let Some(effect) = call.effect.as_deref().filter(|_| call.told.is_none()) else {
+            return false;
+        };
+        let tool = self.tools.get(tool);
+        let must_not_repeat = tool.is_some_and(|tool| tool.hints().effect == Effect::Once);
+        must_not_repeat || *effect == Answer::Value(Json::null())
+    }
+
+    /// Writes down what the model is told of a call.
+    async fn tell(
+        &self,
+        (host, round): (&dyn Host, &Round),
+        (said, call): (ToolCall, Call),
+        told: Result<String, ToolError>,
+    ) -> Result<(Call, Done), Ended> {
         let failed = told.is_err();
         let text = told.unwrap_or_else(|ToolError(text)| text).into();
         let mut result = ToolResult { id: said.id.clone(), name: said.name.clone(), text, failed };
@@ -320,12 +359,6 @@ impl Agent {
     ) -> Result<Result<Outcome, ToolError>, Refusal> {
         // What was told came of a call that had begun, and had got as far as waiting for it.
         if tool.hints().effect == Effect::Once && call.told.is_none() {
-            if call.effect.is_some() {
-                return Ok(Err(ToolError::new(
-                    "the call was interrupted, and its effect is unknown: it may have happened, in \
-                     whole or in part. Look before you try again.",
-                )));
-            }
             let (index, answer) = (call.place.effect(), Arc::new(Answer::Value(Json::null())));
             host.record(vec![Record::new(index, label::BEGUN, answer)]).await?;
         }

@@ -134,13 +134,16 @@ turn
     assert_eq!(words(&session, &agent).await, "Found.");
 }
 
-/// A call was under way when everything ended, and the server is away when it goes on.
+/// A call was under way when everything ended, and the server is away when it goes on, or says
+/// otherwise of its tools.
 #[tokio::test]
 async fn after_a_crash_what_may_be_repeated_is_and_the_rest_is_told_as_unknown() {
-    for (tool, away, told) in [
-        ("look", false, "look: {}"),
-        ("act", false, "its effect is unknown"),
-        ("act", true, "its effect is unknown"),
+    for (tool, then, told) in [
+        ("look", None, "look: {}"),
+        ("act", None, "its effect is unknown"),
+        ("act", Some("ends-at-once"), "its effect is unknown"),
+        ("act", Some("act-gone"), "its effect is unknown"),
+        ("act", Some("act-only-looks"), "its effect is unknown"),
     ] {
         let script = Script::new();
         script.set("hang");
@@ -154,12 +157,12 @@ async fn after_a_crash_what_may_be_repeated_is_and_the_rest_is_told_as_unknown()
         spawn(&session, task()).await;
         script.until("it is called", |log| log.contains(&tool.to_owned())).await;
         drop((session, runtime));
-        if away {
-            script.set("ends-at-once");
+        if let Some(then) = then {
+            script.set(then);
         }
         let (_runtime, session) = start_on(store, options()).await;
         let handle = spawn(&session, task()).await;
-        assert_eq!(words(&session, &handle).await, "As it was.", "{tool} {away}");
+        assert_eq!(words(&session, &handle).await, "As it was.", "{tool} {then:?}");
         assert_eq!(script.count(tool), if tool == "look" { 2 } else { 1 });
     }
 }

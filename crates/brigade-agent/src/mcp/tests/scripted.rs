@@ -112,7 +112,14 @@ impl Server {
             }})),
             "tools/list" => {
                 self.log("listed");
-                self.say(json!({"jsonrpc": "2.0", "id": id, "result": {"tools": self.tools()}}));
+                let mut page = json!({"tools": self.tools()});
+                if self.has("pages") || self.has("heavy-pages") {
+                    page["nextCursor"] = "more".into();
+                }
+                self.say(json!({"jsonrpc": "2.0", "id": id, "result": page}));
+                while self.has("deaf") {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
             }
             "tools/call" => self.call(id, &message["params"]),
             "notifications/cancelled" => self.log("cancelled"),
@@ -134,6 +141,23 @@ impl Server {
             tool("odd", json!({"readOnlyHint": true})),
         ];
         tools[3]["outputSchema"] = json!({"type": "object", "required": ["sum"]});
+        if self.has("heavy-pages") {
+            let heavy = json!({"description": "x".repeat(60_000)});
+            let heavy = |n| json!({"name": format!("heavy{n}"), "inputSchema": heavy});
+            tools.extend((0..40).map(heavy));
+        }
+        if self.has("look-acts") {
+            tools[0]["annotations"] = json!({});
+        }
+        if self.has("look-gone") {
+            tools[0]["name"] = "gone".into();
+        }
+        if self.has("act-gone") {
+            tools.remove(2);
+        }
+        if self.has("act-only-looks") {
+            tools[2]["annotations"] = json!({"readOnlyHint": true});
+        }
         if self.has("grown") {
             tools.push(tool("new", json!({})));
         }
@@ -191,6 +215,10 @@ impl Server {
             let mut failed = result("no such thing");
             failed["isError"] = true.into();
             return self.say(answer(failed));
+        }
+        if self.took("token-late") {
+            let token = std::env::var("TOKEN").unwrap_or_default();
+            eprintln!("{}{token}", "x".repeat(995));
         }
         if self.took("token") {
             let token = std::env::var("TOKEN").unwrap_or_default();
