@@ -17,7 +17,7 @@ use tracing::Instrument;
 
 use crate::agent::{Agent, ending};
 use crate::host::{Cost, Host, Progress};
-use crate::telemetry;
+use crate::telemetry::{self, UnlessOver};
 use crate::transcript::{Transcript, bytes_of, tokens_of};
 
 const CUT: &str = "the reply ended before it was whole";
@@ -115,8 +115,10 @@ impl Agent {
         request: Arc<Request>,
     ) -> Result<Result<Option<Paid>, ModelError>, Refusal> {
         let span = telemetry::chat(self, &request);
-        let (heard, spent) = match self.ask(host, progress, request).instrument(span.clone()).await
-        {
+        let cut_off = UnlessOver::of(&span);
+        let asked = self.ask(host, progress, request).instrument(span.clone()).await;
+        cut_off.over();
+        let (heard, spent) = match asked {
             Heard::Reply { reply, lost } => {
                 let spent = (self.cost)(&reply.usage).plus(lost);
                 telemetry::replied(&span, &reply, spent);

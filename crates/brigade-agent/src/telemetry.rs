@@ -77,7 +77,7 @@ pub fn record_cost(span: &Span, cost: Usage) {
 
 /// The model did not reply, or nobody waits for its reply any more.
 pub(crate) fn no_reply(span: &Span, error: Option<&ModelError>) {
-    fail(span, error.map_or("interrupted", |error| error_type(error.kind)));
+    fail(span, error.map_or(INTERRUPTED, |error| error_type(error.kind)));
 }
 
 /// Around one call of a tool.
@@ -125,6 +125,29 @@ pub(crate) fn executed(span: &Span, outcome: ToolOutcome) {
         fail(span, "tool_error");
     }
 }
+
+/// Marks a span as cut off where nobody gets to say how it ended: an agent is stopped by dropping it.
+pub(crate) struct UnlessOver<'a>(Option<&'a Span>);
+
+impl<'a> UnlessOver<'a> {
+    pub(crate) fn of(span: &'a Span) -> Self {
+        Self(Some(span))
+    }
+
+    pub(crate) fn over(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for UnlessOver<'_> {
+    fn drop(&mut self) {
+        if let Some(span) = self.0 {
+            fail(span, INTERRUPTED);
+        }
+    }
+}
+
+const INTERRUPTED: &str = "interrupted";
 
 /// Marks a span as one of something that went wrong.
 pub fn fail(span: &Span, error_type: &str) {

@@ -24,7 +24,7 @@ use crate::host::{Host, Record};
 use crate::leave::Leave;
 use crate::plugin::{Gate, Moment};
 use crate::state::{Board, Taken};
-use crate::telemetry::{self, ToolOutcome};
+use crate::telemetry::{self, ToolOutcome, UnlessOver};
 use crate::tool::{Call, Effect, Outcome, Tool, ToolError};
 use crate::transcript::{Transcript, label};
 
@@ -340,7 +340,9 @@ impl Agent {
         (said, call): (&ToolCall, &Call),
     ) -> Result<Result<Outcome, ToolError>, Refusal> {
         let span = telemetry::execute_tool(said);
+        let cut_off = UnlessOver::of(&span);
         let performed = self.perform(host, tool, call).instrument(span.clone()).await?;
+        cut_off.over();
         let outcome = match &performed {
             Ok(Outcome::Text(_)) => ToolOutcome::Succeeded,
             Ok(Outcome::Park { .. }) => ToolOutcome::Waits,
