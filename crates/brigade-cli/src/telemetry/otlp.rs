@@ -1,7 +1,9 @@
 //! Sending spans: OTLP over HTTP as protobuf, from a bounded queue, by a thread of its own. A collector
 //! that is away costs spans and nothing else.
 
+use std::error::Error;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -75,6 +77,8 @@ fn resource() -> Resource {
 struct Sender {
     client: reqwest::Client,
     runtime: Handle,
+    /// The log has it that the collector takes nothing.
+    is_told: AtomicBool,
 }
 
 impl Sender {
@@ -98,7 +102,20 @@ impl Sender {
             // The system's certificates take a while to read, and nobody shows one.
             client = client.tls_certs_only([]);
         }
-        Ok(Self { client: client.build()?, runtime: Handle::current() })
+        let (runtime, is_told) = (Handle::current(), AtomicBool::new(false));
+        Ok(Self { client: client.build()?, runtime, is_told })
+    }
+
+    /// Says once that a collector takes nothing, and once that it does again.
+    fn tell(&self, problem: Option<String>) {
+        let was_told = self.is_told.swap(problem.is_some(), Ordering::Relaxed);
+        match problem {
+            Some(problem) if !was_told => {
+                tracing::warn!(problem, "the collector does not take spans; they are dropped");
+            }
+            None if was_told => tracing::info!("the collector takes spans again"),
+            _ => {}
+        }
     }
 }
 
@@ -112,16 +129,28 @@ fn is_here(url: &reqwest::Url) -> bool {
 impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let request = reqwest::Request::try_from(request)?;
-        let sent = self.runtime.spawn(send(self.client.clone(), request));
-        sent.await?
+        let sent = self.runtime.spawn(send(self.client.clone(), request)).await?;
+        self.tell(match &sent {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("it answers {}", answer.status())),
+            Err(error) => Some(told(&**error)),
+        });
+        sent
     }
+}
+
+/// An error with its causes.
+fn told(error: &(dyn Error + 'static)) -> String {
+    let causes =
+        std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 async fn send(
     client: reqwest::Client,
     request: reqwest::Request,
 ) -> Result<Response<Bytes>, HttpError> {
-    let mut answer = client.execute(request).await?;
+    let mut answer = client.execute(request).await.map_err(reqwest::Error::without_url)?;
     let mut body = Vec::new();
     while let Some(piece) = answer.chunk().await? {
         if body.len() + piece.len() > ANSWER_BYTES {

@@ -21,6 +21,11 @@ pub(crate) struct Collector {
 impl Collector {
     /// Listens until the test is over.
     pub(crate) fn new() -> Self {
+        Self::answering("200 OK")
+    }
+
+    /// The same with another answer to all that comes.
+    pub(crate) fn answering(status: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let bodies: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
@@ -29,7 +34,7 @@ impl Collector {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (bodies, keys) = kept.clone();
-                std::thread::spawn(move || serve(stream, &bodies, &keys));
+                std::thread::spawn(move || serve(stream, status, (&bodies, &keys)));
             }
         });
         Self { endpoint, bodies, keys }
@@ -66,7 +71,11 @@ impl Collector {
 }
 
 /// Takes one request after the other, until there is none.
-fn serve(stream: TcpStream, bodies: &Mutex<Vec<Vec<u8>>>, keys: &Mutex<Vec<String>>) -> Option<()> {
+fn serve(
+    stream: TcpStream,
+    status: &str,
+    (bodies, keys): (&Mutex<Vec<Vec<u8>>>, &Mutex<Vec<String>>),
+) -> Option<()> {
     let mut answers = stream.try_clone().ok()?;
     let mut asked = BufReader::new(stream);
     loop {
@@ -88,7 +97,7 @@ fn serve(stream: TcpStream, bodies: &Mutex<Vec<Vec<u8>>>, keys: &Mutex<Vec<Strin
         let mut body = vec![0; length];
         asked.read_exact(&mut body).ok()?;
         bodies.lock().unwrap().push(body);
-        answers.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+        write!(answers, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }
 

@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use crate::collector::{Collector, has, number, text};
-use crate::kitchen::{Kitchen, Ran};
+use crate::kitchen::{Kitchen, Ran, poll};
 
 const KEY: &str = "sk-of-nobodys-business";
 
@@ -141,6 +141,25 @@ fn spans_have_no_words_and_no_keys() {
 }
 
 #[test]
+fn what_a_stop_cuts_off_is_marked_so() {
+    let (kitchen, collector) = (Kitchen::new(), Collector::new());
+    kitchen.script("agent *\nturn\n  fault hang always\n  say Never.\n");
+    let detached = ["run", "--detach", "--name", "Boss", "Do it"];
+    assert!(command(&kitchen, &collector.endpoint, detached).output().unwrap().status.success());
+    poll("it asks its model", || {
+        let shown = kitchen.json(["show", "Boss"]);
+        (shown["progress"]["doing"] == "thinking").then_some(())
+    });
+    kitchen.ok(["stop", "Boss"]);
+    kitchen.ok(["daemon", "stop"]);
+    let agent = collector.named("invoke_agent Boss").remove(0);
+    assert_eq!(text(&agent.attributes, "brigade.outcome"), "stopped");
+    let chat = collector.spans().into_iter().find(|span| span.name.starts_with("chat ")).unwrap();
+    assert_eq!(text(&chat.attributes, "error.type"), "interrupted");
+    assert_eq!(chat.status.unwrap().code, StatusCode::Error as i32);
+}
+
+#[test]
 fn a_child_finds_its_parent_after_a_crash() {
     let (kitchen, collector) = (Kitchen::new(), Collector::new());
     kitchen.script(PATIENT);
@@ -178,6 +197,27 @@ fn a_collector_that_is_away_changes_nothing() {
         let ran = run(&kitchen, endpoint);
         assert_eq!((ran.code, &*ran.out), (0, "The helper is back.\n"), "{endpoint}: {}", ran.err);
         kitchen.ok(["daemon", "stop"]);
+    }
+}
+
+#[test]
+fn a_collector_that_takes_nothing_is_told_of_once() {
+    let refusing = Collector::answering("401 Unauthorized");
+    for (endpoint, problem) in [
+        (&*refusing.endpoint, "it answers 401 Unauthorized"),
+        ("http://127.0.0.1:9", "Connection refused"),
+    ] {
+        let kitchen = Kitchen::new();
+        kitchen.script(FAMILY);
+        let headers = "authorization=Bearer%20of-the-collector";
+        let mut run = command(&kitchen, endpoint, ["run", "--name", "Boss", "Do it"]);
+        run.env("OTEL_EXPORTER_OTLP_HEADERS", headers);
+        assert!(run.output().unwrap().status.success());
+        kitchen.ok(["daemon", "stop"]);
+        let log = std::fs::read_to_string(kitchen.state().join("daemon.log")).unwrap();
+        let told: Vec<&str> = log.lines().filter(|line| line.contains("does not take")).collect();
+        assert!(told.len() == 1 && told[0].contains(problem), "{log}");
+        assert!(!log.contains("of-the-collector"), "{log}");
     }
 }
 
