@@ -9,7 +9,8 @@ use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::listing;
@@ -18,6 +19,10 @@ use super::listing;
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
 /// Of a longer one, what is looked at for the call that it answers.
 const HEAD: usize = 4 << 10;
+/// How long a server may not read what is no call, and then it is not told.
+const UNHEARD_MAX: Duration = Duration::from_secs(2);
+/// What a pipe takes whole or not at all.
+const ATOM: usize = 4_096;
 /// What a program that has ended has left in its pipe is there at once.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -84,7 +89,7 @@ impl<R: AsyncRead + Send + Unpin, W> Wire<R, W> {
             biased;
             line = self.next_line() => line,
             () = gone.cancelled() => {
-                tokio::time::timeout(LAST_WORDS, self.next_line()).await.unwrap_or(Ok(None))
+                timeout(LAST_WORDS, self.next_line()).await.unwrap_or(Ok(None))
             }
         };
         line.ok().flatten()
@@ -106,6 +111,15 @@ impl<R: AsyncRead + Send + Unpin, W> Wire<R, W> {
         }
         message
     }
+}
+
+async fn put<W: AsyncWrite + Unpin>(
+    mut write: OwnedMutexGuard<Option<W>>,
+    line: &[u8],
+) -> io::Result<()> {
+    let write = write.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+    write.write_all(line).await?;
+    write.flush().await
 }
 
 enum Line {
@@ -174,10 +188,17 @@ where
         async move {
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
-            let mut write = write.lock().await;
-            let write = write.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-            write.write_all(&line).await?;
-            write.flush().await
+            // A call has a time of its own. The rest must not pile up, nor hold up whoever takes a call
+            // back, when the other side has stopped reading.
+            if let ClientJsonRpcMessage::Request(_) = message {
+                return put(write.lock_owned().await, &line).await;
+            }
+            let unheard = |_| io::Error::from(io::ErrorKind::TimedOut);
+            let write = timeout(UNHEARD_MAX, write.lock_owned()).await.map_err(unheard)?;
+            match line.len() <= ATOM {
+                true => timeout(UNHEARD_MAX, put(write, &line)).await.map_err(unheard)?,
+                false => put(write, &line).await,
+            }
         }
     }
 
@@ -208,6 +229,8 @@ impl<R, W> Drop for Wire<R, W> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -234,6 +257,26 @@ mod tests {
         let mut wire = Wire::new(text.as_slice(), Vec::new(), gone, stop);
         assert!(matches!(wire.receive().await, Some(ServerJsonRpcMessage::Response(_))));
         assert!(wire.receive().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_is_not_told_for_ever() {
+        let message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).unwrap();
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"act"}}"#;
+        let (ours, _theirs) = tokio::io::duplex(16);
+        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
+        let mut wire = Wire::new(tokio::io::empty(), ours, gone, stop);
+        let mut call = Box::pin(wire.send(message(call)));
+        assert!(call.as_mut().now_or_never().is_none(), "there is no room for it");
+        let cancel =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let answer = r#"{"jsonrpc":"2.0","id":"p1","result":{}}"#;
+        for text in [cancel, answer] {
+            let sent = timeout(Duration::from_secs(3_600), wire.send(message(text))).await;
+            let problem = sent.expect("it is given up").unwrap_err();
+            assert_eq!(problem.kind(), io::ErrorKind::TimedOut, "{text}");
+        }
+        assert!(call.as_mut().now_or_never().is_none(), "a call has a time of its own");
     }
 
     #[tokio::test]
