@@ -393,13 +393,30 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
+/// Room for the words that say what is left out.
+const MARK: usize = 100;
+
 /// The beginning and the end of a text that is too long, with what is left out between them.
 pub(crate) fn shortened(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
-    let head = &text[..text.floor_char_boundary(bytes / 2)];
-    let tail = &text[text.ceil_char_boundary(text.len() - bytes / 2)..];
+    // With the mark it is no longer than that, so that it is not cut at the mark once more.
+    let half = bytes.saturating_sub(MARK) / 2;
+    let head = &text[..text.floor_char_boundary(half)];
+    let tail = &text[text.ceil_char_boundary(text.len() - half)..];
     let cut = text.len() - head.len() - tail.len();
     format!("{head}\n[cut: {cut} of {} bytes are left out here]\n{tail}", text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_stays_as_it_is_and_says_how_much_is_missing() {
+        let once = shortened(&"x".repeat(10 << 20), RESULT_MAX);
+        assert!(once.len() <= RESULT_MAX && once.contains("of 10485760 bytes"), "{}", once.len());
+        assert_eq!(shortened(&once, RESULT_MAX), once);
+    }
 }

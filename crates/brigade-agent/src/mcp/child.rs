@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::listing::cut;
 use super::secret::Secrets;
 use super::server::How;
 
@@ -41,7 +42,7 @@ const AFTER_INPUT: Duration = Duration::from_millis(500);
 const AFTER_TERM: Duration = Duration::from_secs(2);
 
 /// Of what it says on the side.
-const LINE_MAX: u64 = 1_000;
+const LINE_MAX: usize = 1_000;
 const LINES_KEPT: usize = 5;
 const LINES_TOLD: u32 = 100;
 const LINES_EVERY: Duration = Duration::from_secs(60);
@@ -192,13 +193,19 @@ async fn overhear(
     let mut reader = BufReader::new(stderr);
     let (mut since, mut told) = (Instant::now(), 0_u32);
     let mut line = Vec::new();
+    // A secret is found where all of it is there.
+    let most = (LINE_MAX + secrets.longest()) as u64;
     loop {
         line.clear();
-        match (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line).await {
+        match (&mut reader).take(most).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
+        if !line.ends_with(b"\n") && skip_line(&mut reader).await.is_err() {
+            return;
+        }
         let text = secrets.left_out_of(String::from_utf8_lossy(&line).trim_end().to_owned());
+        let text = cut(&text, LINE_MAX);
         if text.is_empty() {
             continue;
         }
@@ -216,5 +223,18 @@ async fn overhear(
             words.pop_front();
         }
         words.push_back(text);
+    }
+}
+
+/// Passes over the rest of a line that is too long.
+async fn skip_line(reader: &mut BufReader<ChildStderr>) -> std::io::Result<()> {
+    loop {
+        let there = reader.fill_buf().await?;
+        let end = there.iter().position(|byte| *byte == b'\n');
+        let passed = end.map_or(there.len(), |end| end + 1);
+        reader.consume(passed);
+        if end.is_some() || passed == 0 {
+            return Ok(());
+        }
     }
 }

@@ -10,7 +10,7 @@ use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
     CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, Implementation,
     ListToolsRequest, PaginatedRequestParams, ProtocolVersion, RequestId, ServerResult,
-    SubscriptionFilter, Tool,
+    SubscriptionFilter,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RunningService,
@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use super::child::{self, Fate};
 use super::guard::{Guarded, Heard};
 use super::http;
-use super::listing::cut;
+use super::listing::{BYTES_MAX, TOOLS_MAX, Told, cut};
 use super::secret::{Secrets, Setting};
 use super::server::{How, McpServer, Timeouts};
 use super::wire::Wire;
@@ -106,7 +106,10 @@ impl Connection {
         };
         let service = match service {
             Ok(service) => service,
-            Err(problem) => return Err(secrets.left_out_of(with_fate(problem, &fate).await)),
+            Err(problem) => {
+                let problem = cut(&secrets.left_out_of(problem), ERROR_MAX);
+                return Err(with_fate(problem, &fate).await);
+            }
         };
         Ok(Self {
             _changes: changes(service.peer()).await,
@@ -130,29 +133,30 @@ impl Connection {
         &self.secrets
     }
 
-    /// All tools that it says it has.
-    pub(super) async fn list(&self) -> Result<Vec<Tool>, String> {
+    /// The tools that it says it has: all of them, or as many as are of use.
+    pub(super) async fn list(&self) -> Result<Told, String> {
         let info = self.service.peer().peer_info();
         if info.is_none_or(|info| info.capabilities.tools.is_none()) {
-            return Ok(Vec::new());
+            return Ok(Told::default());
         }
-        let (mut tools, mut cursor) = (Vec::new(), None);
+        let (mut tools, mut cursor, mut bytes) = (Vec::new(), None, 0);
         for _ in 0..PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(page));
             let patience = Timeouts { call: self.timeouts.start, ..self.timeouts };
             match self.ask(request, patience).await.map_err(|error| error.to_string())? {
                 ServerResult::ListToolsResult(page) => {
+                    bytes += serde_json::to_vec(&page.tools).map_or(0, |page| page.len());
                     tools.extend(page.tools);
                     cursor = page.next_cursor.filter(|next| !next.is_empty());
                 }
                 _ => return Err("its list of tools cannot be read".to_owned()),
             }
-            if cursor.is_none() {
+            if cursor.is_none() || tools.len() >= TOOLS_MAX || bytes > BYTES_MAX {
                 break;
             }
         }
-        Ok(tools)
+        Ok(Told { tools, is_cut: cursor.is_some() })
     }
 
     pub(super) async fn call(
@@ -170,7 +174,7 @@ impl Connection {
             )),
             other => {
                 let answer = serde_json::to_string(&other).unwrap_or_default();
-                let answer = self.secrets.left_out_of(cut(&answer, ERROR_MAX));
+                let answer = cut(&self.secrets.left_out_of(answer), ERROR_MAX);
                 Err(CallError::Refused(format!("its answer is no result of a tool: {answer}")))
             }
         }
@@ -208,8 +212,8 @@ impl Connection {
                 CallError::Lost(self.secrets.left_out_of(error.message.into_owned()))
             }
             ServiceError::McpError(error) => {
-                let said = cut(&error.message, ERROR_MAX);
-                CallError::Refused(self.secrets.left_out_of(format!("{said} ({})", error.code.0)))
+                let said = self.secrets.left_out_of(error.message.into_owned());
+                CallError::Refused(format!("{} ({})", cut(&said, ERROR_MAX), error.code.0))
             }
             ServiceError::Timeout { timeout } => {
                 if self.heard.no_answer() >= UNANSWERED_MAX {
@@ -219,14 +223,14 @@ impl Connection {
             }
             ServiceError::TransportSend(error) => {
                 self.is_spent.store(true, Ordering::Relaxed);
-                let problem = self.secrets.left_out_of(told(&error));
+                let problem = cut(&self.secrets.left_out_of(told(&error)), ERROR_MAX);
                 match was_sent(&error) {
                     true => CallError::Lost(problem),
                     false => CallError::NotSent(problem),
                 }
             }
             ServiceError::TransportClosed => CallError::Lost(self.ending().await),
-            other => CallError::Lost(self.secrets.left_out_of(told(&other))),
+            other => CallError::Lost(cut(&self.secrets.left_out_of(told(&other)), ERROR_MAX)),
         }
     }
 
@@ -332,7 +336,7 @@ pub(super) fn told(error: &(dyn Error + 'static)) -> String {
         let whole = error.to_string();
         words.push(whole.rsplit("] error: ").next().unwrap_or(&whole).to_owned());
     }
-    cut(&words.join(": "), ERROR_MAX)
+    words.join(": ")
 }
 
 /// What an error is about, also where it does not say so itself.

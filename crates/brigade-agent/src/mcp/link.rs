@@ -132,8 +132,8 @@ impl Link {
     /// Hears which tools there are, for the next model call of every agent.
     async fn list(self: &Arc<Self>, connection: &Connection) -> Result<(), String> {
         let listing = timeout(self.server.timeouts.start, connection.list()).await;
-        let tools = listing.unwrap_or_else(|_| Err("its list of tools does not end".to_owned()))?;
-        let reported = Reported::of(&self.name, tools, self.server.trusts_hints).await;
+        let told = listing.unwrap_or_else(|_| Err("its list of tools does not end".to_owned()))?;
+        let reported = Reported::of(&self.name, told, self.server.trusts_hints).await;
         for problem in &reported.problems {
             tracing::warn!(server = %self.name, "{problem}");
         }

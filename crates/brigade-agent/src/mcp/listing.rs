@@ -8,15 +8,23 @@ use serde_json::{Map, Value, json};
 
 use super::naming;
 use crate::tool::{Effect, Hints};
-use crate::validate::Schema;
+use crate::validate::{SCHEMA_SIZE_MAX, Schema};
 
 /// Of one server. An agent is offered far fewer.
-const TOOLS_MAX: usize = 1_000;
+pub(super) const TOOLS_MAX: usize = 1_000;
 /// Of all that a server says of its tools.
-const BYTES_MAX: usize = 4 << 20;
+pub(super) const BYTES_MAX: usize = 4 << 20;
 const DESCRIPTION_MAX: usize = 4_000;
 /// As many problems are told one by one.
 const PROBLEMS_MAX: usize = 20;
+
+/// What a server said of its tools.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) tools: Vec<Tool>,
+    /// It would have gone on.
+    pub(super) is_cut: bool,
+}
 
 /// A tool as its server has it.
 #[derive(Clone, Debug)]
@@ -39,7 +47,8 @@ pub(super) struct Reported {
 
 impl Reported {
     /// Takes in what a server says. Beyond the bounds, tools are left out, and that is a problem.
-    pub(super) async fn of(server: &str, tools: Vec<Tool>, trusts_hints: bool) -> Self {
+    pub(super) async fn of(server: &str, told: Told, trusts_hints: bool) -> Self {
+        let tools = told.tools;
         let mut reported = Self::default();
         let originals: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
         let names = naming::names(server, &originals[..originals.len().min(TOOLS_MAX)]);
@@ -54,7 +63,7 @@ impl Reported {
             if let Some(problem) = problem {
                 reported.problem(format!("the tool {shown:?}: {problem}"));
             }
-            bytes += listed.spec.parameters.to_string().len() + listed.spec.description.len();
+            bytes += listed.bytes();
             if bytes > BYTES_MAX {
                 break;
             }
@@ -68,6 +77,11 @@ impl Reported {
         let left_out = tools.len().saturating_sub(TOOLS_MAX.min(kept.max(1)));
         if bytes > BYTES_MAX || tools.len() > TOOLS_MAX {
             reported.problem(format!("{left_out} of its {} tools are left out", tools.len()));
+        }
+        if told.is_cut {
+            let problem = format!("its list goes on after {} tools, unread", tools.len());
+            // It is worth more than what else is wrong.
+            reported.problems.insert(0, problem);
         }
         reported
     }
@@ -93,9 +107,16 @@ impl Listed {
             original: (&*tool.name).into(),
             hints: hints(tool.annotations.as_ref(), trusts_hints),
             is_checked: problem.is_none(),
-            output: tool.output_schema.as_ref().map(|schema| Arc::new(value(schema))),
+            output: tool.output_schema.as_ref().and_then(promised),
         };
         (listed, problem)
+    }
+
+    /// What is kept of it.
+    fn bytes(&self) -> usize {
+        let output = self.output.as_ref().map_or(0, |output| output.to_string().len());
+        let spec = self.spec.parameters.to_string().len() + self.spec.description.len();
+        spec + output + self.original.len()
     }
 }
 
@@ -171,8 +192,10 @@ pub(super) fn mend(message: &mut Value) {
     }
 }
 
-fn value(schema: &Arc<JsonObject>) -> Value {
-    Value::Object((**schema).clone())
+/// The schema of results, unless it is too large to be of any use.
+fn promised(schema: &Arc<JsonObject>) -> Option<Arc<Value>> {
+    let schema = Value::Object((**schema).clone());
+    (schema.to_string().len() <= SCHEMA_SIZE_MAX).then(|| Arc::new(schema))
 }
 
 pub(super) fn cut(text: &str, most: usize) -> String {
@@ -194,7 +217,7 @@ mod tests {
         let mut message = json!({"result": {"tools": tools}});
         mend(&mut message);
         let tools = serde_json::from_value(message["result"]["tools"].take()).unwrap();
-        Reported::of("srv", tools, true).await
+        Reported::of("srv", Told { tools, is_cut: false }, true).await
     }
 
     #[tokio::test]

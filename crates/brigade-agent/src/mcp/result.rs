@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use super::listing::cut;
 use crate::tool::{Outcome, ToolError};
-use crate::turn::{RESULT_MAX, shortened};
 use crate::validate::Schema;
 
 /// More parts than this are counted, not shown.
 const PARTS_MAX: usize = 1_000;
 
-/// Text as it is, structure as JSON unless the text says the same, the rest in words.
+/// Text as it is, structure as JSON unless the text says the same, the rest in words. It may be as long
+/// as a message is.
 pub(super) fn told(result: &CallToolResult, output: Option<&Value>) -> Result<Outcome, ToolError> {
     let failed = result.is_error == Some(true);
     let mut parts: Vec<String> = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn told(result: &CallToolResult, output: Option<&Value>) -> Result<Ou
         parts.push(format!("[and {} more parts]", more + 1));
     }
     if let Some(structured) = result.structured_content.as_ref().filter(|it| !is_said(result, it)) {
-        parts.push(shortened(&structured.to_string(), RESULT_MAX));
+        parts.push(structured.to_string());
     }
     let text = match parts.is_empty() {
         true => "[the result is empty]".to_owned(),
@@ -38,7 +38,7 @@ pub(super) fn told(result: &CallToolResult, output: Option<&Value>) -> Result<Ou
 fn part(content: &ContentBlock) -> String {
     let bytes = |base64: &str| base64.len() / 4 * 3;
     match content {
-        ContentBlock::Text(text) => shortened(&text.text, RESULT_MAX),
+        ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::Image(image) => {
             format!("[an image, {}, some {} bytes]", cut(&image.mime_type, 100), bytes(&image.data))
         }
@@ -47,7 +47,7 @@ fn part(content: &ContentBlock) -> String {
         }
         ContentBlock::Resource(embedded) => match &embedded.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
-                format!("[the resource {}]\n{}", cut(uri, 1_000), shortened(text, RESULT_MAX))
+                format!("[the resource {}]\n{text}", cut(uri, 1_000))
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
                 let mime = mime_type.as_deref().unwrap_or("of an unknown kind");
@@ -161,12 +161,5 @@ mod tests {
         let senseless = json!({"type": "strnig"});
         let told = text(json!({"content": [], "structuredContent": 1}), Some(senseless)).unwrap();
         assert_eq!(told, "1");
-    }
-
-    #[test]
-    fn ten_megabytes_are_cut_to_their_ends() {
-        let long = "x".repeat(10 << 20);
-        let told = text(json!({"content": [{"type": "text", "text": long}]}), None).unwrap();
-        assert!(told.len() < 2 * RESULT_MAX && told.contains("are left out here"));
     }
 }

@@ -80,10 +80,18 @@ impl From<&str> for Setting {
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
+    /// Those of several lines are said line by line, or with other ends of lines.
     pub(super) fn add(&mut self, secret: &str) {
-        if secret.len() >= SECRET_LEAST {
-            self.0.push(secret.to_owned());
-        }
+        let parts = std::iter::once(secret).chain(secret.lines().map(str::trim));
+        self.0.extend(parts.filter(|part| part.len() >= SECRET_LEAST).map(str::to_owned));
+        // What is in a longer one must not break it up before it is found.
+        self.0.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.0.dedup();
+    }
+
+    /// How much of a text has to be there for each that begins before to be whole.
+    pub(super) fn longest(&self) -> usize {
+        self.0.first().map_or(0, String::len)
     }
 
     pub(super) fn left_out_of(&self, text: String) -> String {
@@ -115,6 +123,17 @@ mod tests {
         let said = secrets.left_out_of("about hunter2-hunter2, twice: hunter2-hunter2".into());
         assert_eq!(said, "about [secret], twice: [secret]");
         assert!(!format!("{secrets:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_secret_of_several_lines_is_left_out_line_by_line() {
+        let mut secrets = Secrets::default();
+        secrets.add("MIIEvQ");
+        secrets.add("-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----");
+        let whole = "-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----".to_owned();
+        assert_eq!(secrets.left_out_of(whole), "[secret]");
+        let said = secrets.left_out_of(r#"{"key":"x\nMIIEvQIBADAN\nc3RhZ2luZw==\n"}"#.to_owned());
+        assert_eq!(said, r#"{"key":"x\n[secret]\n[secret]\n"}"#);
     }
 
     #[test]

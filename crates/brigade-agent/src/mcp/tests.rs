@@ -222,6 +222,47 @@ async fn a_call_that_nobody_waits_for_is_cancelled() {
 }
 
 #[tokio::test]
+async fn a_call_of_a_server_that_does_not_read_ends_in_time() {
+    let script = Script::new();
+    script.set("deaf");
+    let kitchen = Kitchen::with(impatient(server(&script), 60_000, 500)).await;
+    let long = "x".repeat(1 << 20);
+    let call = kitchen.call("srv__act", json!({"text": long}));
+    let told = tokio::time::timeout(Duration::from_secs(60), call).await.expect("it ends");
+    let told = told.unwrap_err();
+    assert!(told.contains("no answer within 500ms"), "{told}");
+    kitchen.servers.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_says_otherwise_since_it_is_back_is_believed() {
+    let script = Script::new();
+    let kitchen = Kitchen::of(&script).await;
+    for tool in ["look-acts", "look-gone"] {
+        script.set("die-at-look");
+        let look = kitchen.tools.get("srv__look").unwrap().clone();
+        script.set(tool);
+        let told = called(look, json!({})).await.unwrap_err();
+        assert!(told.contains("effect is unknown"), "{tool}: {told}");
+    }
+    assert_eq!(script.count("look"), 2, "once each");
+}
+
+#[tokio::test]
+async fn a_list_that_does_not_end_is_cut_and_that_is_told() {
+    for (pages, least, most) in [("pages", 99, 101), ("heavy-pages", 2, 3)] {
+        let script = Script::new();
+        script.set(pages);
+        let kitchen = Kitchen::of(&script).await;
+        let (names, problems) = kitchen.servers.examine("srv").await.unwrap();
+        assert!(problems[0].contains("its list goes on after"), "{pages}: {problems:?}");
+        assert!(names.contains(&"srv__look".into()), "{pages}: {names:?}");
+        let listed = script.count("listed");
+        assert!((least..=most).contains(&listed), "{pages} was asked {listed} times");
+    }
+}
+
+#[tokio::test]
 async fn progress_keeps_a_call_alive() {
     let script = Script::new();
     let kitchen = Kitchen::with(impatient(server(&script), 60_000, 2_000)).await;
@@ -254,7 +295,7 @@ async fn large_results_are_cut_and_larger_ones_refused() {
     let kitchen = Kitchen::of(&script).await;
     script.set("large");
     let told = kitchen.call("srv__look", json!({})).await.unwrap();
-    assert!(told.len() < 200_000 && told.contains("are left out here"), "{}", told.len());
+    assert!(told.len() <= 64 << 10 && told.contains("of 10485760 bytes"), "{}", told.len());
     script.set("huge");
     let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
     assert!(told.contains("16 is the most"), "{told}");
@@ -340,6 +381,20 @@ async fn secrets_come_by_reference_and_do_not_come_back() {
     script.set("die-at-look");
     let told = kitchen.call("srv__look", json!({})).await.unwrap_err();
     assert!(told.contains("`TOKEN`"), "{told}");
+}
+
+#[tokio::test]
+async fn a_long_line_is_cut_where_no_secret_is() {
+    let script = Script::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "s3cr3t-t0k3n\n").unwrap();
+    let kitchen = Kitchen::with(server(&script).env("TOKEN", Setting::file(&file))).await;
+    script.set("token-late");
+    kitchen.call("srv__look", json!({})).await.unwrap();
+    script.set("die-at-act");
+    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
+    assert!(told.contains("xxx") && !told.contains("s3c"), "{told}");
 }
 
 #[tokio::test]

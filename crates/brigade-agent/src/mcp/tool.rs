@@ -1,5 +1,6 @@
 //! A tool of a server, as agents call it.
 
+use std::fmt::Display;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::link::Link;
 use super::listing::Listed;
 use super::{naming, result};
 use crate::tool::{BoxFuture, Call, Effect, Hints, Outcome, Tool, ToolError};
+use crate::turn::{RESULT_MAX, shortened};
 use crate::validate::Schema;
 
 /// Over how many connections a call is tried.
@@ -43,7 +45,7 @@ impl McpTool {
 
     /// Whether a call that may have happened may happen again.
     fn may_repeat(&self) -> bool {
-        matches!(self.listed.hints.effect, Effect::Pure | Effect::Idempotent)
+        is_repeatable(self.listed.hints.effect)
     }
 
     async fn carry_out(&self, arguments: Map<String, Value>) -> Result<Outcome, ToolError> {
@@ -54,11 +56,19 @@ impl McpTool {
                 Ok(connection) => connection,
                 Err(problem) => return Err(unreachable(&link.name, lost, &problem)),
             };
+            if let Some(Loss::MayBeRepeated(problem)) = &lost
+                && !self.may_still_repeat(&link)
+            {
+                return Err(unanswered(&link.name, problem, false));
+            }
             let called = connection.call(&self.listed.original, arguments.clone()).await;
             match called {
                 Ok(returned) => {
                     let told = result::told(&returned, self.listed.output.as_deref());
-                    return without_secrets(told, |text| connection.secrets().left_out_of(text));
+                    // Cut in two, a secret would not be found.
+                    let clean =
+                        |text| shortened(&connection.secrets().left_out_of(text), RESULT_MAX);
+                    return in_other_words(told, clean);
                 }
                 Err(CallError::Refused(said)) => return Err(ToolError::new(said)),
                 Err(CallError::NotSent(problem)) => lost = lost.or(Some(Loss::NotSent(problem))),
@@ -66,7 +76,7 @@ impl McpTool {
                     lost = Some(Loss::MayBeRepeated(problem));
                 }
                 Err(error @ (CallError::Lost(_) | CallError::TimedOut(_))) => {
-                    return Err(self.unanswered(&link.name, &error));
+                    return Err(unanswered(&link.name, &error, self.may_repeat()));
                 }
             }
             if let Some(loss) = &lost {
@@ -76,17 +86,28 @@ impl McpTool {
         Err(unreachable(&link.name, lost, &format!("it was tried {TRIES} times")))
     }
 
-    /// A call that was heard and not answered.
-    fn unanswered(&self, server: &str, error: &CallError) -> ToolError {
-        let then = match self.may_repeat() {
-            true => "You may try it again.",
-            false => {
-                "Its effect is unknown: it may have happened, in whole or in part. Look before you \
-                 try again."
-            }
-        };
-        ToolError::new(format!("{server} did not answer: {error}. {then}"))
+    /// The same, as the server has it since it is back.
+    fn may_still_repeat(&self, link: &Link) -> bool {
+        let tools = link.standing().tools.unwrap_or_default();
+        let now = tools.iter().find(|tool| tool.spec().name == self.listed.spec.name);
+        now.is_some_and(|tool| is_repeatable(tool.hints().effect))
     }
+}
+
+fn is_repeatable(effect: Effect) -> bool {
+    matches!(effect, Effect::Pure | Effect::Idempotent)
+}
+
+/// A call that was heard and not answered.
+fn unanswered(server: &str, problem: &dyn Display, may_repeat: bool) -> ToolError {
+    let then = match may_repeat {
+        true => "You may try it again.",
+        false => {
+            "Its effect is unknown: it may have happened, in whole or in part. Look before you try \
+             again."
+        }
+    };
+    ToolError::new(format!("{server} did not answer: {problem}. {then}"))
 }
 
 impl Tool for McpTool {
@@ -136,14 +157,14 @@ fn unreachable(server: &str, lost: Option<Loss>, problem: &str) -> ToolError {
     })
 }
 
-fn without_secrets(
+fn in_other_words(
     told: Result<Outcome, ToolError>,
-    leave_out: impl Fn(String) -> String,
+    clean: impl Fn(String) -> String,
 ) -> Result<Outcome, ToolError> {
     match told {
-        Ok(Outcome::Text(text)) => Ok(Outcome::Text(leave_out(text))),
+        Ok(Outcome::Text(text)) => Ok(Outcome::Text(clean(text))),
         Ok(other) => Ok(other),
-        Err(ToolError(text)) => Err(ToolError(leave_out(text))),
+        Err(ToolError(text)) => Err(ToolError(clean(text))),
     }
 }
 
