@@ -14,7 +14,7 @@
 //! - `server`: what a server is, as a configuration has it; `secret`: values by reference.
 //! - [`McpServers`]: those of a runtime; `link`: one of them, shared by all agents; `granted`: what
 //!   agents of one blueprint have of them.
-//! - `connection`: one connection while it lasts; `guard`, `wire`, `child`, `http`: what it is made of.
+//! - `connection`: one connection while it lasts; `guard`, `wire`, `child`, `http`, `post`: what it is made of.
 //! - `listing`, `naming`: which tools there are; `tool`: a call of one; `result`: what a model is told.
 
 mod child;
@@ -25,6 +25,7 @@ mod http;
 mod link;
 mod listing;
 mod naming;
+mod post;
 mod result;
 mod secret;
 mod server;

@@ -21,6 +21,7 @@ use sse_stream::{Error as SseError, Sse};
 use super::connection::told;
 use super::guard::Heard;
 use super::listing;
+use super::post::{self, To};
 use super::secret::Setting;
 use super::server::is_here;
 use super::wire::MESSAGE_MAX;
@@ -28,14 +29,17 @@ use super::wire::MESSAGE_MAX;
 /// The error of a call whose answer broke off. Servers use other codes.
 pub(super) const BROKE: i32 = -32_989;
 
+/// Headers that are not a user's to set.
+const OURS: [&str; 4] = ["accept", "content-type", "last-event-id", "mcp-session-id"];
+
 const CONNECT: Duration = Duration::from_secs(15);
 /// How often a stream is taken up again whose server lets clients do that, and the first pause.
 const RESUMES: usize = 3;
 const RESUME_AFTER: Duration = Duration::from_millis(250);
 
-type Failed = StreamableHttpError<reqwest::Error>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
-type Headers = HashMap<HeaderName, HeaderValue>;
+pub(super) type Failed = StreamableHttpError<reqwest::Error>;
+pub(super) type Events = BoxStream<'static, Result<Sse, SseError>>;
+pub(super) type Headers = HashMap<HeaderName, HeaderValue>;
 
 pub(super) fn transport(
     url: &str,
@@ -57,6 +61,9 @@ pub(super) fn transport(
         let mut value = HeaderValue::try_from(value).map_err(|_| wrong("no value of a header"))?;
         value.set_sensitive(true);
         let name = HeaderName::try_from(name).map_err(|_| wrong("no name of a header"))?;
+        if OURS.contains(&name.as_str()) {
+            return Err(wrong("the protocol sets it"));
+        }
         config.custom_headers.insert(name, value);
     }
     let watched = Watched { client: client(url)?, heard: heard.clone() };
@@ -156,17 +163,14 @@ impl StreamableHttpClient for Watched {
         session: Option<Arc<str>>,
         token: Option<String>,
         headers: Headers,
-        most: usize,
+        _most: usize,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let call = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
-        let client = &self.client;
-        let posted = client
-            .post_message_with_max_sse_event_size(uri, message, session, token, headers, most)
-            .await?;
-        Ok(match (posted, call) {
+        let to = To { uri, session, token, headers };
+        Ok(match (post::post(&self.client, to, &message).await?, call) {
             (StreamableHttpPostResponse::Sse(events, session), Some(call)) => {
                 StreamableHttpPostResponse::Sse(self.watched(events, call), session)
             }
@@ -181,7 +185,7 @@ impl StreamableHttpClient for Watched {
         token: Option<String>,
         headers: Headers,
     ) -> Result<(), Failed> {
-        self.client.delete_session(uri, session, token, headers).await
+        self.client.delete_session(uri, session, token, headers).await.map_err(post::nameless)
     }
 
     async fn get_stream(
@@ -192,7 +196,9 @@ impl StreamableHttpClient for Watched {
         token: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failed> {
-        self.client.get_stream(uri, session, last_event, token, headers).await
+        let most = MESSAGE_MAX;
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
+            .await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -208,5 +214,6 @@ impl StreamableHttpClient for Watched {
         client
             .get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
             .await
+            .map_err(post::nameless)
     }
 }

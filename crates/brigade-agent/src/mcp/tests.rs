@@ -14,6 +14,7 @@ use super::{McpServer, McpServers, Setting, Timeouts};
 use scripted::Script;
 
 mod scripted;
+mod services;
 
 /// The servers of a runtime that has one, and what an agent has of it.
 struct Kitchen {
