@@ -89,6 +89,10 @@ mod tools_guide {}
 mod budgets_guide {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/mcp-servers.md")]
+mod mcp_servers_guide {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/plugins.md")]
 mod plugins_guide {}
 

@@ -24,6 +24,7 @@ mod kitchen;
 mod languages;
 mod long;
 mod look;
+mod mcp_guide;
 mod mcp_servers;
 mod offers;
 mod private;
