@@ -284,6 +284,9 @@ fn secrets_of(how: &How) -> Secrets {
             if let Some((_, query)) = url.split_once('?') {
                 secrets.add(query);
             }
+            if let Some(Setting::Plain(token)) = bearer {
+                secrets.add(token);
+            }
             bearer.iter().chain(headers.values()).collect()
         }
     };

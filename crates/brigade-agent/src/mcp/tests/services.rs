@@ -148,9 +148,11 @@ async fn neither_a_token_nor_an_address_comes_back() {
         let said = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
         (message["method"] == "tools/call").then(|| Said::json(&said))
     };
-    let kitchen = Kitchen::with(service(says).bearer(Setting::file(&file))).await;
-    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-    assert!(told.contains("xxx") && !told.contains("s3c"), "{told}");
+    for token in [Setting::file(&file), Setting::from("s3cr3t-t0k3n")] {
+        let kitchen = Kitchen::with(service(says).bearer(token)).await;
+        let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
+        assert!(told.contains("xxx") && !told.contains("s3c"), "{told}");
+    }
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let kitchen = Kitchen::with(McpServer::http(format!("http://{nobody}/hidden-path"))).await;
     let specs = kitchen.tools.specs();
