@@ -122,6 +122,10 @@ impl Failure {
         self.exit
     }
 
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.message.contains(words)
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.exit == Exit::NOT_FOUND
     }

@@ -118,9 +118,12 @@ impl Run {
         let request = self.request(context, &mut client).await?;
         let session = request.session.clone();
         let mut started = context.ask_over(&mut client, request).await.map_err(|failure| {
-            let unknown = failure.is_not_found();
-            if unknown {
+            if failure.is_not_found() {
                 failure.hint("`brigade agents` lists those that can be run here")
+            } else if Self::is_behind(context, &failure) {
+                failure.hint(
+                    "it is in the configuration: the daemon after `brigade daemon stop` has it",
+                )
             } else {
                 failure
             }
@@ -241,6 +244,12 @@ impl Run {
         self.unattended || !self.detach && !seen
     }
 
+    /// Whether a server is missing that was configured after the daemon was started.
+    fn is_behind(context: &Context, failure: &Failure) -> bool {
+        let mut configured = context.config.mcp_servers.keys();
+        configured.any(|name| failure.says(&format!("MCP server {name:?}")))
+    }
+
     /// What a definition wants is not yet what it may have: it may come with a repository.
     fn note_servers(&self, agent: &str, wanted: &[String]) {
         for server in wanted.iter().filter(|server| !self.mcp.contains(server)) {
@@ -249,6 +258,16 @@ impl Run {
                 show::note(&format!(
                     "{agent} names the MCP server {server}, which it may not use; --mcp {server} \
                      lets it"
+                ));
+            }
+        }
+        let has = |server: &str| self.mcp.iter().chain(wanted).any(|given| given == server);
+        for rule in &self.allow {
+            let server = rule.tool().split_once("__").map(|(server, _)| server);
+            if let Some(server) = server.filter(|server| !server.contains('*') && !has(server)) {
+                show::note(&format!(
+                    "--allow '{rule}' gives {agent} nothing: it does not have the MCP server {server}, \
+                     which --mcp {server} or `mcp_servers` of its definition gives it"
                 ));
             }
         }

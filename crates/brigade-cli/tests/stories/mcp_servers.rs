@@ -95,6 +95,39 @@ fn a_server_that_nobody_configured_is_named() {
 }
 
 #[test]
+fn rules_for_a_server_that_is_not_there_are_refused() {
+    let kitchen = with_pantry(GUEST);
+    for option in ["--allow", "--ask", "--deny"] {
+        let ran = kitchen.run(["run", "--mcp", "pantry", option, "pantri__run_process", "Look"]);
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(
+            ran.err.contains("no MCP server \"pantri\"; did you mean `pantry`?"),
+            "{}",
+            ran.err
+        );
+    }
+    let ran = kitchen.run(["run", "--allow", "pantry__*", "Look"]);
+    assert_eq!((ran.code, &*ran.out), (0, "There is no pantry.\n"), "{}", ran.err);
+    assert!(ran.err.contains("--allow 'pantry__*' gives general nothing"), "{}", ran.err);
+}
+
+#[test]
+fn a_server_that_the_daemon_has_not_heard_of_is_told_with_what_to_do() {
+    let kitchen = Kitchen::new();
+    kitchen.script(GUEST);
+    kitchen.ok(["ps"]);
+    let file = kitchen.home().join(".config/brigade/config.toml");
+    let model = std::fs::read_to_string(file).unwrap();
+    kitchen.configure(&format!("{model}\n[mcp_servers.pantry]\ncommand = [\"/nowhere/server\"]\n"));
+    for option in ["--mcp=pantry", "--deny=pantry__*"] {
+        let ran = kitchen.run(["run", option, "Look"]);
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(ran.err.contains("`brigade daemon stop` has it"), "{}", ran.err);
+    }
+    kitchen.ok(["daemon", "stop"]);
+}
+
+#[test]
 fn a_server_with_a_name_that_leaves_doubt_is_refused() {
     let kitchen = Kitchen::new();
     kitchen.configure("[mcp_servers.a__b]\ncommand = [\"x\"]\n");

@@ -29,7 +29,9 @@ use super::link::{LateRuntime, TaskLink};
 use super::models;
 use super::options::AgentOptions;
 use super::prompt;
-use super::rules::{check_definition, check_delegates, check_rules, wrong_definition};
+use super::rules::{
+    check_definition, check_delegates, check_rules, check_servers, wrong_definition,
+};
 use super::servers;
 use super::spans::provider_and_model;
 use crate::clock::Clock;
@@ -212,6 +214,8 @@ impl Agents {
         let definition = self.definition(&work, parent, &tools)?;
         let backend = backend(&overrides, &definition);
         self.backend(backend).map_err(|refusal| Refusal::invalid(refusal.message))?;
+        let mcp_servers = servers::of(&work, &definition, parent, &self.mcp_servers)?;
+        check_servers(&grant.rules, &tools, &self.mcp_servers)?;
         let name: Arc<str> = definition.name.as_str().into();
         let (permissions, inherited) = match parent {
             Parent::Nobody | Parent::Enclosed(_) => (self.options.permissions.clone(), None),
@@ -254,7 +258,7 @@ impl Agents {
             result_schema,
             config: self.config(&work, &definition)?,
             may_delegate_to: delegates(&definition, parent),
-            mcp_servers: servers::of(&work, &definition, parent, &self.mcp_servers)?,
+            mcp_servers,
             definition,
             permissions,
             model,

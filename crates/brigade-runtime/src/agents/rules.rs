@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, Definitions};
+use brigade_agent::mcp::{McpServers, check_name};
 use brigade_agent::permission::{Rule, Rules};
 use brigade_llm::nearest::did_you_mean;
 use brigade_model::refusal::Refusal;
@@ -73,14 +74,44 @@ pub(super) fn check_rules(rules: &Rules, known: &[Arc<str>]) -> Result<(), Refus
     }
 }
 
+/// Refuses rules for tools of a server that is not there. Which tools a server has is its own affair, and
+/// a definition may be for other machines too.
+pub(super) fn check_servers(
+    rules: &Rules,
+    known: &[Arc<str>],
+    servers: &McpServers,
+) -> Result<(), Refusal> {
+    let wrong = lists(rules).find_map(|(list, rule)| {
+        let server = unknown_server(rule, known, servers)?;
+        let near = did_you_mean(server, servers.names().map(|name| &**name));
+        let problem = format!("can never match: there is no MCP server {server:?}{near}");
+        Some(format!("`permissions.{list}`: `{rule}` {problem}"))
+    });
+    wrong.map_or(Ok(()), |problem| Err(Refusal::invalid(problem)))
+}
+
+/// The server that a rule is for, if it is for one that is not there.
+fn unknown_server<'a>(rule: &'a Rule, known: &[Arc<str>], servers: &McpServers) -> Option<&'a str> {
+    let (server, _) = rule.tool().split_once("__")?;
+    let is_name = check_name(server).is_ok();
+    // A tool of the program itself may be called so too.
+    let is_there =
+        |name: &Arc<str>| name.split_once("__").is_some_and(|(begin, _)| begin == server);
+    (is_name && !servers.has(server) && !known.iter().any(is_there)).then_some(server)
+}
+
 fn wrong_rule(rules: &Rules, known: &[Arc<str>]) -> Option<(String, String)> {
+    lists(rules)
+        .find_map(|(list, rule)| Some((format!("permissions.{list}"), problem(rule, known)?)))
+}
+
+fn lists(rules: &Rules) -> impl Iterator<Item = (&'static str, &Rule)> {
     let lists = [
         ("allow", rules.allow.as_deref().unwrap_or_default()),
         ("ask", &rules.ask),
         ("deny", &rules.deny),
     ];
-    let mut all = lists.into_iter().flat_map(|(list, rules)| rules.iter().map(move |r| (list, r)));
-    all.find_map(|(list, rule)| Some((format!("permissions.{list}"), problem(rule, known)?)))
+    lists.into_iter().flat_map(|(list, rules)| rules.iter().map(move |rule| (list, rule)))
 }
 
 /// Why a rule can never match, if that is sure. Tools of other servers come and go, and have names of
@@ -104,6 +135,8 @@ fn problem(rule: &Rule, known: &[Arc<str>]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use brigade_agent::mcp::McpServer;
+
     use super::*;
 
     fn known() -> [Arc<str>; 3] {
@@ -145,6 +178,32 @@ mod tests {
         let shadowed: Rules = serde_json::from_value(shadowed).expect("rules");
         let told = check_rules(&shadowed, &known()).expect_err("shadowed").message;
         assert!(told.contains("`run_process` denies all of it"), "{told}");
+    }
+
+    #[test]
+    fn a_rule_for_a_server_that_is_not_there_is_told() {
+        let server = McpServer::stdio("server", [""; 0]);
+        let servers = McpServers::new([("github".to_owned(), server)]).expect("a server");
+        let own = ["kitchen__bake".into()];
+        for (list, rule, is_wrong) in [
+            ("allow", "github__*", false),
+            ("ask", "github__push", false),
+            ("deny", "kitchen__*", false),
+            ("deny", "*__delete", false),
+            ("deny", "g*", false),
+            ("deny", "githb__delete_*", true),
+            ("ask", "gitlab__push(main)", true),
+            ("allow", "docs__*", true),
+        ] {
+            let told = check_servers(&rules(list, rule), &own, &servers);
+            assert_eq!(told.is_err(), is_wrong, "{list} {rule}");
+        }
+        let told = check_servers(&rules("deny", "githb__*"), &own, &servers).expect_err("unknown");
+        assert_eq!(
+            told.message,
+            "`permissions.deny`: `githb__*` can never match: there is no MCP server \"githb\"; did \
+             you mean `github`?"
+        );
     }
 
     #[test]
