@@ -5,13 +5,16 @@
 //!
 //! - `options`: what a program lets agents have: [`AgentOptions`], [`ModelSource`].
 //! - `providers`: the models of real providers: [`Providers`].
-//! - `blueprint`: what one agent is made of, settled when it is spawned; `prompt`: its system prompt.
-//! - `servers`: which MCP servers one may use.
+//! - `common`: what all agents of a runtime have in common.
+//! - `blueprint`: what one agent is made of; `settle`: finding that out when it is spawned, with `rules`,
+//!   `models` and `servers` for what it may use; `build`: making it for each attempt, with its `prompt`.
 //! - `engine`: the performer; `host`: the agent's journal and purse; `spans`: what is seen of it outside.
 //! - [`delegation`]: the tools by which agents delegate, through `link`.
 //! - `session`: what a session can do with agents beside what it does with every task.
 
 mod blueprint;
+mod build;
+mod common;
 pub mod delegation;
 mod engine;
 mod host;
@@ -23,6 +26,7 @@ mod providers;
 mod rules;
 mod servers;
 mod session;
+mod settle;
 mod spans;
 
 pub use options::{
@@ -30,7 +34,8 @@ pub use options::{
 };
 pub use providers::Providers;
 
-pub(crate) use blueprint::{Agents, Blueprint, Grant, Parent};
+pub(crate) use blueprint::{Blueprint, Grant, Parent};
+pub(crate) use common::Agents;
 pub(crate) use engine::AgentEngine;
 pub(crate) use link::{LateRuntime, insist};
 pub(crate) use spans::provider_and_model;

@@ -25,7 +25,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use self::spawn_agent::Budget;
-use super::blueprint::{Agents, Blueprint};
+use super::blueprint::Blueprint;
+use super::common::Agents;
 use super::link::TaskLink;
 
 /// What every delegation tool has.

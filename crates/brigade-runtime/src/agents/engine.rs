@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use super::blueprint::Agents;
+use super::common::Agents;
 use super::host::{AgentHost, Inbox};
 use super::link::insist;
 use super::spans::{self, Ending};

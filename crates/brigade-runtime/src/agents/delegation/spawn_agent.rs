@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Delegate, Delegation, not_blank, wait_tasks};
-use crate::agents::blueprint::GENERAL;
 use crate::agents::link::spawned;
+use crate::agents::settle::GENERAL;
 use crate::new_task::NewTask;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

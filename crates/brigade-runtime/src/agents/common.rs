@@ -1,0 +1,86 @@
+//! What all agents of a runtime have in common.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brigade_agent::backend::OwnLoop;
+use brigade_agent::mcp::McpServers;
+use brigade_agent::tools as builtin;
+use brigade_agent::validate::{Schema, SchemaError, Schemas};
+use brigade_agent::{Backend, Overrides, client_tool};
+use brigade_llm::ToolSpec;
+use brigade_model::ids::Time;
+use brigade_model::json::Json;
+use brigade_model::refusal::Refusal;
+use serde_json::Value;
+
+use super::build::Prepared;
+use super::delegation;
+use super::link::{LateRuntime, TaskLink};
+use super::options::AgentOptions;
+use crate::clock::Clock;
+use crate::performer::Reporter;
+
+/// Everything that agents of this runtime have in common.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    pub(super) options: AgentOptions,
+    pub(super) mcp_servers: McpServers,
+    runtime: LateRuntime,
+    clock: Arc<dyn Clock>,
+    pub(super) schemas: Schemas,
+    /// Tools as models are told of them: always the same, and costly to make.
+    specs: Mutex<HashMap<&'static str, ToolSpec>>,
+    pub(super) prepared: Mutex<HashMap<Json, Arc<Prepared>>>,
+}
+
+impl Agents {
+    pub(crate) fn new(options: AgentOptions, runtime: LateRuntime, clock: Arc<dyn Clock>) -> Self {
+        let (schemas, specs, prepared) = (Schemas::default(), Mutex::default(), Mutex::default());
+        // Each was checked when it was added.
+        let mcp_servers = McpServers::new(options.mcp_servers.clone()).unwrap_or_default();
+        Self { options, mcp_servers, runtime, clock, schemas, specs, prepared }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(crate) fn spec(&self, name: &'static str, make: impl FnOnce() -> ToolSpec) -> ToolSpec {
+        let mut specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
+        specs.entry(name).or_insert_with(make).clone()
+    }
+
+    /// A task's hold on the runtime.
+    pub(crate) fn link(&self, reporter: Reporter) -> TaskLink {
+        TaskLink { reporter, runtime: self.runtime.clone() }
+    }
+
+    /// What carries out an agent.
+    pub(super) fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>, Refusal> {
+        let Some(name) = name else { return Ok(Arc::new(OwnLoop)) };
+        self.options.backends.get(name).cloned().ok_or_else(|| {
+            Refusal::unavailable(format!("nothing here carries out agents as {name:?}"))
+        })
+    }
+
+    /// Every tool that an agent of this runtime can have.
+    pub(super) fn tool_names(&self, overrides: &Overrides) -> Vec<Arc<str>> {
+        let of_plugins = self.options.plugins.iter().flat_map(|plugin| plugin.tools());
+        let own = of_plugins.chain(self.options.tools.iter().cloned());
+        let own = own.chain(client_tool::tools(&overrides.client_tools));
+        let files = builtin::READING.into_iter().chain(builtin::WRITING);
+        let ours = delegation::NAMES.into_iter().chain(files).map(Arc::from);
+        ours.chain(own.map(|tool| tool.spec().name.clone())).collect()
+    }
+
+    pub(super) fn result_schema(&self, schema: Option<&Json>) -> Result<Option<Schema>, Refusal> {
+        let Some(schema) = schema else { return Ok(None) };
+        let schema = self.schemas.compiled(&schema.decode::<Value>()?);
+        schema.map(Some).map_err(|error| unusable(&error))
+    }
+}
+
+pub(super) fn unusable(error: &SchemaError) -> Refusal {
+    Refusal::invalid(error.to_string())
+}
