@@ -167,8 +167,11 @@ async fn refused(
             let error = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
             Ok(StreamableHttpPostResponse::Json(error, None))
         }
-        (Some(said @ ServerJsonRpcMessage::Error(_)), _) if is_json => {
-            Ok(StreamableHttpPostResponse::Json(said, None))
+        // It often names no call, and is about this one all the same.
+        (Some(ServerJsonRpcMessage::Error(said)), _) if is_json => {
+            let call = call(message).cloned().or(said.id);
+            let error = ServerJsonRpcMessage::error(said.error, call);
+            Ok(StreamableHttpPostResponse::Json(error, None))
         }
         _ if status.is_server_error() => {
             Err(HttpStatusError::new(status.as_u16(), retry_after).into())

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -123,6 +124,21 @@ async fn a_refusal_without_end_is_told_by_its_beginning() {
     let specs = kitchen.tools.specs();
     assert!(specs[0].description.contains("400") && specs[0].description.contains("nnn"));
     assert!(specs[0].description.len() < 4_000, "{}", specs[0].description.len());
+}
+
+/// Many services say no before they know which call it is about.
+#[tokio::test]
+async fn a_refusal_that_names_no_call_is_of_the_call_that_it_answers() {
+    let kitchen = Kitchen::with(service(|_, message| {
+        let error = json!({"code": -32_000, "message": "no such session"});
+        let said = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+        let header = "content-type: application/json";
+        (message["method"] == "tools/call").then(|| Said::body("400 Bad Request", header, said))
+    }))
+    .await;
+    let call = kitchen.call("srv__act", json!({}));
+    let told = tokio::time::timeout(Duration::from_secs(30), call).await.expect("at once");
+    assert!(told.unwrap_err().contains("no such session"));
 }
 
 #[tokio::test]
