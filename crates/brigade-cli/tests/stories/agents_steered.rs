@@ -53,6 +53,7 @@ fn what_an_agent_says_on_the_way_is_in_the_inbox_until_it_is_read() {
     let kitchen = Kitchen::new();
     kitchen.script(TELLING);
     assert_eq!(kitchen.ok(["inbox"]), "", "there is not even a workspace");
+    assert_eq!(kitchen.run(["inbox", "Cook"]).code, 127, "let alone a cook");
     kitchen.ok(["run", "-d", "--name", "Cook", "Make soup"]);
     kitchen.until_state("Cook", "waiting");
     let unread = kitchen.json(["inbox", "--peek"]);

@@ -61,15 +61,15 @@ impl Ask for Inbox {
     type Item = Never;
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Vec<Note>, Refusal> {
-        let Some(session) = desk.sessions(Some(&self.session)).await?.pop() else {
-            return Ok(Vec::new());
-        };
         let from = match &self.from {
             Some(task) => {
                 let target = Target { session: self.session.clone(), task: task.clone() };
                 Some(desk.find(&target).await?.no)
             }
             None => None,
+        };
+        let Some(session) = desk.sessions(Some(&self.session)).await?.pop() else {
+            return Ok(Vec::new());
         };
         let mut notes = Vec::new();
         let mut bytes = 0;
