@@ -204,8 +204,14 @@ impl Driver {
             Ok(journal) => journal,
             Err(refusal) => return Some(failed(&refusal)),
         };
-        let host = self.agents.link(self.reporter.clone());
-        let host = AgentHost::new(host, self.inbox.clone(), partial.clone());
+        let link = self.agents.link(self.reporter.clone());
+        // An agent may be begun while the runtime still starts. What its session shares is not to be
+        // seen before: it would be taken for nothing.
+        tokio::select! {
+            _ = link.runtime.wait() => {}
+            () = self.reporter.inputs.closed() => {}
+        }
+        let host = AgentHost::new(link, self.inbox.clone(), partial.clone());
         // Later attempts may have much to do before they ask the model.
         let at_leave = start.at_leave && start.journal == 0;
         let begun = Begun { run: start.run, journal, open: start.open, at_leave };

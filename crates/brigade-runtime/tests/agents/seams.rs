@@ -1,6 +1,6 @@
 //! Where what a program brings meets the runtime: nothing it does leaves a run in between.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,15 +10,22 @@ use brigade_agent::{
     Scope, StateKey,
 };
 use brigade_llm::Reply;
+use brigade_llm::scripted::{Script, Scripted};
+use brigade_model::action::Start;
 use brigade_model::call::{Answer, Asked};
 use brigade_model::event::Event;
-use brigade_model::ids::CallIndex;
+use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::outcome::{Outcome, Verified};
 use brigade_model::refusal::Refusal;
 use brigade_model::shared::SHARED_MAX;
-use brigade_runtime::{FeedMessage, NewTask, Runtime};
+use brigade_model::task::TaskRow;
+use brigade_runtime::{
+    AgentOptions, ChosenModel, Delivery, FeedMessage, ModelSource, NewTask, OneModel, Performer,
+    Reconciled, Reporter, Runtime, StopHow, TaskId,
+};
+use brigade_store::MemoryStore;
 use brigade_testkit::{ManualClock, TestRuntime};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -252,4 +259,100 @@ async fn a_plugin_that_never_yields_does_not_keep_a_stop_from_ending_the_run() {
     let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
     assert_eq!(cancelled.verified, Verified::Unconfirmed);
     drop(let_go);
+}
+
+/// What somebody has left for the others of the session.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Left(u32);
+
+impl StateKey for Left {
+    const NAME: &'static str = "left";
+    const SCOPE: Scope = Scope::Session;
+}
+
+/// The first agent leaves something, and each notes what it sees.
+#[derive(Debug, Default)]
+struct Looking(Arc<Mutex<Vec<u32>>>);
+
+impl Plugin for Looking {
+    fn name(&self) -> &str {
+        "looking"
+    }
+
+    fn run_start<'a>(&'a self, at: &'a Moment<'a>) -> Hook<'a, ()> {
+        Box::pin(async {
+            if at.agent == "First" {
+                at.state.set(&Left(7))?;
+            }
+            let left = at.state.get::<Left>()?.0;
+            self.0.lock().unwrap().push(left);
+            Ok(())
+        })
+    }
+}
+
+/// Has its model so many times.
+#[derive(Debug)]
+struct Fickle(AtomicUsize, OneModel);
+
+impl ModelSource for Fickle {
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
+        let times = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        times.map_err(|_| Refusal::unavailable("not today"))?;
+        self.1.find(name)
+    }
+}
+
+/// A kind of work whose performer takes its time when a runtime starts.
+#[derive(Debug)]
+struct Slow;
+
+impl Performer for Slow {
+    fn start(&self, _start: Start, _reporter: Reporter) {}
+
+    fn deliver(&self, _task: TaskId, _attempt: Attempt, _delivery: Delivery) {}
+
+    fn stop(&self, _task: TaskId, _how: StopHow) {}
+
+    fn reconcile<'a>(
+        &'a self,
+        _task: TaskId,
+        _row: &'a TaskRow,
+        _reporter: Reporter,
+    ) -> BoxFuture<'a, Reconciled> {
+        Box::pin(std::future::ready(Reconciled::NeverBegan))
+    }
+
+    fn kept(&self) -> BoxFuture<'_, Vec<TaskId>> {
+        Box::pin(async {
+            // Time enough for everything else.
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+            Vec::new()
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_begun_while_the_runtime_starts_sees_what_the_session_shares() {
+    let store = Arc::new(MemoryStore::new());
+    let text = "agent *\nturn\n say Done.\n";
+    let seen = Arc::default();
+    let looking = || Looking(Arc::clone(&seen));
+    let model = Scripted::new(Script::parse("test", text).unwrap());
+    // The first agent is settled and built, the second is only settled.
+    let fickle = Fickle(AtomicUsize::new(3), OneModel(Arc::new(model)));
+    let options = AgentOptions::new(fickle).model("scripted").plugin(looking());
+    let runtime = TestRuntime::on(store.clone(), |builder| builder.agents(options)).await;
+    run(&runtime, "First", "leave").await;
+    spawn(&runtime, "Second", "look").await;
+    settled(&runtime).await;
+    drop(runtime);
+    let options = script(text).plugin(looking());
+    let runtime =
+        TestRuntime::on(store, |builder| builder.agents(options).performer("slow", Arc::new(Slow)))
+            .await;
+    settled(&runtime).await;
+    assert_eq!(*seen.lock().unwrap(), [7, 7]);
 }
