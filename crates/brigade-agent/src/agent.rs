@@ -13,10 +13,11 @@ use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
 use crate::ask::Paid;
-use crate::hooks::{Along, Consulted, When};
+use crate::ending::Tried;
+use crate::hooks::When;
 use crate::host::{self, Host, Proceed, Progress, Record};
 use crate::permission::Permissions;
-use crate::plugin::{Gate, Plugin};
+use crate::plugin::Plugin;
 use crate::policy::Policy;
 use crate::remaining::Standing;
 use crate::state::Board;
@@ -265,13 +266,11 @@ impl Agent {
         match self.result(text, stop, transcript)? {
             Err(problem) => self.note(host, transcript, label::NOTE, &problem).await?,
             Ok(result) => {
-                if self.is_refused(host, transcript, &result).await? {
-                    return Ok(false);
+                match self.try_to_end(host, transcript, result).await? {
+                    Tried::Ended => return Ok(true),
+                    Tried::Again => return Ok(false),
+                    Tried::Unheard => {}
                 }
-                if host.finish(transcript.owed.clone(), result).await? {
-                    return Ok(true);
-                }
-                self.write_owed(host, transcript).await?;
                 match owed(transcript.asked()) {
                     Some(owed) => self.note(host, transcript, label::NOTE, &owed).await?,
                     None => self.wait_for_news(host, transcript).await?,
@@ -279,41 +278,6 @@ impl Agent {
             }
         }
         Ok(false)
-    }
-
-    /// Whether plugins do not let it end: then the model is sent back to its work, as often as they
-    /// may.
-    async fn is_refused(
-        &self,
-        host: &dyn Host,
-        transcript: &mut Transcript,
-        result: &Json,
-    ) -> Result<bool, Ended> {
-        let times = transcript.tally.refusals + 1;
-        let told = |why: &str| {
-            let told = Json::of(&format!("You cannot end yet: {why}"))?;
-            Ok::<_, Refusal>(Arc::new(Answer::Value(told)))
-        };
-        let refused = |gate: &Gate, index| match gate {
-            Gate::Refuse(why) if times <= self.policy.max_refusals => {
-                Some(Record::new(index, label::REFUSED, told(why).ok()?))
-            }
-            _ => None,
-        };
-        let when = (When::RunEnd(result), &refused as Along<'_>);
-        let Consulted { gate, is_written } = self.consult_along(host, transcript, when).await?;
-        let Gate::Refuse(why) = gate else { return Ok(false) };
-        if times > self.policy.max_refusals {
-            let failure = format!("plugins refused its ending {times} times. The last: {why}");
-            return Err(Failure::Error(failure.into()).into());
-        }
-        let (index, answer) = (transcript.next_index(), told(&why)?);
-        if !is_written {
-            transcript.owed.push(Record::new(index, label::REFUSED, answer.clone()));
-            self.write_owed(host, transcript).await?;
-        }
-        transcript.enter(index, label::REFUSED, &answer)?;
-        Ok(true)
     }
 
     /// The result that the last words are; or what is wrong with them, to be mended.

@@ -34,7 +34,7 @@ pub(crate) enum When<'a> {
 }
 
 /// What goes along with what plugins change, under the index that it is given.
-pub(crate) type Along<'a> = &'a (dyn Fn(&Gate, CallIndex) -> Option<Record> + Sync);
+type Along<'a> = &'a (dyn Fn(CallIndex) -> Option<Record> + Sync);
 
 /// What came of asking plugins.
 pub(crate) struct Consulted {
@@ -160,7 +160,7 @@ impl Agent {
         transcript: &mut Transcript,
         when: When<'_>,
     ) -> Result<Gate, Ended> {
-        let consulted = self.consult_along(host, transcript, (when, &|_, _| None)).await?;
+        let consulted = self.consult_along(host, transcript, (when, &|_| None)).await?;
         Ok(consulted.gate)
     }
 
@@ -197,9 +197,8 @@ impl Agent {
                 }
             };
             let asked = asked.into_iter().map(str::to_owned).collect();
-            let along = |index| along(&gate, index);
             let is_written =
-                match self.keep(host, transcript, (&when, asked, &state), &along).await? {
+                match self.keep(host, transcript, (&when, asked, &state), along).await? {
                     Kept::Not => continue,
                     Kept::Now => true,
                     Kept::Later => false,
@@ -242,7 +241,7 @@ impl Agent {
         let answer = Arc::new(Answer::Value(written));
         let record =
             |index| Record { spent: Some(spent), ..Record::new(index, label, answer.clone()) };
-        let along = |_: &Gate, index| Some(record(index));
+        let along = |index| Some(record(index));
         let when = (When::AfterModel(reply), &along as Along<'_>);
         let consulted = self.consult_along(host, transcript, when).await;
         if matches!(consulted, Err(Ended::Failure(_))) {
@@ -261,7 +260,7 @@ impl Agent {
         host: &dyn Host,
         transcript: &mut Transcript,
         (when, asked, state): (&When<'_>, Vec<String>, &State),
-        along: &(dyn Fn(CallIndex) -> Option<Record> + Sync),
+        along: Along<'_>,
     ) -> Result<Kept, Ended> {
         let taken = transcript.board.take(state);
         let taken = taken.map_err(|error| Failure::Error(error.to_string().into()))?;

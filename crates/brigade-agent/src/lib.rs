@@ -37,6 +37,7 @@ mod calls;
 pub mod client_tool;
 mod compact;
 pub mod definition;
+mod ending;
 mod hooks;
 pub mod host;
 mod leave;

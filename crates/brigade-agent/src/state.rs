@@ -191,6 +191,12 @@ impl Board {
         Ok(taken)
     }
 
+    /// Whether somebody else has changed what the session shares, after it was looked at.
+    pub(crate) fn is_behind(&self, taken: &Taken) -> bool {
+        let version = |name: &str| self.session.read(name).map(|shared| shared.version);
+        taken.shared.iter().any(|write| version(&write.name) != write.seen)
+    }
+
     /// What was taken could not be written down: it is as if nothing had been changed, but for what
     /// somebody else has changed since.
     pub(crate) fn give_back(&self, taken: Taken) {

@@ -238,6 +238,18 @@ async fn plugins_have_their_say_too_when_the_conversation_is_summed_up() {
     assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_words_that_were_not_the_last_nothing_is_kept() {
+    let diarist = Diarist::default();
+    let seen = diarist.seen.clone();
+    let stage = looking().plugin(diarist);
+    stage.host.lock().not_done = 1;
+    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(seen.lock().unwrap().last().map(String::as_str), Some("run end 2"));
+    let journal = format!("{:?}", stage.host.lock().journal);
+    assert!(journal.contains("after model") && !journal.contains("run end"), "{journal}");
+}
+
 /// Only looks.
 #[derive(Debug)]
 struct Reader;

@@ -53,6 +53,7 @@ pub(crate) struct TheEnd {
     tasks: BTreeMap<String, String>,
     messages: BTreeMap<String, Vec<String>>,
     journal: BTreeMap<String, Vec<String>>,
+    shared: BTreeMap<String, String>,
 }
 
 enum Told {
@@ -210,7 +211,9 @@ fn the_end(path: &Path) -> TheEnd {
         let is_metered = limits.any(|limits| limits.tokens.is_some());
         let told = |(no, row): (&TaskNo, _)| (path_of(&rows, *no), told(row, is_metered));
         let tasks = rows.iter().map(told).collect();
-        TheEnd { tasks, messages, journal }
+        let shared = tree.shared.iter();
+        let shared = shared.map(|(name, kept)| (name.to_owned(), kept.value.to_string())).collect();
+        TheEnd { tasks, messages, journal, shared }
     })
 }
 
