@@ -134,6 +134,11 @@ impl Failure {
         self.exit == Exit::FORBIDDEN
     }
 
+    /// Where to look for what was not found, if that is what is wrong.
+    pub(crate) fn not_found_hint(self, hint: &str) -> Self {
+        if self.exit == Exit::NOT_FOUND { self.hint(hint) } else { self }
+    }
+
     pub(crate) fn is_lost_daemon(&self) -> bool {
         self.cause == Cause::LostDaemon
     }

@@ -29,7 +29,7 @@ use super::guard::{Guarded, Heard};
 use super::http;
 use super::listing::{BYTES_MAX, TOOLS_MAX, Told, cut};
 use super::secret::{Secrets, Setting};
-use super::server::{How, McpServer, Timeouts};
+use super::server::{How, McpServer, Timeouts, is_credential};
 use super::wire::Wire;
 
 /// Pages of a list of tools. One that never ends is cut.
@@ -279,18 +279,16 @@ async fn changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
 fn secrets_of(how: &How) -> Secrets {
     let mut secrets = Secrets::default();
     let settings: Vec<&Setting> = match how {
-        How::Stdio { env, .. } => env.values().collect(),
+        How::Stdio { env, .. } => env.values().filter(|value| value.is_reference()).collect(),
         How::Http { url, bearer, headers } => {
             if let Some((_, query)) = url.split_once('?') {
                 secrets.add(query);
             }
-            if let Some(Setting::Plain(token)) = bearer {
-                secrets.add(token);
-            }
-            bearer.iter().chain(headers.values()).collect()
+            let headers = headers.iter().filter(|header| is_credential(*header));
+            bearer.iter().chain(headers.map(|(_, value)| value)).collect()
         }
     };
-    for setting in settings.into_iter().filter(|setting| setting.is_reference()) {
+    for setting in settings {
         if let Ok(secret) = setting.read() {
             secrets.add(&secret);
         }

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::secret::Setting;
 
+/// How the names of headers end that carry what others must not see.
+const CREDENTIALS: [&str; 5] = ["authorization", "cookie", "token", "secret", "key"];
+
 /// So that `SERVER__TOOL` has room for the tool.
 const NAME_MAX: usize = 32;
 const START: Duration = Duration::from_secs(30);
@@ -130,7 +133,7 @@ impl McpServer {
                 env.iter().try_for_each(|(name, value)| check_setting(name, value))
             }
             How::Http { url, bearer, headers } => {
-                check_url(url, bearer.is_some() || headers.values().any(Setting::is_reference))?;
+                check_url(url, bearer.is_some() || headers.iter().any(is_credential))?;
                 bearer.iter().try_for_each(|bearer| check_setting("bearer", bearer))?;
                 headers.iter().try_for_each(|(name, value)| check_setting(name, value))
             }
@@ -176,6 +179,12 @@ fn check_url(url: &str, with_secret: bool) -> Result<(), String> {
         }
         _ => Err(format!("{url:?} is no address; it begins with https:// or http://")),
     }
+}
+
+/// A header that says who we are: by reference, or by a name that only such headers have.
+pub(super) fn is_credential((name, value): (&String, &Setting)) -> bool {
+    let name = name.to_ascii_lowercase();
+    value.is_reference() || CREDENTIALS.iter().any(|credential| name.ends_with(credential))
 }
 
 pub(super) fn is_here(host: &str) -> bool {
@@ -308,6 +317,7 @@ mod tests {
             (json!({"command": ["a"], "env": {"T": {"file": "token"}}}), "no absolute path"),
             (json!({"url": "mcp.example"}), "no address"),
             (json!({"url": "http://mcp.example", "bearer": {"env": "T"}}), "over https only"),
+            (json!({"url": "http://b.example", "headers": {"X-Api-Key": "k"}}), "over https only"),
             (json!({"url": "https://a", "call_timeout": "soon"}), "no span of time"),
             (json!({"url": "https://a", "call_timeout": "0s"}), "leaves no time"),
             (json!({"url": "https://a", "tokn": "x"}), "unknown field `tokn`"),

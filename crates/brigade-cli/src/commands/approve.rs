@@ -56,13 +56,19 @@ impl Approve {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         if let Some(grant) = self.revoke {
             let revoke = requests::Revoke { session: context.session()?, grant };
-            context.ask(revoke).await?;
+            let asked = context.ask(revoke).await;
+            asked.map_err(|failure| {
+                failure.not_found_hint("`brigade approve` lists what is allowed")
+            })?;
             return told(context, serde_json::json!({ "revoked": grant }), "revoked");
         }
         let Some(address) = &self.address else { return list(context).await };
         let (target, verdict) = (context.target(address)?, self.verdict());
         let word = verdict.to_string();
-        context.ask(requests::Approve { target, call: self.call, verdict }).await?;
+        let asked = context.ask(requests::Approve { target, call: self.call, verdict }).await;
+        asked.map_err(|failure| {
+            failure.not_found_hint("`brigade approve` lists what waits for leave")
+        })?;
         told(context, serde_json::json!({ "approved": address, "verdict": word }), &word)
     }
 

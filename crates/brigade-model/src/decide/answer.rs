@@ -40,7 +40,7 @@ fn reply_to(tree: &Tree, given: &GiveAnswer, reply: &Json) -> Result<Decision, R
         }
         (Some(_), Some(_)) => {
             return Err(Refusal::conflict(format!(
-                "{address} has several questions open; say which call you answer"
+                "{address} has several questions open; name the one that you answer by its number"
             )));
         }
     };

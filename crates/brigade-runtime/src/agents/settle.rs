@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_agent::Overrides;
 use brigade_agent::definition::{Definition, Definitions, Found};
-use brigade_agent::permission::{Rule, RuleError, Rules};
+use brigade_agent::permission::{Permissions, Rule, RuleError, Rules};
+use brigade_agent::{ClientTool, Overrides};
 use brigade_model::enclosure::Enclosure;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -99,6 +99,7 @@ impl Agents {
             .narrowed("whoever started it", grant.rules)
             .narrowed(format!("the definition {name}"), definition.permissions.clone())
             .narrowed(format!("the definition {name}"), only(definition.tools.as_deref())?);
+        check_client_tools(&overrides, &definition)?;
         models::check_asked(&self.options, work.model.as_deref(), parent)?;
         let model = work.model.clone().or_else(|| definition.model.as_deref().map(Arc::from));
         let model = model.or(inherited).or_else(|| self.options.model.clone());
@@ -208,6 +209,19 @@ impl Agents {
                 Ok(Some(config))
             }
         }
+    }
+}
+
+/// A definition that lists its tools leaves out those of a client without a word from anybody; whoever
+/// denies one has said so.
+fn check_client_tools(overrides: &Overrides, definition: &Definition) -> Result<(), Refusal> {
+    let name = &definition.name;
+    let listed = Permissions::of(name.as_str(), only(definition.tools.as_deref())?);
+    match overrides.client_tools.iter().find(|tool| !listed.may_use(&tool.name)) {
+        None => Ok(()),
+        Some(ClientTool { name: tool, .. }) => Err(Refusal::invalid(format!(
+            "client_tools: the definition {name} lists its tools, and {tool:?} is not among them"
+        ))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use brigade_agent::definition::Definition;
 use brigade_agent::{
     Backend, BackendRun, BoxFuture, Call, ClientCall, ClientTool, Effect, Exit, Gate, Hints, Hook,
     Moment, Outcome as Done, Overrides, Plugin, Record, Scope, StateKey, Tool, ToolError,
@@ -131,6 +132,19 @@ async fn the_client_is_asked_only_for_what_it_takes() {
     let task = NewTask::agent("show it").name("A").overrides(&with_client_tool());
     let agent = runtime.session.spawn(task).await.unwrap();
     assert_eq!(words(&agent.wait().await.unwrap()), "It takes a name.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_of_the_client_that_the_definition_does_not_list_is_refused() {
+    let reader =
+        Definition::new("reader").description("Reads.").prompt("You read.").tools(["list_tasks"]);
+    let runtime = TestRuntime::new(|builder| {
+        builder.agents(script("agent A\nturn\n say Never.\n").definition(reader).unwrap())
+    })
+    .await;
+    let task = NewTask::agent("show it").definition("reader").overrides(&with_client_tool());
+    let refusal = runtime.session.spawn(task).await.unwrap_err();
+    assert!(refusal.message.contains("\"open_editor\" is not among them"), "{refusal}");
 }
 
 #[tokio::test(start_paused = true)]
