@@ -44,8 +44,8 @@ pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'stat
     const DESCRIPTION: &'static str;
     const HINTS: Hints;
 
-    /// What a permission's pattern is held against.
-    fn subject(&self) -> Subject {
+    /// What a permission's pattern is held against, for an agent that works in this directory.
+    fn subject(&self, _directory: Option<&str>) -> Subject {
         Subject::Nothing
     }
 
@@ -109,7 +109,7 @@ impl<T: Delegation> Tool for Bound<T> {
 
     fn subject(&self, arguments: &Value) -> Subject {
         match parse::<T>(arguments.clone()) {
-            Ok(arguments) => arguments.subject(),
+            Ok(arguments) => arguments.subject(self.delegate.blueprint.directory.as_deref()),
             // It is refused for another reason.
             Err(_) => Subject::Nothing,
         }

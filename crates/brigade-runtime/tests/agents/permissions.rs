@@ -134,3 +134,38 @@ turn
     let agent = runtime.session.spawn(task).await.unwrap();
     assert_eq!(words(&agent.wait().await.unwrap()), "Not me.");
 }
+
+#[tokio::test(start_paused = true)]
+async fn another_directory_counts_for_the_permission_of_a_command() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("more")).unwrap();
+    let own = folder.path().display();
+    let text = format!(
+        "agent A
+turn
+  call run_process {{\"command\": \"make test\", \"cwd\": \"own/..\"}}
+  call run_process {{\"command\": \"make test\", \"cwd\": \"{own}/more\"}}
+  call run_process {{\"command\": \"rm x\", \"cwd\": \"more\"}}
+turn
+  when `run_process(PWD=own/.. make test)` is not permitted
+  when `run_process(PWD={own}/more make test)` is not permitted
+  when denies `run_process(rm *)`
+  call run_process {{\"command\": \"make test\", \"cwd\": \"./\", \"deadline_secs\": 0}}
+  call run_process {{\"command\": \"make test\", \"cwd\": \"{own}\", \"deadline_secs\": 0}}
+  call run_process {{\"command\": \"make test\", \"cwd\": \"more\", \"deadline_secs\": 0}}
+turn
+  say Done.
+"
+    );
+    let options = script(&text);
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let allowed =
+        rules(&["run_process(make test)", "run_process(PWD=more make *)"], &["run_process(rm *)"]);
+    let task = NewTask::agent("go").name("A").cwd(folder.path()).permissions(allowed);
+    let agent = runtime.session.spawn(task).await.unwrap();
+    assert_eq!(words(&agent.wait().await.unwrap()), "Done.");
+    let said = transcript(&runtime, &agent).await;
+    assert_eq!(said.matches("is not permitted").count(), 3, "{said}");
+    // They were permitted, and refused for what is wrong with them.
+    assert_eq!(said.matches("the argument `deadline_secs`").count(), 3, "{said}");
+}

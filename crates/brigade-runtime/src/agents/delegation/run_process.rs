@@ -63,13 +63,17 @@ impl Delegation for RunProcess {
         stop_task ends it. Not for waiting by sleeping: wait_tasks does that.";
     const HINTS: Hints = Hints { destructive: true, ..Hints::of(Effect::Recorded) };
 
-    fn subject(&self) -> Subject {
+    fn subject(&self, directory: Option<&str>) -> Subject {
         // Variables can change what a command does as much as its words: `PATH=x git status` is
         // not `git status`. A name may be any text, and must not read as a command.
         let set =
             |(name, value): (&String, &String)| format!("{}={} ", quoted(name), quoted(value));
         let variables = self.env.iter().map(set);
-        Subject::Shell(variables.chain([self.command.clone()]).collect())
+        // So does a directory: `make test` is what its makefile says.
+        let elsewhere = self.elsewhere(directory).map(|cwd| format!("PWD={} ", quoted(cwd)));
+        Subject::Shell(
+            elsewhere.into_iter().chain(variables).chain([self.command.clone()]).collect(),
+        )
     }
 
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
@@ -135,6 +139,13 @@ impl RunProcess {
             task = task.key(key);
         }
         Ok(if self.keep { task.keep() } else { task })
+    }
+
+    /// Where it runs, if that is not surely the agent's own directory.
+    fn elsewhere(&self, own: Option<&str>) -> Option<&str> {
+        let cwd = self.cwd.as_deref()?;
+        let is_own = own.map(Path::new).is_some_and(|own| own.join(cwd) == own);
+        (!is_own).then_some(cwd)
     }
 
     fn directory(&self, own: Option<&str>) -> Result<Option<PathBuf>, Refusal> {

@@ -65,7 +65,7 @@ impl Delegation for SpawnAgent {
         what you can do in a call or two, and not for a single command: run_process does that.";
     const HINTS: Hints = Hints::of(Effect::Recorded);
 
-    fn subject(&self) -> Subject {
+    fn subject(&self, _directory: Option<&str>) -> Subject {
         Subject::Text(self.agent.clone().unwrap_or_else(|| GENERAL.to_owned()))
     }
 
