@@ -1,5 +1,7 @@
 //! Who may say yes, what is allowed for good, and what that answers.
 
+use std::sync::Arc;
+
 use brigade_model::approval::{Excerpt, GRANTS_MAX, REASON_MAX, Verdict};
 use brigade_model::call::{Answer, Asked};
 use brigade_model::command::{AfterPark, Caller, Command, GiveAnswer, Given, Revoke, Spawn};
@@ -126,6 +128,24 @@ fn what_is_too_long_to_be_shown_is_allowed_once_or_as_a_whole() {
     assert!(env.park(no, 2, asks_for(&format!("{long} two"))), "it is another one");
     say(&mut env, operator(), (no, 2), always(Some("run_process"))).unwrap();
     assert!(!env.park(no, 3, asks_for(&format!("{long} three"))));
+}
+
+#[test]
+fn what_is_allowed_for_good_is_for_the_very_same_call() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    // As long as anything that is shown whole: what is longer begins like it.
+    let longest = "x".repeat(Excerpt::MAX);
+    env.park(no, 1, asks_for(&longest));
+    say(&mut env, operator(), (no, 1), always(None)).unwrap();
+    assert!(!env.park(no, 2, asks_for(&longest)));
+    assert!(env.park(no, 3, asks_for(&format!("{longest}; rm x"))));
+    say(&mut env, operator(), (no, 3), once()).unwrap();
+    let mut other = asks_for(&longest);
+    if let Asked::Approval { request } = &mut other {
+        Arc::make_mut(request).tool = "run_elsewhere".into();
+    }
+    assert!(env.park(no, 4, other), "the same of another tool");
 }
 
 #[test]

@@ -143,9 +143,9 @@ async fn another_directory_counts_for_the_permission_of_a_command() {
     let text = format!(
         "agent A
 turn
-  call run_process {{\"command\": \"make test\", \"cwd\": \"own/..\"}}
-  call run_process {{\"command\": \"make test\", \"cwd\": \"{own}/more\"}}
-  call run_process {{\"command\": \"rm x\", \"cwd\": \"more\"}}
+  call run_process {{\"command\": \"make test\", \"cwd\": \"own/..\", \"deadline_secs\": 0}}
+  call run_process {{\"command\": \"make test\", \"cwd\": \"{own}/more\", \"deadline_secs\": 0}}
+  call run_process {{\"command\": \"rm x\", \"cwd\": \"more\", \"deadline_secs\": 0}}
 turn
   when `run_process(PWD=own/.. make test)` is not permitted
   when `run_process(PWD={own}/more make test)` is not permitted
