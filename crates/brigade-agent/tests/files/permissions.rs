@@ -126,3 +126,12 @@ fn the_schemas_are_strict() {
     assert_eq!(edit["additionalProperties"], json!(false));
     assert_eq!(edit["required"], json!(["old", "new"]));
 }
+
+#[test]
+fn a_link_to_what_is_asked_about_is_not_the_way_around_it() {
+    let ask = vec!["read_file(secret)".parse().unwrap()];
+    let desk = Desk::permitting(Rules { ask, ..Rules::all() });
+    desk.put("secret", "soup\n");
+    symlink("secret", desk.path("plain")).unwrap();
+    desk.fails("read_file", json!({ "path": "plain" }), &["link to `secret`", "outright"]);
+}

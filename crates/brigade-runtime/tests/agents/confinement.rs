@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use brigade_agent::definition::Definition;
 use brigade_model::enclosure::{Confine, Enclosure, Resources, Tcp};
 use brigade_model::refusal::RefusalKind;
+use brigade_model::task::TaskRow;
 use brigade_model::work::{Kind, Work};
 use brigade_process::Landlock;
 use brigade_runtime::{AgentOptions, NewTask, ProcessOptions, Runtime, Session, TaskHandle};
@@ -183,10 +184,20 @@ fn with_server() -> AgentOptions {
 impl Place {
     /// Acts as the newest command, when it runs.
     async fn inside(&self) -> Session {
+        self.acting(|_| true).await
+    }
+
+    /// The same for one that is confined.
+    async fn confined(&self) -> Session {
+        self.acting(|row| row.spec.work.enclosure().is_some()).await
+    }
+
+    async fn acting(&self, is_meant: impl Fn(&TaskRow) -> bool) -> Session {
         let (no, row) = loop {
             let all = everything(&self.runtime, &self.session).await;
             let mut commands = all.into_iter().filter(|(_, row)| {
-                row.spec.work.kind() == Kind::Process && row.state.word() == "running"
+                let is_command = row.spec.work.kind() == Kind::Process;
+                is_command && row.state.word() == "running" && is_meant(row)
             });
             match commands.next_back() {
                 Some(found) => break found,
@@ -230,6 +241,38 @@ async fn a_confined_command_starts_no_agent_with_servers() {
     let inside = place.inside().await;
     assert!(place.has_server(&inside.spawn(asked().mcp_server("pantry")).await.unwrap()).await);
     limited.stop(None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confined_command_starts_no_agent_that_reads_elsewhere() {
+    if !can_confine() {
+        return;
+    }
+    let text = "agent A
+turn
+  call run_process {\"command\": \"sleep 60\", \"background\": true}
+turn
+  say I wait for it.
+
+agent B
+turn
+  call read_file {\"path\": \"secret\"}
+turn
+  when no tool \"read_file\"
+  say I see nothing.
+";
+    let place = place(script(text)).await;
+    let agent = place.session.spawn(NewTask::agent("go").name("A").cwd(&place.work)).await.unwrap();
+    // The agent is not confined, and neither is its command; but what that starts is.
+    let command = NewTask::shell("sleep 60").cwd(&place.work).confine(Confine::default());
+    place.inside().await.spawn(command).await.unwrap();
+    let operator = place.runtime.operate(place.session.id()).await.unwrap();
+    let inside = place.confined().await;
+    let outside = place.work.parent().unwrap();
+    let child = inside.spawn(NewTask::agent("go").name("B").cwd(outside)).await.unwrap();
+    let mut endings = operator.wait_all([child.no().into()]).await.unwrap();
+    assert_eq!(words(&endings.pop().unwrap()), "I see nothing.");
+    agent.stop(None).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
