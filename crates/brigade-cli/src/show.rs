@@ -182,13 +182,20 @@ pub(crate) fn asked_or_told(task: &TaskInfo) -> String {
 
 /// Text of several lines without other control characters, which a terminal would obey.
 pub(crate) fn plain(text: &str) -> String {
-    let kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    let kept = |c: char| !is_obeyed(c) || c == '\n' || c == '\t';
     text.chars().map(|c| if kept(c) { c } else { ' ' }).collect()
 }
 
 /// One line without control characters, whatever a command's text has in it.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_obeyed(c) { ' ' } else { c }).collect()
+}
+
+/// Control characters, and those that turn the direction of what is written: with them a command
+/// reads as another than it is.
+fn is_obeyed(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns
 }
 
 /// Rows under a heading, cut to the width of the terminal.
@@ -372,6 +379,12 @@ mod tests {
     fn plain(width: Option<usize>) -> String {
         let lines = table().lines(width);
         lines.iter().map(|line| anstream::adapter::strip_str(line).to_string() + "\n").collect()
+    }
+
+    #[test]
+    fn nothing_turns_a_text_around() {
+        assert_eq!(one_line("rm \u{202e}txt.a\u{2069}\n"), "rm  txt.a  ");
+        assert_eq!(super::plain("rm\n\u{202e}x\u{1b}[2J"), "rm\n x [2J");
     }
 
     #[test]

@@ -65,11 +65,22 @@ impl Approve {
         let Some(address) = &self.address else { return list(context).await };
         let (target, verdict) = (context.target(address)?, self.verdict());
         let word = verdict.to_string();
-        let asked = context.ask(requests::Approve { target, call: self.call, verdict }).await;
+        let (mut call, mut line) = (self.call, word.clone());
+        if call.is_none() {
+            // By its number, so that it is this one and no other that came meanwhile; and it is said
+            // which one that was.
+            let task = context.ask(requests::Show { target: target.clone() }).await?;
+            if let [only] = &task.approvals[..] {
+                call = Some(only.call);
+                line = format!("{}: {word}", show::one_line(&only.text));
+            }
+        }
+        let asked = context.ask(requests::Approve { target, call, verdict }).await;
         asked.map_err(|failure| {
             failure.not_found_hint("`brigade approve` lists what waits for leave")
         })?;
-        told(context, serde_json::json!({ "approved": address, "verdict": word }), &word)
+        let json = serde_json::json!({ "approved": address, "call": call, "verdict": word });
+        told(context, json, &line)
     }
 
     fn verdict(&self) -> Verdict {
