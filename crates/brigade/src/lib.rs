@@ -89,6 +89,18 @@ mod tools_guide {}
 mod budgets_guide {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/permissions.md")]
+mod permissions_guide {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/confinement.md")]
+mod confinement_guide {}
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/processes.md")]
+mod processes_guide {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/mcp-servers.md")]
 mod mcp_servers_guide {}
 

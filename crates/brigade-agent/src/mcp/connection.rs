@@ -291,6 +291,8 @@ fn secrets_of(how: &How) -> Secrets {
     for setting in settings {
         if let Ok(secret) = setting.read() {
             secrets.add(&secret);
+            // `Bearer TOKEN`: a service may say the token alone.
+            secrets.add(secret.split_whitespace().next_back().unwrap_or_default());
         }
     }
     secrets

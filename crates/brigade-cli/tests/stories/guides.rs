@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::kitchen::{BRIGADE, Kitchen};
+use crate::kitchen::{BRIGADE, Kitchen, poll};
 
 #[test]
 fn the_guide_to_ci_holds() {
@@ -45,6 +45,34 @@ fn the_commands_of_the_guide_to_agents_run() {
         assert!(!printed.contains("exit code"), "{command}\nprints\n{printed}");
         assert!(printed.contains("succeeded"), "{command}\nprints\n{printed}");
     }
+}
+
+/// Each of its commands answers what the agent asks leave for next.
+#[test]
+fn the_commands_of_the_guide_to_permissions_run() {
+    let guide = read("permissions.md");
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        "agent First\nturn\n  say Hello.\nagent *\nturn\n  call run_process {\"command\": \"true\"}\n\
+         turn\n  call run_process {\"command\": \"echo one\"}\n  call run_process {\"command\": \"echo two\"}\n\
+         turn\n  call run_process {\"command\": \"cargo --version\"}\nturn\n  call run_process \
+         {\"command\": \"git push\"}\nturn\n  say Done.\n",
+    );
+    kitchen.ok(["run", "--name", "First", "Go"]);
+    kitchen.ok(["run", "-d", "--ask", "run_process", "Go"]);
+    let waiting = |count| {
+        poll("calls wait for leave", || {
+            let pending = kitchen.json(["approve", "--list"])["pending"].as_array().unwrap().len();
+            (pending == count).then_some(())
+        });
+    };
+    let mut counts = [1, 1, 2, 1, 1, 1, 0].into_iter();
+    for (_, command) in blocks(&guide, "sh") {
+        waiting(counts.next().unwrap());
+        let printed = run(&kitchen, &format!("{command}\necho exit code $?"));
+        assert!(printed.contains("exit code 0\n"), "{command}\nprints\n{printed}");
+    }
+    assert_eq!(counts.next(), None);
 }
 
 fn read(name: &str) -> String {

@@ -100,7 +100,7 @@ fn with_several_open_the_answer_says_which() {
     let no = env.spawn(agent());
     let calls = vec![(1, question()), (2, question())];
     env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
-    refused(env.give(operator(), no, yes()), RefusalKind::Conflict, "say which call");
+    refused(env.give(operator(), no, yes()), RefusalKind::Conflict, "name the one");
     let given = |call| GiveAnswer {
         caller: operator(),
         task: no.into(),
