@@ -12,7 +12,7 @@
 //! schemas are used only where they are sane, and whatever it does, the agent goes on.
 //!
 //! - `server`: what a server is, as a configuration has it; `secret`: values by reference.
-//! - [`McpServers`]: those of a runtime; `link`: one of them, shared by all agents; `granted`: what
+//! - [`McpServers`]: those of a runtime; `house`: what their programs have in common; `link`: one of them, shared by all agents; `granted`: what
 //!   agents of one blueprint have of them.
 //! - `connection`: one connection while it lasts; `guard`, `wire`, `child`, `http`, `post`: what it is made of.
 //! - `listing`, `naming`: which tools there are; `tool`: a call of one; `result`: what a model is told.
@@ -21,6 +21,7 @@ mod child;
 mod connection;
 mod granted;
 mod guard;
+mod house;
 mod http;
 mod link;
 mod listing;

@@ -134,10 +134,13 @@ impl Builder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
+        let processes = self.processes.map(|options| Processes::open(options, self.clock.clone()));
+        let processes = processes.transpose().map_err(|error| no_processes(&error))?.map(Arc::new);
         let late = LateRuntime::default();
-        let agents = self
-            .agents
-            .map(|options| Arc::new(Agents::new(options, late.clone(), self.clock.clone())));
+        let servers = processes.as_ref().map(|processes| processes.servers());
+        let agents = self.agents.map(|options| {
+            Arc::new(Agents::new(options, late.clone(), self.clock.clone(), servers))
+        });
         if let Some(agents) = &agents {
             let engine = AgentEngine::new(agents.clone(), self.store.clone());
             self.performers.register(Kind::Agent, Arc::new(engine));
@@ -146,8 +149,6 @@ impl Builder {
         let handlers = Arc::new(self.handlers);
         let engine = JobEngine::new(handlers.clone(), self.store.clone());
         self.performers.register(Kind::Job, Arc::new(engine));
-        let processes = self.processes.map(|options| Processes::open(options, self.clock.clone()));
-        let processes = processes.transpose().map_err(|error| no_processes(&error))?.map(Arc::new);
         if let Some(processes) = &processes {
             let performer = Arc::new(ProcessPerformer(processes.clone()));
             self.performers.register(Kind::Process, performer);

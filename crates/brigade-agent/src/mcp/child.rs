@@ -12,8 +12,8 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::signal::unix;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use super::house::{Entered, House};
 use super::listing::cut;
 use super::secret::Secrets;
 use super::server::How;
@@ -77,12 +77,12 @@ impl Fate {
     }
 }
 
-/// Starts the program; `tasks` see to it until it has ended.
+/// Starts the program; the tasks of the house see to it until it has ended.
 pub(super) fn start(
     name: &Arc<str>,
     how: &How,
     secrets: &Secrets,
-    (tasks, stop): (&TaskTracker, CancellationToken),
+    house: &House,
 ) -> Result<Running, String> {
     let mut child = command(how)?.spawn().map_err(|error| match how {
         How::Stdio { program, .. } => format!("{program} cannot be started: {error}"),
@@ -92,10 +92,10 @@ pub(super) fn start(
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
         return Err("its streams are not there".to_owned());
     };
-    let group = Group::of(&child)?;
-    let fate = Fate::default();
-    tasks.spawn(overhear(name.clone(), stderr, secrets.clone(), fate.words.clone()));
-    tasks.spawn(attend(child, group, stop.clone(), fate.clone()));
+    let group = Group::of(&child, house)?;
+    let (fate, stop) = (Fate::default(), house.ending.child_token());
+    house.tasks.spawn(overhear(name.clone(), stderr, secrets.clone(), fate.words.clone()));
+    house.tasks.spawn(attend(child, group, stop.clone(), fate.clone()));
     Ok(Running { stdin, stdout, fate, stop })
 }
 
@@ -131,15 +131,17 @@ struct Group {
     /// Says that some child of ours has changed.
     children: unix::Signal,
     is_reaped: bool,
+    _entered: Option<Entered>,
 }
 
 impl Group {
-    fn of(child: &Child) -> Result<Self, String> {
+    fn of(child: &Child, house: &House) -> Result<Self, String> {
         let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let leader = pid.ok_or("it ended at once")?;
         let children = unix::signal(unix::SignalKind::child());
         let children = children.map_err(|error| format!("it cannot be watched: {error}"))?;
-        Ok(Self { leader, children, is_reaped: false })
+        let _entered = house.book.as_ref().and_then(|book| book.enter(leader));
+        Ok(Self { leader, children, is_reaped: false, _entered })
     }
 
     /// Returns when the leader has ended, and leaves it to be reaped.

@@ -21,11 +21,11 @@ use rmcp::transport::{DynamicTransportError, Transport};
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::child::{self, Fate};
 use super::guard::{Guarded, Heard};
+use super::house::House;
 use super::http;
 use super::listing::{BYTES_MAX, TOOLS_MAX, Told, cut};
 use super::secret::{Secrets, Setting};
@@ -79,19 +79,17 @@ impl ClientHandler for Client {
 }
 
 impl Connection {
-    /// Reaches a server and hears who it is. `ending` ends all that belongs to it.
+    /// Reaches a server and hears who it is.
     pub(super) async fn open(
         name: &Arc<str>,
         server: &McpServer,
-        tasks: &TaskTracker,
-        ending: &CancellationToken,
+        house: &House,
     ) -> Result<Self, String> {
         let secrets = secrets_of(&server.how);
         let heard = Arc::new(Heard::default());
         let (service, fate) = match &server.how {
             how @ How::Stdio { .. } => {
-                let stop = ending.child_token();
-                let running = child::start(name, how, &secrets, (tasks, stop))?;
+                let running = child::start(name, how, &secrets, house)?;
                 let fate = running.fate;
                 let gone = fate.gone.clone();
                 let wire = Wire::new(running.stdout, running.stdin, gone, running.stop);
@@ -120,7 +118,7 @@ impl Connection {
             fate,
             secrets,
             timeouts: server.timeouts,
-            tasks: tasks.clone(),
+            tasks: house.tasks.clone(),
         })
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::connection::Connection;
 use super::guard::Heard;
+use super::house::House;
 use super::listing::Reported;
 use super::server::McpServer;
 use super::tool::McpTool;
@@ -30,8 +30,7 @@ pub(super) struct Link {
     /// Held while the server is being reached, so that it is reached once for all who wait.
     state: Mutex<State>,
     standing: SyncMutex<Standing>,
-    tasks: TaskTracker,
-    ending: CancellationToken,
+    house: House,
 }
 
 #[derive(Debug, Default)]
@@ -56,14 +55,9 @@ pub(super) struct Standing {
 }
 
 impl Link {
-    pub(super) fn new(
-        name: Arc<str>,
-        server: McpServer,
-        tasks: TaskTracker,
-        ending: CancellationToken,
-    ) -> Self {
+    pub(super) fn new(name: Arc<str>, server: McpServer, house: House) -> Self {
         let (state, standing) = (Mutex::default(), SyncMutex::default());
-        Self { name, server, state, standing, tasks, ending }
+        Self { name, server, state, standing, house }
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -87,7 +81,7 @@ impl Link {
         let until = Instant::now() + patience;
         tokio::select! {
             connected = self.connected_by(until) => connected,
-            () = self.ending.cancelled() => Err("the runtime is leaving".to_owned()),
+            () = self.house.ending.cancelled() => Err("the runtime is leaving".to_owned()),
         }
     }
 
@@ -120,12 +114,12 @@ impl Link {
     }
 
     async fn opened(self: &Arc<Self>) -> Result<Arc<Connection>, String> {
-        let opened = Connection::open(&self.name, &self.server, &self.tasks, &self.ending).await?;
+        let opened = Connection::open(&self.name, &self.server, &self.house).await?;
         let opened = Arc::new(opened);
         self.list(&opened).await?;
         let (link, connection) = (Arc::downgrade(self), Arc::downgrade(&opened));
-        let watch = keep_listed(link, connection, opened.heard.clone(), self.ending.clone());
-        self.tasks.spawn(watch);
+        let watch = keep_listed(link, connection, opened.heard.clone(), self.house.ending.clone());
+        self.house.tasks.spawn(watch);
         Ok(opened)
     }
 

@@ -1,13 +1,14 @@
 //! The MCP servers of a runtime.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
+use tokio_util::sync::DropGuard;
 
 use super::granted::{Granted, leave_something};
+use super::house::{Book, House};
 use super::link::Link;
 use super::server::{McpServer, McpServerError, check_name};
 use crate::permission::Permissions;
@@ -20,8 +21,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct McpServers {
     links: BTreeMap<Arc<str>, Arc<Link>>,
-    tasks: TaskTracker,
-    ending: CancellationToken,
+    house: House,
     _end: Option<DropGuard>,
 }
 
@@ -30,18 +30,41 @@ impl McpServers {
     pub fn new(
         servers: impl IntoIterator<Item = (String, McpServer)>,
     ) -> Result<Self, McpServerError> {
-        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+        Self::of(servers, None)
+    }
+
+    /// The same, with a folder where programs are written down while they run. Those that stand there
+    /// from before are ended: their runtime was killed.
+    pub fn written_down(
+        servers: impl IntoIterator<Item = (String, McpServer)>,
+        folder: PathBuf,
+    ) -> Result<Self, McpServerError> {
+        Self::of(servers, Some(folder))
+    }
+
+    fn of(
+        servers: impl IntoIterator<Item = (String, McpServer)>,
+        folder: Option<PathBuf>,
+    ) -> Result<Self, McpServerError> {
+        let book = folder.and_then(|folder| match Book::open(folder) {
+            Ok(book) => Some(Arc::new(book)),
+            Err(error) => {
+                tracing::warn!("MCP servers that a killed runtime leaves will stay: {error}");
+                None
+            }
+        });
+        let house = House { book, ..House::default() };
         let mut links = BTreeMap::new();
         for (name, server) in servers {
             check_name(&name)?;
             let wrong = |problem| McpServerError { name: name.clone(), problem };
             server.check().map_err(wrong)?;
             let name: Arc<str> = name.into();
-            let link = Link::new(name.clone(), server, tasks.clone(), ending.clone());
+            let link = Link::new(name.clone(), server, house.clone());
             links.insert(name, Arc::new(link));
         }
-        let _end = Some(ending.clone().drop_guard());
-        Ok(Self { links, tasks, ending, _end })
+        let _end = Some(house.ending.clone().drop_guard());
+        Ok(Self { links, house, _end })
     }
 
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -78,13 +101,13 @@ impl McpServers {
 
     /// Ends all connections, and waits until the programs have ended.
     pub async fn close(&self) {
-        self.ending.cancel();
+        self.house.ending.cancel();
         let closing = async {
             for link in self.links.values() {
                 link.close().await;
             }
-            self.tasks.close();
-            self.tasks.wait().await;
+            self.house.tasks.close();
+            self.house.tasks.wait().await;
         };
         if tokio::time::timeout(LEAVE, closing).await.is_err() {
             tracing::warn!("an MCP server has not ended in time");

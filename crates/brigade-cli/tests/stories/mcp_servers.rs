@@ -1,6 +1,6 @@
 //! Agents with the tools of MCP servers. The server is Brigade itself, in another state folder.
 
-use crate::kitchen::{BRIGADE, Kitchen};
+use crate::kitchen::{BRIGADE, Kitchen, is_there, poll};
 
 /// Has something done by the other kitchen.
 const GUEST: &str = r#"
@@ -134,4 +134,27 @@ fn a_server_with_a_name_that_leaves_doubt_is_refused() {
     let ran = kitchen.run(["config"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(ran.err.contains("\"a__b\""), "{}", ran.err);
+}
+
+#[test]
+fn a_server_that_outlives_a_killed_daemon_is_ended_by_the_next_one() {
+    let kitchen = Kitchen::new();
+    kitchen.script("agent *\nturn\n  say Never.\n");
+    let file = kitchen.home().join(".config/brigade/config.toml");
+    let model = std::fs::read_to_string(file).unwrap();
+    // It neither answers nor ends with its input.
+    let command = "echo $$ >> servers; exec sleep 1000";
+    let project = kitchen.project();
+    kitchen.configure(&format!(
+        "{model}\n[mcp_servers.deaf]\ncommand = [\"/bin/sh\", \"-c\", {command:?}]\ncwd = {project:?}\n"
+    ));
+    kitchen.ok(["run", "-d", "--mcp", "deaf", "Look"]);
+    let first: u32 = kitchen.file("servers").trim().parse().unwrap();
+    kitchen.kill_daemon();
+    assert!(is_there(first), "nobody has told it to go");
+    kitchen.ok(["ps"]);
+    poll("it is ended", || (!is_there(first)).then_some(()));
+    kitchen.ok(["daemon", "stop"]);
+    let left = std::fs::read_dir(kitchen.state().join("servers")).unwrap().count();
+    assert_eq!(left, 0, "what the next one started ended with it");
 }

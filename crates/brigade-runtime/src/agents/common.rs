@@ -1,6 +1,7 @@
 //! What all agents of a runtime have in common.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_agent::backend::OwnLoop;
@@ -35,10 +36,21 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    pub(crate) fn new(options: AgentOptions, runtime: LateRuntime, clock: Arc<dyn Clock>) -> Self {
+    /// `folder` is where it is written down what runs.
+    pub(crate) fn new(
+        options: AgentOptions,
+        runtime: LateRuntime,
+        clock: Arc<dyn Clock>,
+        folder: Option<PathBuf>,
+    ) -> Self {
         let (schemas, specs, prepared) = (Schemas::default(), Mutex::default(), Mutex::default());
         // Each was checked when it was added.
-        let mcp_servers = McpServers::new(options.mcp_servers.clone()).unwrap_or_default();
+        let servers = options.mcp_servers.clone();
+        let mcp_servers = match folder.filter(|folder| !servers.is_empty() || folder.exists()) {
+            Some(folder) => McpServers::written_down(servers, folder),
+            None => McpServers::new(servers),
+        };
+        let mcp_servers = mcp_servers.unwrap_or_default();
         Self { options, mcp_servers, runtime, clock, schemas, specs, prepared }
     }
 

@@ -90,6 +90,11 @@ impl Processes {
         })
     }
 
+    /// Where it is written down which MCP servers run.
+    pub(crate) fn servers(&self) -> PathBuf {
+        self.options.folder.join("servers")
+    }
+
     /// Where the output of a run is.
     pub(crate) fn place_of(&self, task: TaskId, run: RunNo) -> Option<PathBuf> {
         self.places.last_of(task, run)
