@@ -290,7 +290,9 @@ fn secrets_of(how: &How) -> Secrets {
         if let Ok(secret) = setting.read() {
             secrets.add(&secret);
             // `Bearer TOKEN`: a service may say the token alone.
-            secrets.add(secret.split_whitespace().next_back().unwrap_or_default());
+            if let (How::Http { .. }, Some((_scheme, token))) = (how, secret.split_once(' ')) {
+                secrets.add(token);
+            }
         }
     }
     secrets
@@ -401,5 +403,20 @@ impl fmt::Display for CallError {
 impl Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("is_usable", &self.is_usable()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_who_we_are_is_left_out_also_without_its_scheme() {
+        let headers = [("Authorization", "Bearer hunter22"), ("X-Kitchen", "upstairs")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), Setting::from(value)));
+        let url = "https://mcp.example/".to_owned();
+        let how = How::Http { url, bearer: None, headers: headers.into() };
+        let said = secrets_of(&how).left_out_of("hunter22 is no Bearer upstairs".into());
+        assert_eq!(said, "[secret] is no Bearer upstairs");
     }
 }
