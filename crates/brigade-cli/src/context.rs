@@ -125,7 +125,7 @@ impl Context {
 
     /// The daemon that runs.
     pub(crate) async fn running_daemon(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.places.socket(), As::Operator).await
+        Client::connect(&self.places, As::Operator).await
     }
 
     /// The address of the task that this program runs in, if it is one of this daemon's.

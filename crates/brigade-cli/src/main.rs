@@ -89,6 +89,11 @@ fn misunderstood(error: &clap::Error) -> ! {
 }
 
 fn run(command: Command, context: Context) -> Exit {
+    if command.is_daemon()
+        && let Err(error) = commands::daemon::harden()
+    {
+        return exit::Failure::from(error).report();
+    }
     let mut runtime = if command.is_daemon() {
         tokio::runtime::Builder::new_multi_thread()
     } else {

@@ -42,6 +42,16 @@ pub(crate) fn options(config: &Config) -> Result<AgentOptions, Failure> {
     })
 }
 
+/// The variables that hold keys of providers.
+pub(crate) fn key_variables(config: &Config) -> Vec<String> {
+    let known = ProviderKind::all().filter_map(ProviderKind::key_variable).map(str::to_owned);
+    let configured = config.providers.values().filter_map(|options| match &options.key {
+        KeySource::Env(variable) => Some(variable.clone()),
+        KeySource::File(_) | KeySource::None => None,
+    });
+    known.chain(configured).collect()
+}
+
 fn folders(directory: Option<&Path>) -> Vec<PathBuf> {
     let user = Config::folder();
     match directory {

@@ -39,7 +39,7 @@ mod linux {
     /// Holds on to one process, not to whoever has its pid later.
     #[derive(Debug)]
     pub struct Shim {
-        pid: u32,
+        id: ProcessId,
         pidfd: AsyncFd<OwnedFd>,
     }
 
@@ -49,8 +49,8 @@ mod linux {
         pub(crate) fn of_child(pid: u32) -> io::Result<Self> {
             let mut tried = 0;
             loop {
-                match hold(pid) {
-                    Ok(pidfd) => return Ok(Self { pid, pidfd }),
+                match hold_child(pid) {
+                    Ok(shim) => return Ok(shim),
                     Err(_) if tried < HOLD_TRIES => {
                         tried += 1;
                         std::thread::sleep(BETWEEN_TRIES);
@@ -71,7 +71,7 @@ mod linux {
                 Err(error) => return Err(error),
             };
             // The pid is held from here on, so its start time is that of what we hold.
-            let shim = Self { pid: id.pid, pidfd };
+            let shim = Self { id, pidfd };
             match look(id.pid)?.filter(|stat| stat.start == id.start) {
                 Some(stat) if is_over(&stat) => shim.reap().map(|()| None),
                 found => Ok(found.map(|_| shim)),
@@ -79,7 +79,11 @@ mod linux {
         }
 
         pub fn pid(&self) -> u32 {
-            self.pid
+            self.id.pid
+        }
+
+        pub fn id(&self) -> ProcessId {
+            self.id
         }
 
         /// Returns when it is gone. It is reaped if it was started by this process.
@@ -120,6 +124,13 @@ mod linux {
             let _ = kill_process(pid, Signal::USR1);
             let _ = waitpid(Some(pid), WaitOptions::empty());
         }
+    }
+
+    /// A child that was not waited for has its pid still, so its start time is its own.
+    fn hold_child(pid: u32) -> io::Result<Shim> {
+        let pidfd = hold(pid)?;
+        let stat = look(pid)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+        Ok(Shim { id: ProcessId { pid, start: stat.start }, pidfd })
     }
 
     fn hold(pid: u32) -> io::Result<AsyncFd<OwnedFd>> {
@@ -180,6 +191,11 @@ mod portable {
 
         pub fn pid(&self) -> u32 {
             self.pid.as_raw_nonzero().get().unsigned_abs()
+        }
+
+        /// Without a start time, which this system does not tell.
+        pub fn id(&self) -> ProcessId {
+            ProcessId { pid: self.pid(), start: 0 }
         }
 
         /// Returns when it is gone. It is reaped if it was started by this process.

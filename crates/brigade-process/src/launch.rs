@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "posix_spawn with a new session has no safe wrapper")]
 
 use std::ffi::{CString, OsString};
-use std::io;
+use std::io::{self, PipeWriter, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::companion::Companion;
 use crate::handle::Shim;
+use crate::hardening::restore_file_limit;
 use crate::machine::hex;
 use crate::orphans::starting;
 use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings, Terminal};
@@ -22,6 +23,9 @@ use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings,
 /// Another process may hold the companion open for writing for a moment: it was just made, and
 /// somebody else was being started at that time.
 const BUSY_TRIES: u32 = 50;
+
+/// The first descriptor at which a shim finds nothing that it is handed.
+const FIRST_FREE: RawFd = FIRST_RULESET as RawFd + LAYERS_MAX as RawFd;
 
 /// A command to be started under a shim.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +52,18 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts the shim. Whether the command could be started is in the record.
+    /// Starts the shim. The record tells whether the command could be started.
     pub fn start(&self, companion: &Companion) -> io::Result<Shim> {
+        self.start_registered(companion, |_| ())
+    }
+
+    /// Starts the shim. `register` is called with it before its command may run, so that nothing below a
+    /// shim can be met before the shim itself is known.
+    pub fn start_registered(
+        &self,
+        companion: &Companion,
+        register: impl FnOnce(&Shim),
+    ) -> io::Result<Shim> {
         let (program, leading) = companion.command();
         let program = c_string(program.as_os_str().as_bytes())?;
         let orders = self.orders();
@@ -62,9 +76,14 @@ impl Launch<'_> {
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
         let rulesets = out_of_the_way(self.rulesets)?;
-        let files = Files::new(&rulesets)?;
+        let gate = StartGate::new()?;
+        let files = Files::new(&gate, &rulesets)?;
         let _not_reaped = starting();
-        Shim::of_child(spawn(&program, &argv, &env, &files)?)
+        let shim = Shim::of_child(spawn(&program, &argv, &env, &files)?)?;
+        restore_file_limit(shim.pid());
+        register(&shim);
+        gate.open();
+        Ok(shim)
     }
 
     fn orders(&self) -> [OsString; 9] {
@@ -85,6 +104,28 @@ impl Launch<'_> {
     }
 }
 
+/// A pipe that holds a shim back: it claims nothing before it has read a byte or the end of the pipe.
+///
+/// The end comes when this process dies. The shim then goes on as one whose runtime was killed a moment
+/// later: the next runtime finds its claim before it answers anybody.
+struct StartGate {
+    /// The shim's standard input.
+    reader: OwnedFd,
+    writer: PipeWriter,
+}
+
+impl StartGate {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        Ok(Self { reader: rustix::io::fcntl_dupfd_cloexec(&reader, FIRST_FREE)?, writer })
+    }
+
+    /// Lets the shim go on, as the end of the pipe does if this fails.
+    fn open(mut self) {
+        let _ = self.writer.write_all(&[1]);
+    }
+}
+
 fn c_string(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in a command or its environment")
@@ -99,12 +140,11 @@ fn out_of_the_way(rulesets: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
             "it is confined too many times over",
         ));
     }
-    let above = (FIRST_RULESET as usize + LAYERS_MAX) as RawFd;
-    let moved = rulesets.iter().map(|ruleset| rustix::io::fcntl_dupfd_cloexec(ruleset, above));
+    let moved = rulesets.iter().map(|ruleset| rustix::io::fcntl_dupfd_cloexec(ruleset, FIRST_FREE));
     Ok(moved.collect::<rustix::io::Result<_>>()?)
 }
 
-/// Starts a shim in a session of its own, with nothing open but `/dev/null` and what it is handed, and
+/// Starts a shim in a session of its own, with nothing open but `/dev/null`, its start gate and what it is handed, and
 /// no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
 fn spawn(program: &CString, argv: &[CString], env: &[CString], files: &Files) -> io::Result<u32> {
     let argv = pointers(argv);
@@ -173,7 +213,7 @@ impl Drop for Attributes {
 struct Files(libc::posix_spawn_file_actions_t);
 
 impl Files {
-    fn new(rulesets: &[OwnedFd]) -> io::Result<Self> {
+    fn new(gate: &StartGate, rulesets: &[OwnedFd]) -> io::Result<Self> {
         let mut raw = MaybeUninit::uninit();
         // SAFETY: init makes the object valid before anything else touches it; the path is a C
         // string that the call copies.
@@ -181,9 +221,10 @@ impl Files {
             check(libc::posix_spawn_file_actions_init(raw.as_mut_ptr()))?;
             let mut made = Self(raw.assume_init());
             let null = c"/dev/null".as_ptr();
-            check(libc::posix_spawn_file_actions_addopen(&mut made.0, 0, null, libc::O_RDWR, 0))?;
-            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 1))?;
-            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 2))?;
+            check(libc::posix_spawn_file_actions_addopen(&mut made.0, 1, null, libc::O_RDWR, 0))?;
+            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 1, 2))?;
+            let gate = gate.reader.as_raw_fd();
+            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, gate, 0))?;
             for (ruleset, at) in rulesets.iter().zip(FIRST_RULESET as RawFd..) {
                 let fd = ruleset.as_raw_fd();
                 check(libc::posix_spawn_file_actions_adddup2(&mut made.0, fd, at))?;

@@ -15,7 +15,8 @@
 //!
 //! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
 //! from), [`confine`] (what a command is kept to), [`launch`] and [`handle`] (starting and holding
-//! one), [`find`] (what became of it), [`orphans`] (when the shim itself was killed), [`input`] and [`output`].
+//! one), [`find`] (what became of it), [`orphans`] (when the shim itself was killed), [`input`] and [`output`];
+//! [`peer`] and `lineage` tell below which shim a connected process runs.
 //!
 //! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
 //! one's child: a stop reaches the command's process group, a shim is known by the lock it holds, and
@@ -29,11 +30,15 @@ pub mod confine;
 pub mod doctor;
 pub mod find;
 pub mod handle;
+pub mod hardening;
 pub mod input;
 pub mod launch;
+mod lineage;
 pub mod machine;
 pub mod orphans;
 pub mod output;
+pub mod peer;
+pub mod private_file;
 pub mod shim;
 
 pub use companion::Companion;
@@ -43,5 +48,6 @@ pub use handle::{Order, Shim};
 pub use input::Input;
 pub use launch::Launch;
 pub use output::Output;
-pub use shim::record::{Ending, Phase, Record, Step, Survivor};
+pub use peer::{Lineage, PeerProcess};
+pub use shim::record::{Ending, Phase, ProcessId, Record, Step, Survivor};
 pub use shim::surroundings::{Limits, Terminal};

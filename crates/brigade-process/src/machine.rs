@@ -20,17 +20,6 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
     Ok([0; 16])
 }
 
-/// The parent of a process. None where the system does not tell, and at the top.
-pub fn parent_of(pid: u32) -> Option<u32> {
-    #[cfg(full_linux)]
-    return crate::shim::proc::stat(pid).map(|stat| stat.parent).filter(|parent| *parent != 0);
-    #[cfg(not(full_linux))]
-    {
-        let _ = pid;
-        None
-    }
-}
-
 /// Closes what whoever started this process left open in it, such as the lock of a shell. Only as the
 /// first thing that a program does: what it opened itself would be closed too.
 pub fn close_inherited_descriptors() {

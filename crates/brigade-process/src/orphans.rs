@@ -32,19 +32,32 @@ pub struct Remains {
     pub found: usize,
     /// Those that could not be killed.
     pub survivors: Vec<Survivor>,
+    /// Orphans of this user that are younger than the shim and hide their environment: they may belong
+    /// to it or not, and are left alone.
+    pub unknown: Vec<Survivor>,
 }
 
-/// Kills what is left of a command whose shim is dead. Whoever saw it die just now gives those that
-/// led its sessions, the shim first: later their numbers may be other sessions'. It takes a while; not
-/// to be called where nothing may block. An error means that it could not be looked, and says nothing
-/// of what there is.
-pub fn end_orphans(mark: &str, died_now: &[ProcessId]) -> io::Result<Remains> {
+/// A command whose shim is dead.
+#[derive(Clone, Copy, Debug)]
+pub struct DeadShim<'a> {
+    /// The value of [`MARK`] in its processes.
+    pub mark: &'a str,
+    /// The shim itself, as far as its record tells.
+    pub id: Option<ProcessId>,
+    /// Who led its sessions, the shim first: only for whoever saw it die just now, because later their
+    /// numbers may be other sessions'.
+    pub died_now: &'a [ProcessId],
+}
+
+/// Kills what is left of a command whose shim is dead. It takes a while; not to be called where nothing
+/// may block. An error means that it could not be looked, and says nothing of what there is.
+pub fn end_orphans(dead: &DeadShim<'_>) -> io::Result<Remains> {
     #[cfg(full_linux)]
-    return linux::end(mark, died_now);
+    return linux::end(dead);
     #[cfg(not(full_linux))]
     {
         // Without a way to tell whose a process is, nothing is killed.
-        let _ = (mark, died_now, BOUND);
+        let _ = (dead, BOUND);
         Ok(Remains::default())
     }
 }
@@ -81,67 +94,107 @@ mod linux {
         waitid,
     };
 
-    use super::{BOUND, Duration, MARK, ProcessId, Remains, Survivor, io};
+    use super::{BOUND, DeadShim, Duration, MARK, ProcessId, Remains, Survivor, io};
     use crate::shim::proc::{Stat, look, numbers_in};
 
     /// Killed processes take a moment to go.
     const PAUSE: Duration = Duration::from_millis(2);
 
-    pub(super) fn end(mark: &str, died_now: &[ProcessId]) -> io::Result<Remains> {
+    pub(super) fn end(dead: &DeadShim<'_>) -> io::Result<Remains> {
         let deadline = Instant::now() + BOUND;
-        let mark = format!("{MARK}={mark}").into_bytes();
         let mut found = None;
         loop {
-            let orphans = orphans(&mark, died_now)?;
-            let found = *found.get_or_insert(orphans.len());
-            if orphans.is_empty() || Instant::now() > deadline {
-                let survivors = orphans.into_iter().map(survivor).collect();
-                return Ok(Remains { found, survivors });
+            let orphans = Orphans::look(dead)?;
+            let found = *found.get_or_insert(orphans.ours.len());
+            if orphans.ours.is_empty() || Instant::now() > deadline {
+                return Ok(Remains {
+                    found,
+                    survivors: orphans.ours.into_iter().map(survivor).collect(),
+                    unknown: orphans.unknown.into_iter().map(survivor).collect(),
+                });
             }
-            for (pid, stat) in &orphans {
+            for (pid, stat) in &orphans.ours {
                 kill(*pid, stat.start)?;
             }
             thread::sleep(PAUSE);
         }
     }
 
-    fn orphans(mark: &[u8], died_now: &[ProcessId]) -> io::Result<Vec<(u32, Stat)>> {
-        // Read once, so that a table that cannot be read is not taken for an empty one.
-        fs::read_dir("/proc")?;
-        let mut sessions = Vec::new();
-        for leader in died_now {
-            // Its number is free for another process only when its session is empty.
-            if look(leader.pid)?.is_none_or(|stat| stat.start == leader.start) {
-                sessions.push(*leader);
-            }
-        }
-        let me = getpid().as_raw_nonzero().get().unsigned_abs();
-        let mut found = Vec::new();
-        for pid in numbers_in("/proc").filter(|pid| *pid != me) {
-            let Some(stat) = look(pid)? else { continue };
-            let ours = sessions
-                .iter()
-                .any(|leader| stat.session == leader.pid && stat.start >= leader.start)
-                && died_now.first().is_none_or(|shim| pid != shim.pid);
-            let dead = matches!(stat.state, b'Z' | b'X') && !(ours && stat.parent == me);
-            if !dead && (ours || is_marked(pid, mark)?) {
-                found.push((pid, stat));
-            }
-        }
-        Ok(found)
+    #[derive(Default)]
+    struct Orphans {
+        ours: Vec<(u32, Stat)>,
+        unknown: Vec<(u32, Stat)>,
     }
 
-    fn is_marked(pid: u32, mark: &[u8]) -> io::Result<bool> {
+    impl Orphans {
+        fn look(dead: &DeadShim<'_>) -> io::Result<Self> {
+            // Read once, so that a table that cannot be read is not taken for an empty one.
+            fs::read_dir("/proc")?;
+            let mut sessions = Vec::new();
+            for leader in dead.died_now {
+                // Its number is free for another process only when its session is empty.
+                if look(leader.pid)?.is_none_or(|stat| stat.start == leader.start) {
+                    sessions.push(*leader);
+                }
+            }
+            let mark = format!("{MARK}={}", dead.mark).into_bytes();
+            let me = getpid().as_raw_nonzero().get().unsigned_abs();
+            let mut found = Self::default();
+            for pid in numbers_in("/proc").filter(|pid| *pid != me) {
+                let Some(stat) = look(pid)? else { continue };
+                let in_session = sessions
+                    .iter()
+                    .any(|leader| stat.session == leader.pid && stat.start >= leader.start)
+                    && dead.died_now.first().is_none_or(|shim| pid != shim.pid);
+                if matches!(stat.state, b'Z' | b'X') && !(in_session && stat.parent == me) {
+                    continue;
+                }
+                match if in_session { Mark::Ours } else { mark_of(pid, &mark)? } {
+                    Mark::Ours => found.ours.push((pid, stat)),
+                    Mark::Hidden if is_suspect(dead, pid, &stat) => found.unknown.push((pid, stat)),
+                    Mark::Hidden | Mark::Others => {}
+                }
+            }
+            Ok(found)
+        }
+    }
+
+    /// What the environment of a process says.
+    enum Mark {
+        Ours,
+        Others,
+        /// It may not be read: another user's, or one that hides it.
+        Hidden,
+    }
+
+    fn mark_of(pid: u32, mark: &[u8]) -> io::Result<Mark> {
         match fs::read(format!("/proc/{pid}/environ")) {
             Ok(environment) => {
-                Ok(environment.split(|byte| *byte == 0).any(|variable| variable == mark))
+                let is_ours = environment.split(|byte| *byte == 0).any(|variable| variable == mark);
+                Ok(if is_ours { Mark::Ours } else { Mark::Others })
             }
-            // Another user's, or gone since.
             Err(error) => match error.raw_os_error() {
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Err(error),
-                _ => Ok(false),
+                Some(libc::EACCES | libc::EPERM) => Ok(Mark::Hidden),
+                // Gone since.
+                _ => Ok(Mark::Others),
             },
         }
+    }
+
+    /// A process of this user that lost its parent and is younger than the shim. A program that hides
+    /// its environment from the start, as an agent for keys does, has usually been there before.
+    fn is_suspect(dead: &DeadShim<'_>, pid: u32, stat: &Stat) -> bool {
+        let me = getpid().as_raw_nonzero().get().unsigned_abs();
+        let is_orphan = stat.parent == 1 || stat.parent == me;
+        is_orphan && dead.id.is_some_and(|shim| stat.start >= shim.start) && is_own_users(pid)
+    }
+
+    fn is_own_users(pid: u32) -> bool {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let user = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        user == Some(rustix::process::getuid().as_raw())
     }
 
     /// Kills the process that was seen, not one that has its pid now, and reaps it if it is ours.
@@ -200,9 +253,12 @@ mod tests {
         let mut stranger = stranger("somebody-else");
         let theirs = leads_a_session(&stranger);
         let dead = ProcessId { pid: theirs.pid, start: theirs.start - 1 };
-        assert_eq!(end_orphans("nobody", &[dead]).unwrap(), Remains::default());
+        fn of<'a>(mark: &'a str, died_now: &'a [ProcessId]) -> DeadShim<'a> {
+            DeadShim { mark, id: None, died_now }
+        }
+        assert_eq!(end_orphans(&of("nobody", &[dead])).unwrap(), Remains::default());
         assert!(stranger.try_wait().unwrap().is_none(), "it lives");
-        let remains = end_orphans("somebody-else", &[]).unwrap();
+        let remains = end_orphans(&of("somebody-else", &[])).unwrap();
         assert_eq!((remains.found, remains.survivors.len()), (2, 0));
         // Reaped here if it was ours to reap; gone in any case.
         let _ = stranger.wait();
@@ -217,5 +273,57 @@ mod tests {
         waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
         super::reap_inherited();
         assert!(child.wait().unwrap().success(), "it is still there to be waited for");
+    }
+
+    /// Runs one test of this binary by itself and as a normal user: root may look at everything.
+    fn runs_as_normal_user(test: &str) -> bool {
+        const INNER: &str = "BRIGADE_TEST_AS_NORMAL_USER";
+        if std::env::var_os(INNER).is_some() {
+            return true;
+        }
+        let program = std::env::current_exe().unwrap();
+        let mut command = match rustix::process::getuid().is_root() {
+            true => Command::new("setpriv"),
+            false => Command::new("env"),
+        };
+        if rustix::process::getuid().is_root() {
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        }
+        let ran = command.arg(program).args(["--exact", test]).env(INNER, "1").output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+        false
+    }
+
+    #[test]
+    fn a_process_that_hides_its_environment_is_named_and_left_alone() {
+        if !runs_as_normal_user(
+            "orphans::tests::a_process_that_hides_its_environment_is_named_and_left_alone",
+        ) {
+            return;
+        }
+        inherit_orphans().unwrap();
+        let hide = "import ctypes, os, sys, time\n\
+            if os.fork(): sys.exit()\n\
+            ctypes.CDLL(None).prctl(4, 0)\n\
+            print(os.getpid(), flush=True)\n\
+            time.sleep(60)";
+        let mut command = Command::new("python3");
+        let mut child =
+            command.args(["-c", hide]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        let hidden: u32 = line.trim().parse().unwrap();
+        child.wait().unwrap();
+        let start = stat(hidden).unwrap().start;
+        let of =
+            |start| DeadShim { mark: "m", id: Some(ProcessId { pid: 1, start }), died_now: &[] };
+        let remains = end_orphans(&of(start)).unwrap();
+        let unknown: Vec<u32> = remains.unknown.iter().map(|one| one.id.pid).collect();
+        assert_eq!(unknown, [hidden]);
+        assert!(stat(hidden).is_some_and(|stat| stat.state != b'Z'), "it lives");
+        assert_eq!(end_orphans(&of(start + 1)).unwrap(), Remains::default(), "it was there before");
+        let pid = i32::try_from(hidden).ok().and_then(rustix::process::Pid::from_raw).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 }

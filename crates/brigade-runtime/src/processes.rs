@@ -4,6 +4,7 @@
 //! - `service`: the performer; `driver`: what watches over one command; `settle`: how a record or
 //!   its absence becomes an ending.
 //! - `session`: what a session does with commands beside what it does with every task.
+//! - `origin`: from where a connected process comes.
 //! - `environment`, `places`, `enclosure`: variables, directories, what a command is kept to.
 //! - [`report`]: what is said of a command that ended.
 
@@ -11,6 +12,7 @@ mod driver;
 mod enclosure;
 mod environment;
 pub mod options;
+mod origin;
 mod places;
 pub mod report;
 mod service;
@@ -18,5 +20,6 @@ mod session;
 mod settle;
 
 pub use options::ProcessOptions;
+pub use origin::PeerOrigin;
 pub use report::ProcessReport;
 pub(crate) use service::{ProcessPerformer, Processes};

@@ -10,6 +10,7 @@ use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use brigade_model::tree::TreeRow;
+use brigade_process::PeerProcess;
 use brigade_store::{Pruned, Retention, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -21,7 +22,7 @@ use crate::feed::{Feed, Subscription};
 use crate::input::Input;
 use crate::jobs::Handlers;
 use crate::performer::{Performers, TaskId, submit};
-use crate::processes::Processes;
+use crate::processes::{PeerOrigin, Processes};
 use crate::session::Session;
 use crate::view::{TreeView, View};
 
@@ -92,9 +93,12 @@ impl Runtime {
         Ok(Session { caller: Caller::Task { no: task.no, attempt }, ..session })
     }
 
-    /// The task of the command that a process belongs to, if it runs below one of ours.
-    pub fn task_above(&self, pid: u32) -> Option<(TaskId, Attempt)> {
-        self.inner.processes.as_ref()?.task_above(pid)
+    /// Tells from where a connected process comes: from below the process of a task, or not.
+    pub fn origin_of(&self, peer: &PeerProcess) -> PeerOrigin {
+        match &self.inner.processes {
+            Some(processes) => processes.origin_of(peer),
+            None => PeerOrigin::Outside,
+        }
     }
 
     /// A session as the operator sees it: all of it, consuming nothing.

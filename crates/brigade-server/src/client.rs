@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::marker::PhantomData;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use serde::Serialize;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -16,11 +15,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ask::Ask;
-use crate::places::Short;
+use crate::lines::Lines;
+use crate::operator_key::OperatorKey;
+use crate::places::{Places, Short};
 use crate::requests::Request;
 use crate::wire::{
-    As, Asked, Cancel, FromDaemon, Hello, Lines, More, OLDEST_SERVED, PROTOCOL, Said, Welcome,
-    cost, is_spoken, line, parse, write_line,
+    As, Asked, Cancel, FromDaemon, Hello, More, OLDEST_SERVED, PROTOCOL, Said, Welcome, cost,
+    is_spoken, line, parse, write_line,
 };
 
 /// Bytes of one question's items that may be here or on their way, not yet taken.
@@ -100,8 +101,11 @@ impl Open {
 }
 
 impl Client {
-    pub async fn connect(socket: &Path, who: As) -> Result<Self, ClientError> {
-        let short = Short::of(socket).map_err(ClientError::NoDaemon)?;
+    /// Connects to the daemon of a state directory, with its operator key where this process may read
+    /// it.
+    pub async fn connect(places: &Places, who: As) -> Result<Self, ClientError> {
+        let socket = places.socket();
+        let short = Short::of(&socket).map_err(ClientError::NoDaemon)?;
         let stream = UnixStream::connect(short.path()).await.map_err(ClientError::NoDaemon)?;
         let owner = stream.peer_cred().map_err(ClientError::NoDaemon)?.uid();
         if owner != rustix::process::getuid().as_raw() {
@@ -114,7 +118,10 @@ impl Client {
         let (reader, mut writer) = stream.into_split();
         let mut reader = Lines::new(BufReader::new(reader));
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let hello = Hello { protocol: PROTOCOL, oldest: Some(OLDEST_SERVED), version, who };
+        // Read only now: the daemon makes the key before it listens.
+        let operator_key = OperatorKey::read(places);
+        let oldest = Some(OLDEST_SERVED);
+        let hello = Hello { protocol: PROTOCOL, oldest, version, who, operator_key };
         write_line(&mut writer, &hello).await.map_err(ClientError::NoDaemon)?;
         let line = match reader.next().await {
             Ok(Some(line)) => line,
@@ -124,6 +131,9 @@ impl Client {
         match parse(line).map_err(|error| ClientError::Garbled(error.to_string()))? {
             Welcome::Welcome { protocol, version, pid } => {
                 Ok(Self::start(reader, writer, Met { protocol, version, pid }))
+            }
+            Welcome::Refused { refused, .. } if refused.kind != RefusalKind::Invalid => {
+                Err(ClientError::Refused(refused))
             }
             Welcome::Refused { refused, version } => {
                 Err(ClientError::OtherVersion { daemon: version, problem: refused.message })

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brigade_model::ids::Attempt;
 use brigade_model::refusal::Refusal;
-use brigade_process::machine::parent_of;
-use brigade_runtime::TaskId;
+use brigade_process::PeerProcess;
+use brigade_runtime::PeerOrigin;
 use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -17,98 +16,87 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{Admission, ConnectionKind};
 use crate::ask::{Room, Way};
 use crate::desk::{Desk, Shared, Who};
+use crate::lines::Lines;
 use crate::requests::Request;
 use crate::wire::{
-    As, FromClient, FromDaemon, Hello, Lines, OLDEST_SERVED, PROTOCOL, Said, Welcome, parse,
-    write_line,
+    As, FromClient, FromDaemon, Hello, OLDEST_SERVED, PROTOCOL, Said, Welcome, parse, write_line,
 };
 
 /// Lines on their way to a client that reads slowly.
 const LINES: usize = 64;
 /// Questions that one client may have open.
 const OPEN_MAX: usize = 1_024;
-/// How often it is looked for the task of a process that must have one, every two milliseconds.
-const NOTED_WITHIN: usize = 100;
-/// How far up it is looked.
-const ANCESTORS_MAX: usize = 256;
 /// Whoever connects says hello within this.
-const HELLO_WITHIN: Duration = Duration::from_secs(30);
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// Serves a client until it goes away or the daemon leaves.
 pub(crate) async fn serve(shared: Arc<Shared>, stream: UnixStream) -> io::Result<()> {
-    let peer = stream.peer_cred()?;
-    if peer.uid() != rustix::process::getuid().as_raw() {
+    if stream.peer_cred()?.uid() != rustix::process::getuid().as_raw() {
         // Another user: nothing is said, not even why.
         return Ok(());
     }
-    let acting = match peer.pid() {
-        Some(pid) => acting(&shared, pid.unsigned_abs()).await,
-        None => Acting::Itself,
-    };
+    // A peer that is dead already is nobody.
+    let Some(peer) = PeerProcess::of(&stream)? else { return Ok(()) };
+    let origin = shared.runtime.origin_of(&peer);
+    drop(peer);
     let (reader, mut writer) = stream.into_split();
     let mut reader = Lines::new(BufReader::new(reader));
-    let Some(hello) = greet(&mut reader, &mut writer).await? else { return Ok(()) };
-    let is_understood = hello.common().is_some();
-    let who = match acting {
-        Acting::Task(id, attempt) => Who::Task { id, attempt },
-        Acting::Itself => match hello.who {
-            As::Operator => Who::Operator,
-            As::Client(name) => Who::Client(name),
-        },
-        // It is told nothing: whoever it belonged to has ended.
-        Acting::Nobody => return Ok(()),
+    reader.set_bounds(Admission::handshake_bounds());
+    let greeted = match origin {
+        PeerOrigin::Task(id, attempt) => {
+            let place = shared.admission.admit(ConnectionKind::Task(id));
+            let Some(hello) = read_hello(&mut reader, &mut writer).await? else { return Ok(()) };
+            place.map(|place| (hello, place, Who::Task { id, attempt }))
+        }
+        PeerOrigin::Outside | PeerOrigin::Unknown => {
+            let pending = shared.admission.admit_pending();
+            let hello = tokio::select! {
+                hello = read_hello(&mut reader, &mut writer) => hello?,
+                () = pending.ended.cancelled() => return Ok(()),
+            };
+            let Some(hello) = hello else { return Ok(()) };
+            let who = identify(&shared, origin, &hello);
+            who.and_then(|who| Ok((hello, shared.admission.admit(ConnectionKind::Operator)?, who)))
+        }
     };
+    let (hello, place, who) = match greeted {
+        Ok(greeted) => greeted,
+        Err(refusal) => return send_away(&mut writer, refusal).await,
+    };
+    welcome(&mut writer, &hello).await?;
+    reader.set_bounds(shared.admission.line_bounds(place.kind()));
     let _counted = Counted::new(&shared);
     let leaving = shared.leaving.clone();
     let mut conversation = Conversation::new(Desk { shared, who }, writer);
-    conversation.is_understood = is_understood;
+    conversation.is_understood = hello.common().is_some();
     conversation.run(reader, leaving).await
 }
 
-/// As whom a process may act.
-enum Acting {
-    Itself,
-    Task(TaskId, Attempt),
-    /// It came of a command that is not known, or not any more.
-    Nobody,
+/// Decides as whom a process that belongs to no task acts: only with the operator key.
+fn identify(shared: &Shared, origin: PeerOrigin, hello: &Hello) -> Result<Who, Refusal> {
+    if origin == PeerOrigin::Unknown {
+        let text = "this process is not known: it runs below the daemon and no task, or its parents \
+                    ended while they were looked up; try again";
+        return Err(Refusal::forbidden(text));
+    }
+    let shown = hello.operator_key.as_ref();
+    if !shown.is_some_and(|shown| shared.operator_key.matches(shown)) {
+        let path = shared.places.operator_key();
+        let problem = if shown.is_some() { "is another one" } else { "is missing" };
+        let text = format!("the operator key {problem}: it is in {}", path.display());
+        return Err(Refusal::forbidden(text));
+    }
+    Ok(match &hello.who {
+        As::Operator => Who::Operator,
+        As::Client(name) => Who::Client(name.clone()),
+    })
 }
 
-/// A shim that was started this moment may not be noted yet, and what its command starts must not
-/// pass for the operator meanwhile. Such a process has this one above it, unless it is gone.
-async fn acting(shared: &Shared, pid: u32) -> Acting {
-    if pid == std::process::id() {
-        // A program that is the daemon and its client.
-        return Acting::Itself;
-    }
-    for _ in 0..NOTED_WITHIN {
-        if let Some((id, attempt)) = shared.runtime.task_above(pid) {
-            return Acting::Task(id, attempt);
-        }
-        if !brigade_process::IS_COMPLETE || is_elsewhere(pid) {
-            return Acting::Itself;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    Acting::Nobody
-}
-
-/// Whether the whole line above a process is known and this one is not in it. A process that is gone,
-/// or lost a parent while it was looked at, may have come of a command.
-fn is_elsewhere(pid: u32) -> bool {
-    let mut last = pid;
-    for pid in std::iter::successors(Some(pid), |pid| parent_of(*pid)).take(ANCESTORS_MAX) {
-        if pid == std::process::id() {
-            return false;
-        }
-        last = pid;
-    }
-    parent_of(last).is_none() && std::path::Path::new("/proc").join(last.to_string()).exists()
-}
-
-/// None when the client was sent away.
-async fn greet(
+/// Reads the first line. None when the client went away, or said something else and was sent away.
+async fn read_hello(
     reader: &mut Lines<BufReader<OwnedReadHalf>>,
     writer: &mut OwnedWriteHalf,
 ) -> io::Result<Option<Hello>> {
@@ -117,18 +105,28 @@ async fn greet(
         Err(_) => None,
     };
     let Some(line) = line else { return Ok(None) };
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    let refused = match parse::<Hello>(line) {
-        Ok(hello) => {
-            let protocol = hello.common().unwrap_or(PROTOCOL);
-            let pid = std::process::id();
-            write_line(writer, &Welcome::Welcome { protocol, version, pid }).await?;
-            return Ok(Some(hello));
+    match parse::<Hello>(line) {
+        Ok(hello) => Ok(Some(hello)),
+        Err(error) => {
+            let refusal = Refusal::invalid(format!("that is not a hello: {error}"));
+            send_away(writer, refusal).await?;
+            Ok(None)
         }
-        Err(error) => Refusal::invalid(format!("that is not a hello: {error}")),
-    };
-    write_line(writer, &Welcome::Refused { refused, version }).await?;
-    Ok(None)
+    }
+}
+
+async fn welcome(writer: &mut OwnedWriteHalf, hello: &Hello) -> io::Result<()> {
+    let protocol = hello.common().unwrap_or(PROTOCOL);
+    let pid = std::process::id();
+    write_line(writer, &Welcome::Welcome { protocol, version: version(), pid }).await
+}
+
+async fn send_away(writer: &mut OwnedWriteHalf, refused: Refusal) -> io::Result<()> {
+    write_line(writer, &Welcome::Refused { refused, version: version() }).await
+}
+
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
 }
 
 /// The questions that are open.
@@ -308,20 +306,5 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.clients.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_line_that_is_known_whole_is_from_elsewhere() {
-        let parent = parent_of(std::process::id()).expect("whoever runs the tests");
-        assert!(is_elsewhere(parent));
-        let mut below = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
-        assert!(!is_elsewhere(below.id()), "it is below this process");
-        below.kill().and_then(|()| below.wait()).expect("gone");
-        assert!(!is_elsewhere(below.id()), "whose it was cannot be told any more");
     }
 }

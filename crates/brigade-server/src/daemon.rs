@@ -10,14 +10,18 @@ use std::time::{Duration, Instant};
 
 use brigade_model::refusal::Refusal;
 use brigade_model::tree::SessionState;
+use brigade_process::hardening::file_limit;
+use brigade_process::private_file::open_private;
 use brigade_runtime::{Builder, Runtime};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{Admission, ConnectionLimits};
 use crate::connection::serve;
 use crate::desk::{Counts, Shared};
-use crate::places::{Places, Short, open_private};
+use crate::operator_key::OperatorKey;
+use crate::places::{Places, Short};
 
 /// How long clients have to hear their last answers when the daemon leaves.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -88,12 +92,17 @@ impl Daemon {
         options: DaemonOptions,
         builder: Builder,
     ) -> Result<Self, DaemonError> {
-        let runtime = builder.start().await?;
         let places = claimed.places.clone();
-        let listener = listen(&places.socket()).map_err(|error| folder_error(&places, error))?;
+        let failed = |error| folder_error(&places, error);
+        let operator_key = OperatorKey::ensure(&places).map_err(failed)?;
+        let limits = ConnectionLimits::for_files(file_limit());
+        let runtime = builder.start().await?;
+        let listener = listen(&places.socket()).map_err(failed)?;
         let shared = Arc::new(Shared {
             runtime,
             places,
+            operator_key,
+            admission: Admission::new(limits),
             began: Instant::now(),
             clients: AtomicUsize::new(0),
             counts: OnceLock::new(),

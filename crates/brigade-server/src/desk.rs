@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::addresses;
+use crate::admission::Admission;
+use crate::operator_key::OperatorKey;
 use crate::places::Places;
 use crate::requests::DaemonStatus;
 use crate::wire::PROTOCOL;
@@ -57,6 +59,8 @@ pub(crate) enum Who {
 pub(crate) struct Shared {
     pub(crate) runtime: Runtime,
     pub(crate) places: Places,
+    pub(crate) operator_key: OperatorKey,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) began: Instant,
     pub(crate) clients: AtomicUsize,
     /// What is counted, in Prometheus' words.

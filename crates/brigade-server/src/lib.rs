@@ -9,18 +9,22 @@
 //!
 //! Clients are disposable: everything that matters is in the daemon's store. Reading order:
 //! [`wire`] (what is said), [`requests`] (each question with its answer, a file each), [`ask`] and
-//! `desk` (how they meet), [`daemon`] and `connection` (who serves), [`client`] and [`start`] (who
+//! `desk` (how they meet), [`daemon`], `connection`, `admission` and [`operator_key`] (who serves, and
+//! whom), [`client`] and [`start`] (who
 //! asks, and how a daemon comes to be), [`places`] (where it all is), [`mcp`] (the daemon as tools for
 //! coding agents).
 
 pub mod addresses;
+mod admission;
 pub mod ask;
 pub mod client;
 mod connection;
 pub mod daemon;
 mod desk;
 pub mod info;
+mod lines;
 pub mod mcp;
+pub mod operator_key;
 pub mod places;
 pub mod requests;
 pub mod start;

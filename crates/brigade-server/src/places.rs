@@ -1,14 +1,13 @@
 //! Where a daemon keeps its things: one state folder, one daemon.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use brigade_process::shim::fnv;
-use rustix::fs::OFlags;
 
 /// What fits into the address of a Unix socket everywhere.
 const SOCKET_PATH_MAX: usize = 100;
@@ -42,6 +41,11 @@ impl Places {
     /// Held by the daemon for as long as it lives.
     pub fn lock(&self) -> PathBuf {
         self.folder.join("daemon.lock")
+    }
+
+    /// The secret that the operator shows, see [`crate::operator_key`].
+    pub fn operator_key(&self) -> PathBuf {
+        self.folder.join("operator.key")
     }
 
     /// Known from the folder and the user alone, whatever the surroundings of who asks.
@@ -135,16 +139,6 @@ fn own(folder: &Path) -> io::Result<()> {
         return Ok(());
     };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
-}
-
-/// Opens a file that is for nobody else, and never what a link leads to. It is made if there is none.
-pub(crate) fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let no_link = OFlags::NOFOLLOW.bits().cast_signed();
-    let file = options.create(true).mode(0o600).custom_flags(no_link).open(path)?;
-    if file.metadata()?.mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-    }
-    Ok(file)
 }
 
 #[cfg(test)]

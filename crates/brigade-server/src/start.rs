@@ -8,8 +8,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use brigade_process::private_file::open_private;
+
 use crate::client::{Client, ClientError};
-use crate::places::{Places, open_private};
+use crate::places::Places;
 use crate::requests::Leave;
 use crate::wire::As;
 
@@ -56,7 +58,7 @@ impl Starter {
         let mut start = Start::Now;
         let mut pause = LOOK_FIRST;
         loop {
-            let error = match Client::connect(&self.places.socket(), who.clone()).await {
+            let error = match Client::connect(&self.places, who.clone()).await {
                 Ok(client) if self.may_start && is_to_leave(&client, &who) => {
                     self.make_way(client, &who).await?;
                     continue;
@@ -93,7 +95,7 @@ impl Starter {
     async fn make_way(&self, client: Client, who: &As) -> Result<(), ClientError> {
         let operator = match who {
             As::Operator => client,
-            As::Client(_) => match Client::connect(&self.places.socket(), As::Operator).await {
+            As::Client(_) => match Client::connect(&self.places, As::Operator).await {
                 Ok(operator) if is_older(operator.daemon_version()) => operator,
                 // Somebody else has asked it before.
                 Ok(_) | Err(ClientError::NoDaemon(_)) => return Ok(()),

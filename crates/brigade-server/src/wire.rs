@@ -1,7 +1,7 @@
 //! The daemon's protocol: one JSON value a line, both ways, over a Unix socket.
 //!
 //! ```text
-//! client: {"protocol":1,"oldest":1,"version":"0.1.0","who":"operator"}    hello
+//! client: {"protocol":1,"oldest":1,"version":"0.1.0","who":"operator","operator_key":".."}    hello
 //! daemon: {"protocol":1,"version":"0.1.0","pid":4242}        welcome, or {"refused":..}
 //! client: {"id":1,"ask":{"exec":{..}},"room":1048576}
 //! daemon: {"id":1,"item":..} any number of times, then {"id":1,"done":..} or {"id":1,"refused":..}
@@ -18,6 +18,9 @@
 //! Unknown fields are passed over, and both sides speak the highest protocol that both know, so that
 //! each can be newer than the other by one number.
 //!
+//! A hello carries the operator key unless it comes from a process of a task, see
+//! [`crate::operator_key`].
+//!
 //! Hello, welcome, `status` and `leave` are the same in every version: whatever the numbers, a daemon
 //! says who it is and can be asked to make way. Nothing else is answered to who speaks another protocol.
 
@@ -27,7 +30,9 @@ use brigade_model::refusal::Refusal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::operator_key::OperatorKey;
 
 /// The version of the protocol. A daemon serves this one and the one before.
 pub const PROTOCOL: u32 = 1;
@@ -50,6 +55,9 @@ pub struct Hello {
     pub oldest: Option<u32>,
     pub version: String,
     pub who: As,
+    /// Makes the client the operator or a named client. A process of a task needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_key: Option<OperatorKey>,
 }
 
 impl Hello {
@@ -179,42 +187,6 @@ impl From<SaidLine> for FromDaemon {
     }
 }
 
-/// Lines as they come. What was read of a line is kept when a read is given up.
-#[derive(Debug)]
-pub(crate) struct Lines<R> {
-    reader: R,
-    line: Vec<u8>,
-    taken: bool,
-}
-
-impl<R: AsyncBufRead + Unpin> Lines<R> {
-    pub(crate) fn new(reader: R) -> Self {
-        Self { reader, line: Vec::new(), taken: false }
-    }
-
-    /// The next line. None at the end of the stream.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
-        if self.taken {
-            self.line.clear();
-            self.taken = false;
-        }
-        let room = LINE_MAX.saturating_sub(self.line.len() as u64);
-        let read = (&mut self.reader).take(room).read_until(b'\n', &mut self.line).await?;
-        if self.line.last() == Some(&b'\n') {
-            self.taken = true;
-            return Ok(Some(&self.line));
-        }
-        if read == 0 && self.line.is_empty() {
-            return Ok(None);
-        }
-        if self.line.len() as u64 >= LINE_MAX {
-            let what = format!("a line is longer than {LINE_MAX} bytes");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
-        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a line is cut"))
-    }
-}
-
 pub(crate) fn parse<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
     serde_json::from_slice(line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
@@ -242,28 +214,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::io::BufReader;
-
     use super::*;
-
-    #[tokio::test]
-    async fn a_read_that_is_given_up_loses_nothing() {
-        let (mut ours, theirs) = tokio::io::duplex(64);
-        let mut lines = Lines::new(BufReader::new(theirs));
-        for (first, second) in [("{\"id\"", ":1}\n"), ("{}", "\n")] {
-            ours.write_all(first.as_bytes()).await.unwrap();
-            let given_up = tokio::time::timeout(Duration::from_millis(20), lines.next()).await;
-            assert!(given_up.is_err());
-            ours.write_all(second.as_bytes()).await.unwrap();
-            let line = lines.next().await.unwrap().unwrap();
-            assert_eq!(line, format!("{first}{second}").as_bytes());
-        }
-        ours.write_all(b"cut").await.unwrap();
-        drop(ours);
-        assert_eq!(lines.next().await.unwrap_err().to_string(), "a line is cut");
-    }
 
     #[test]
     fn answers_are_read_as_they_were_written() {
@@ -282,25 +233,5 @@ mod tests {
             let back: FromDaemon = parse(line.as_bytes()).unwrap();
             assert_eq!(serde_json::to_string(&back).unwrap(), expect);
         }
-    }
-
-    #[tokio::test]
-    async fn a_line_without_end_is_refused() {
-        let endless = tokio::io::repeat(b'x').take(LINE_MAX + 10);
-        let mut lines = Lines::new(BufReader::new(endless));
-        let error = lines.next().await.unwrap_err();
-        assert_eq!(error.to_string(), "a line is longer than 16777216 bytes");
-    }
-
-    #[tokio::test]
-    async fn the_longest_line_is_read_and_a_longer_one_is_not_written() {
-        let longest = "x".repeat(LINE_MAX as usize - 3);
-        let written = line(&longest).unwrap();
-        let mut lines = Lines::new(BufReader::new(&*written));
-        assert_eq!(lines.next().await.unwrap().unwrap().len() as u64, LINE_MAX);
-        let mut nothing = Vec::new();
-        let error = write_line(&mut nothing, &format!("{longest}x")).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(nothing, b"");
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_runtime::{ProcessOptions, Runtime};
 use brigade_server::daemon::{Claimed, DaemonError};
 use brigade_server::requests::{Leave, Status};
@@ -65,6 +66,13 @@ pub(crate) fn is_detached(arguments: impl Iterator<Item = OsString>) -> bool {
     let words: Vec<OsString> = arguments.collect();
     let last: Vec<&OsString> = words.iter().rev().take(4).rev().collect();
     last.iter().zip(DETACHED).all(|(word, expect)| *word == expect) && last.len() == DETACHED.len()
+}
+
+/// Prepares a process to be the daemon, before it starts threads: its keys are hidden from processes of
+/// the same user, and it may have more connections than a program usually has files.
+pub(crate) fn harden() -> std::io::Result<()> {
+    hide_secrets()?;
+    raise_file_limit()
 }
 
 impl Daemon {
@@ -229,6 +237,8 @@ fn process_options(context: &Context) -> ProcessOptions {
         .pass_env(STATE_VARIABLE)
         // The daemon has no children but shims.
         .inherit_orphans();
+    let options =
+        models::key_variables(config).iter().fold(options, |options, name| options.withhold_env(name));
     config.pass_env.iter().fold(options, |options, name| options.pass_env(name))
 }
 

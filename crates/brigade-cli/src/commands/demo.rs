@@ -282,7 +282,7 @@ impl Stage {
 
     /// The daemon leaves, and nothing is left.
     async fn leave(&self) -> Seen {
-        if let Ok(client) = Client::connect(&self.places.socket(), As::Operator).await {
+        if let Ok(client) = Client::connect(&self.places, As::Operator).await {
             let list = List { session: Some(SESSION.to_owned()), ..List::default() };
             for task in client.ask(list).await.unwrap_or_default() {
                 let stop = Stop { target: target(&task), reason: None, grace_ms: Some(0) };

@@ -259,7 +259,7 @@ async fn left_over(client: Option<&Client>) -> Option<Finding> {
         .map(|(pid, _)| pid.to_string())
         .collect();
     Some(if left.is_empty() {
-        finding(what, State::Fine, "none is left of what has ended")
+        finding(what, State::Fine, "none is left of what has ended, of those that can be looked at")
     } else {
         let pids = left.join(" ");
         finding(what, State::Lacking, format!("left of tasks that have ended: kill {pids}"))

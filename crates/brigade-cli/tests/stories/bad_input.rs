@@ -142,7 +142,11 @@ impl Peer {
 
     fn greeted(kitchen: &Kitchen) -> Self {
         let mut peer = Self::new(kitchen);
-        peer.say(r#"{"protocol":1,"version":"0.1.0","who":"operator","new":"field"}"#);
+        let key = kitchen.operator_key();
+        let hello = json!({
+            "protocol": 1, "version": "0.1.0", "who": "operator", "operator_key": key, "new": "field",
+        });
+        peer.say(&hello.to_string());
         assert_eq!(peer.hear()["protocol"], 1);
         peer
     }

@@ -180,16 +180,24 @@ impl Kitchen {
         poll(name, || fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n')))
     }
 
-    /// Every process that was started here, and is still there.
+    /// The secret of this state directory.
+    pub(crate) fn operator_key(&self) -> String {
+        fs::read_to_string(self.state().join("operator.key")).unwrap().trim().to_owned()
+    }
+
+    /// Every process that was started here, and is still there. The daemon hides its environment and is
+    /// known by its arguments.
     pub(crate) fn processes(&self) -> Vec<u32> {
-        let mark = format!("BRIGADE_STATE={}", self.state().display());
+        let state = self.state().display().to_string();
+        let mark = format!("BRIGADE_STATE={state}");
         let pids = fs::read_dir("/proc").unwrap();
         let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        pids.filter(|pid: &u32| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
-        })
-        .collect()
+        let has = |pid: u32, file: &str, word: &str| {
+            let words = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|other| other == word.as_bytes())
+        };
+        pids.filter(|pid: &u32| has(*pid, "environ", &mark) || has(*pid, "cmdline", &state))
+            .collect()
     }
 }
 

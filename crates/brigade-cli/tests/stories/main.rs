@@ -19,6 +19,7 @@ mod daemon;
 mod exec;
 mod files;
 mod guides;
+mod identity;
 mod inside;
 mod kitchen;
 mod languages;

@@ -6,13 +6,15 @@ use std::process::Command;
 
 use crate::kitchen::{BRIGADE, Kitchen};
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     "brigade.db",
     "brigade.db-wal",
     "brigade.db-shm",
     "brigade.db.lock",
     "daemon.log",
     "daemon.lock",
+    "operator.key",
+    "processes.lock",
 ];
 
 fn folder_with(kitchen: &Kitchen, mode: u32) {

@@ -31,6 +31,7 @@ pub(super) fn run(orders: Orders) {
         return;
     }
     let Ok(signals) = Signals::catch() else { return };
+    sys::pass_start_gate();
     let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
     match launch::launch(&orders, &mut claim) {
         Ok(launched) => {

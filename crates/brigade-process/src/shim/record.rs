@@ -71,7 +71,7 @@ pub enum Phase {
 }
 
 /// A process, told apart from later ones with the same pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessId {
     pub pid: u32,
     /// Clock ticks since boot; zero where the system does not tell.

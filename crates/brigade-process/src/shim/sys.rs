@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_ulong};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -138,6 +138,7 @@ unsafe extern "C" {
     fn poll(watches: *mut Watch, count: Count, timeout: c_int) -> c_int;
     fn kill(pid: c_int, number: c_int) -> c_int;
     fn mkfifo(path: *const std::ffi::c_char, mode: Mode) -> c_int;
+    fn dup2(from: c_int, to: c_int) -> c_int;
     fn getsid(pid: c_int) -> c_int;
     fn setsid() -> c_int;
     fn getrlimit(resource: c_int, bounds: *mut Bounds) -> c_int;
@@ -191,6 +192,20 @@ pub(super) fn make_fifo(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the path ends with a zero and lives through the call.
     checked(unsafe { mkfifo(path.as_ptr(), 0o600) }).map(drop)
+}
+
+/// Waits until the runtime has registered this shim, or is dead, and puts the null device in place of
+/// the pipe that told it. A null device as the input is passed at once.
+pub(super) fn pass_start_gate() {
+    let mut byte = [0];
+    while let Err(error) = io::stdin().read(&mut byte) {
+        if error.kind() != io::ErrorKind::Interrupted {
+            break;
+        }
+    }
+    // SAFETY: takes two numbers. The standard input is never read again, and the output is the null
+    // device.
+    unsafe { dup2(1, 0) };
 }
 
 pub(super) fn lead_a_session() {

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use brigade_model::work::EnvValue;
 
+use super::options::PassedVariables;
+
 /// Who the command is: `session/process:4`.
 pub(crate) const TASK: &str = "BRIGADE_TASK";
 
@@ -14,8 +16,16 @@ pub(crate) const TASK: &str = "BRIGADE_TASK";
 const VALUE_MAX: u64 = 128 * 1024;
 
 /// Variables of this process that are on the list, in their order.
-pub(crate) fn passed(list: &[String]) -> Vec<(OsString, OsString)> {
-    std::env::vars_os().filter(|(name, _)| list.iter().any(|item| admits(item, name))).collect()
+pub(crate) fn passed(list: &PassedVariables) -> Vec<(OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| is_passed(list, name)).collect()
+}
+
+fn is_passed(list: &PassedVariables, name: &OsStr) -> bool {
+    let by_name = || list.names.iter().any(|item| name == item.as_str());
+    if list.withheld.iter().any(|withheld| name == withheld.as_str()) {
+        return by_name();
+    }
+    list.names.iter().any(|item| admits(item, name))
 }
 
 fn admits(item: &str, name: &OsStr) -> bool {
@@ -79,9 +89,16 @@ mod tests {
         ] {
             assert_eq!(admits(item, OsStr::new(name)), expect, "{item} {name}");
         }
-        let all = passed(&["PATH".to_owned()]);
-        assert_eq!(all.len(), 1);
-        assert!(passed(&[]).is_empty());
+        let list = |names: &[&str], withheld: &[&str]| PassedVariables {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            withheld: withheld.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert_eq!(passed(&list(&["PATH"], &[])).len(), 1);
+        assert!(passed(&list(&[], &[])).is_empty());
+        let key = OsStr::new("A_KEY");
+        assert!(is_passed(&list(&["*"], &[]), key));
+        assert!(!is_passed(&list(&["*", "A_*"], &["A_KEY"]), key), "a `*` passes no secret");
+        assert!(is_passed(&list(&["*", "A_KEY"], &["A_KEY"]), key), "its name does");
     }
 
     #[test]

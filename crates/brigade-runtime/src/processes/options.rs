@@ -23,10 +23,19 @@ const PASSED: [&str; 12] = [
     "XDG_RUNTIME_DIR",
 ];
 
+/// The variables of the runtime's environment that commands see.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PassedVariables {
+    /// Names, or their beginnings with a `*` at the end.
+    pub(crate) names: Vec<String>,
+    /// Secrets: only a whole name passes them.
+    pub(crate) withheld: Vec<String>,
+}
+
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     pub(crate) folder: PathBuf,
-    pub(crate) passed: Vec<String>,
+    pub(crate) passed: PassedVariables,
     pub(crate) shell: PathBuf,
     pub(crate) output_cap: u64,
     pub(crate) inherit_orphans: bool,
@@ -39,7 +48,10 @@ impl ProcessOptions {
     pub fn new(folder: impl AsRef<Path>) -> Self {
         Self {
             folder: folder.as_ref().to_owned(),
-            passed: PASSED.map(str::to_owned).to_vec(),
+            passed: PassedVariables {
+                names: PASSED.map(str::to_owned).to_vec(),
+                withheld: Vec::new(),
+            },
             shell: PathBuf::from("/bin/sh"),
             output_cap: OUTPUT_CAP,
             inherit_orphans: false,
@@ -51,7 +63,15 @@ impl ProcessOptions {
     /// for anything.
     #[must_use]
     pub fn pass_env(mut self, name: &str) -> Self {
-        self.passed.push(name.to_owned());
+        self.passed.names.push(name.to_owned());
+        self
+    }
+
+    /// Keeps this variable from commands unless it is passed by its whole name: a `*` does not stand
+    /// for it. For keys.
+    #[must_use]
+    pub fn withhold_env(mut self, name: &str) -> Self {
+        self.passed.withheld.push(name.to_owned());
         self
     }
 

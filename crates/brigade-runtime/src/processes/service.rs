@@ -15,9 +15,10 @@ use brigade_model::ids::{Attempt, Millis, RunNo};
 use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Work};
-use brigade_process::machine::{boot_id, parent_of};
-use brigade_process::orphans::{MARK, end_orphans, inherit_orphans, reap_inherited};
-use brigade_process::{Companion, Launch, Shim};
+use brigade_process::machine::boot_id;
+use brigade_process::orphans::{DeadShim, MARK, end_orphans, inherit_orphans, reap_inherited};
+use brigade_process::private_file::open_private;
+use brigade_process::{Companion, Launch, PeerProcess, ProcessId, Shim};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,7 @@ use super::driver::{Driver, Known, Told};
 use super::enclosure::{self, Enclosed};
 use super::environment;
 use super::options::ProcessOptions;
+use super::origin::{PeerOrigin, RegisteredShims};
 use super::places::{Execution, Places};
 use super::settle::{Settled, Sought};
 use crate::clock::Clock;
@@ -35,8 +37,6 @@ use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskI
 /// How long a stop stays kind when nobody says so: what the model uses too.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How far up it is looked for the shim that a process runs below.
-const ANCESTORS_MAX: usize = 256;
 /// How long a folder that an earlier runtime of this program had may take to become free.
 const LOCK_TRIES: u32 = 50;
 const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(10);
@@ -64,7 +64,7 @@ struct Watching {
     attempt: Attempt,
     told: mpsc::UnboundedSender<Told>,
     /// None until there is one.
-    shim: Option<u32>,
+    shim: Option<ProcessId>,
 }
 
 impl Processes {
@@ -118,7 +118,8 @@ impl Processes {
             let sought = Sought { execution, dir, boot, was_begun: true, saw_it_die: false };
             if let Settled::Alive(shim) = sought.settle()? {
                 tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
-                end_orphans(&execution.mark(), &[])?;
+                let mark = execution.mark();
+                end_orphans(&DeadShim { mark: &mark, id: None, died_now: &[] })?;
             }
             self.places.remove(&execution)?;
         }
@@ -153,7 +154,9 @@ impl Processes {
             terminal: enclosed.terminal,
             rulesets: &enclosed.rulesets,
         };
-        launch.start(&self.companion).map_err(|error| format!("cannot start a shim: {error}"))
+        let started =
+            launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));
+        started.map_err(|error| format!("cannot start a shim: {error}"))
     }
 
     fn argv(&self, command: &CommandLine) -> Vec<OsString> {
@@ -229,31 +232,28 @@ impl Processes {
         }
     }
 
-    fn note_shim(&self, execution: &Execution, shim: &Shim) {
+    /// What connects from below this shim is known as its task from here on.
+    fn register_shim(&self, execution: &Execution, shim: &Shim) {
         if let Some(watching) = self.watched().get_mut(&execution.task)
             && watching.attempt == execution.attempt
         {
-            watching.shim = Some(shim.pid());
+            watching.shim = Some(shim.id());
         }
     }
 
-    /// The task whose command this process came of: every process below a shim stays below it.
-    pub(crate) fn task_above(&self, pid: u32) -> Option<(TaskId, Attempt)> {
+    /// Tells from where a connected process comes: every process below a shim stays below it.
+    pub(crate) fn origin_of(&self, peer: &PeerProcess) -> PeerOrigin {
+        // Before the ancestors are looked at: a shim that ends meanwhile is still found in the list.
+        let shims = self.registered_shims();
+        PeerOrigin::of(peer, &shims)
+    }
+
+    fn registered_shims(&self) -> RegisteredShims {
         let watched = self.watched();
-        let shims: HashMap<u32, (TaskId, Attempt)> = watched
+        let shims = watched
             .iter()
-            .filter_map(|(task, watching)| Some((watching.shim?, (*task, watching.attempt))))
-            .collect();
-        drop(watched);
-        let mut above = Some(pid);
-        for _ in 0..ANCESTORS_MAX {
-            let pid = above?;
-            if let Some(found) = shims.get(&pid) {
-                return Some(*found);
-            }
-            above = parent_of(pid);
-        }
-        None
+            .filter_map(|(task, watching)| Some((watching.shim?, (*task, watching.attempt))));
+        shims.collect()
     }
 }
 
@@ -289,7 +289,6 @@ impl Performer for ProcessPerformer {
             let launched = tokio::task::spawn_blocking(move || launching.begin(&start, &execution));
             match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(shim) => {
-                    processes.note_shim(&execution, &shim);
                     processes.while_here(driver.follow(shim)).await;
                 }
                 Err(problem) => {
@@ -345,7 +344,7 @@ impl Performer for ProcessPerformer {
                     let takes_input = takes_input(&row.spec.work);
                     let watch = Watch { execution, dir, takes_input, known, reporter };
                     if let Some(driver) = self.0.watch(watch) {
-                        self.0.note_shim(&execution, &shim);
+                        self.0.register_shim(&execution, &shim);
                         let processes = self.0.clone();
                         self.0.attend(execution, async move {
                             processes.while_here(driver.follow(shim)).await;
@@ -413,8 +412,7 @@ fn check_folder(folder: &Path) -> io::Result<()> {
 /// Takes the folder, which no other runtime may use.
 fn take(folder: &Path) -> io::Result<File> {
     let mut options = File::options();
-    let lock =
-        options.write(true).create(true).truncate(false).open(folder.join("processes.lock"))?;
+    let lock = open_private(&folder.join("processes.lock"), options.write(true).truncate(false))?;
     for _ in 0..LOCK_TRIES {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use brigade_model::command::{End, EndedHow};
 use brigade_model::outcome::Failure;
-use brigade_process::orphans::{Remains, end_orphans};
+use brigade_process::orphans::{DeadShim, Remains, end_orphans};
 use brigade_process::{Found, Record, Shim, find};
 
 use super::places::Execution;
@@ -55,7 +55,7 @@ impl Sought {
 
     /// Never begun, unless it is known to have been, or something of it runs.
     fn missing(&self, evidence: &str) -> io::Result<Settled> {
-        let remains = end_orphans(&self.execution.mark(), &[])?;
+        let remains = self.end_orphans(None)?;
         // One process is a shim that comes too late; it and its command are two.
         if self.was_begun || remains.found > 1 {
             return Ok(Settled::Ended(lost(evidence, &remains)));
@@ -67,7 +67,10 @@ impl Sought {
     fn abandoned(&self, record: &Record, evidence: &str) -> io::Result<End> {
         if record.ending.is_some() {
             let remains = self.end_orphans(Some(record))?;
-            if let Some(end) = end_of(record, &self.dir, &remains.survivors) {
+            if let Some(mut end) = end_of(record, &self.dir, &remains.survivors) {
+                if !remains.unknown.is_empty() {
+                    end.verified = verified(left_names(&remains));
+                }
                 return Ok(end);
             }
         }
@@ -81,13 +84,23 @@ impl Sought {
 
     fn end_orphans(&self, record: Option<&Record>) -> io::Result<Remains> {
         let leaders = record.filter(|_| self.saw_it_die).map(Record::leaders).unwrap_or_default();
-        end_orphans(&self.execution.mark(), &leaders)
+        let mark = self.execution.mark();
+        let id = record.map(|record| record.shim);
+        end_orphans(&DeadShim { mark: &mark, id, died_now: &leaders })
     }
 }
 
 fn lost(evidence: &str, remains: &Remains) -> End {
     let failure =
         Failure::Lost { by: "the runtime that looked for it".into(), evidence: evidence.into() };
-    let survivors = names(&remains.survivors);
-    End { how: EndedHow::Failed { failure, partial: None }, verified: verified(survivors) }
+    let verified = verified(left_names(remains));
+    End { how: EndedHow::Failed { failure, partial: None }, verified }
+}
+
+/// The processes that are left, and those of which nobody can say whether they are.
+fn left_names(remains: &Remains) -> Vec<String> {
+    let unknown = names(&remains.unknown).into_iter();
+    let unknown =
+        unknown.map(|name| format!("{name}, which may be another's: it hides its environment"));
+    names(&remains.survivors).into_iter().chain(unknown).collect()
 }

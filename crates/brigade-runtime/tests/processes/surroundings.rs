@@ -1,8 +1,11 @@
 //! What a command is given: a place, an environment, and no secrets of the runtime.
 
+use std::fs;
+
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::work::EnvValue;
-use brigade_runtime::{NewTask, ProcessOptions, Runtime};
+use brigade_process::PeerProcess;
+use brigade_runtime::{NewTask, PeerOrigin, ProcessOptions, Runtime};
 
 use crate::support::*;
 
@@ -100,27 +103,42 @@ async fn a_state_folder_that_cannot_be_used_is_a_clear_refusal() {
     assert!(refusal.to_string().contains("commands cannot be run here"), "{refusal}");
 }
 
+/// The first thing that a command does is to connect, from as far away as it can get.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_below_a_command_is_known_as_its_task() {
+async fn a_process_below_a_command_is_known_as_its_task_from_the_first_moment() {
     if !brigade_process::IS_COMPLETE {
         return;
     }
     let kitchen = kitchen().await;
-    let text = "echo $$; setsid sh -c '(sleep 60 & echo $!) ; sleep 60'";
-    let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
-    let pids = loop {
-        let said = task.output().await.unwrap().tail_text(100).unwrap();
-        if said.lines().count() == 2 {
-            break said.lines().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    };
-    for pid in pids {
-        let (found, attempt) = kitchen.runtime.task_above(pid).unwrap();
+    let path = kitchen.folder.path().join("meeting");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let connect = "import socket, sys; s = socket.socket(socket.AF_UNIX); \
+                   s.connect(sys.argv[1]); s.recv(1)";
+    let connect = format!("python3 -c '{connect}' {}", path.display());
+    let script = kitchen.folder.path().join("far.sh");
+    fs::write(&script, format!("({connect}; touch $1) &\n")).unwrap();
+    // The command waits for it: whatever is left behind is ended.
+    let far = format!(
+        "setsid env -i PATH=$PATH sh {} over; until [ -e over ]; do sleep 0.01; done; rm over",
+        script.display()
+    );
+    for text in [connect.as_str(), &far].repeat(5) {
+        let task =
+            kitchen.session.spawn(NewTask::shell(text).cwd(kitchen.folder.path())).await.unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let peer = PeerProcess::of(&stream).unwrap().expect("it waits for an answer");
+        let origin = kitchen.runtime.origin_of(&peer);
+        let PeerOrigin::Task(found, attempt) = origin else { panic!("{origin:?}: {text}") };
         assert_eq!((found.no, attempt.0), (task.no(), 1));
         let session = kitchen.runtime.act_as(found, attempt).await.unwrap();
         assert!(session.list().is_empty(), "it sees only what it started itself");
         assert!(session.get(task.no()).await.is_err());
+        drop(stream);
+        kitchen.task(&task).await;
+        assert_eq!(kitchen.runtime.origin_of(&peer), PeerOrigin::Unknown, "it is dead");
     }
-    assert_eq!(kitchen.runtime.task_above(std::process::id()), None);
+    let _own = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    let own = PeerProcess::of(&stream).unwrap().unwrap();
+    assert_eq!(kitchen.runtime.origin_of(&own), PeerOrigin::Outside);
 }

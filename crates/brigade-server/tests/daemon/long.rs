@@ -6,7 +6,7 @@ use brigade_model::work::Recovery;
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_server::requests::{Show, Status, Wait};
 use brigade_server::wire::{As, LINE_MAX};
-use brigade_server::{Client, ClientError};
+use brigade_server::{Client, ClientError, Places};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
@@ -54,8 +54,8 @@ async fn a_refusal_that_repeats_a_long_question_is_cut_off() {
 #[tokio::test]
 async fn an_answer_that_cannot_be_read_is_not_taken_for_a_daemon_that_went_away() {
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("socket");
-    let listener = UnixListener::bind(&socket).unwrap();
+    let places = Places::new(folder.path());
+    let listener = UnixListener::bind(places.socket()).unwrap();
     #[expect(clippy::disallowed_methods, reason = "it ends with its one client")]
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
@@ -67,7 +67,7 @@ async fn an_answer_that_cannot_be_read_is_not_taken_for_a_daemon_that_went_away(
         let _ = writer.write_all(&vec![b'x'; LINE_MAX as usize + 1]).await;
         lines.next_line().await
     });
-    let client = Client::connect(&socket, As::Operator).await.unwrap();
+    let client = Client::connect(&places, As::Operator).await.unwrap();
     match client.ask(Status {}).await {
         Err(ClientError::Garbled(problem)) => assert!(problem.contains("longer than"), "{problem}"),
         other => panic!("{other:?}"),

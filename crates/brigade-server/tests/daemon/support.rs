@@ -5,6 +5,7 @@ use std::time::Duration;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_runtime::{Builder, Runtime};
 use brigade_server::daemon::{Claimed, Daemon, DaemonOptions};
+use brigade_server::operator_key::OperatorKey;
 use brigade_server::wire::{As, PROTOCOL};
 use brigade_server::{Client, ClientError, Places, Target};
 use serde_json::{Value, json};
@@ -48,11 +49,11 @@ impl House {
     }
 
     pub(crate) async fn operator(&self) -> Client {
-        Client::connect(&self.places.socket(), As::Operator).await.unwrap()
+        Client::connect(&self.places, As::Operator).await.unwrap()
     }
 
     pub(crate) async fn client(&self, name: &str) -> Client {
-        Client::connect(&self.places.socket(), As::Client(name.to_owned())).await.unwrap()
+        Client::connect(&self.places, As::Client(name.to_owned())).await.unwrap()
     }
 }
 
@@ -86,7 +87,10 @@ impl RawClient {
 
     /// As one that speaks this protocol.
     pub(crate) async fn greet(house: &House, protocol: u32) -> (Self, Value) {
-        let hello = json!({ "protocol": protocol, "version": "9.9.9", "who": "operator" });
+        let key = OperatorKey::read(&house.places);
+        let hello = json!({
+            "protocol": protocol, "version": "9.9.9", "who": "operator", "operator_key": key,
+        });
         Self::say_hello(house, &hello).await
     }
 

@@ -1,8 +1,9 @@
 //! Daemons and clients of versions that are far apart.
 
+use brigade_server::operator_key::OperatorKey;
 use brigade_server::requests::{Leave, List, Status};
 use brigade_server::wire::{As, PROTOCOL};
-use brigade_server::{Client, ClientError};
+use brigade_server::{Client, ClientError, Places};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
@@ -32,6 +33,7 @@ async fn a_newer_client_that_knows_the_older_protocol_is_served() {
     let house = House::open(|builder| builder).await;
     let hello = json!({
         "protocol": PROTOCOL + 1, "oldest": PROTOCOL, "version": "9.9.9", "who": "operator",
+        "operator_key": OperatorKey::read(&house.places),
     });
     let (mut client, welcome) = RawClient::say_hello(&house, &hello).await;
     assert_eq!(welcome["protocol"], PROTOCOL);
@@ -60,11 +62,11 @@ async fn heard_by_a_stranger(listener: UnixListener) -> Vec<Value> {
 #[tokio::test]
 async fn a_daemon_of_another_protocol_is_only_asked_what_all_understand() {
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("socket");
-    let listener = UnixListener::bind(&socket).unwrap();
+    let places = Places::new(folder.path());
+    let listener = UnixListener::bind(places.socket()).unwrap();
     #[expect(clippy::disallowed_methods, reason = "it ends with its one client")]
     let heard = tokio::spawn(heard_by_a_stranger(listener));
-    let client = Client::connect(&socket, As::Operator).await.unwrap();
+    let client = Client::connect(&places, As::Operator).await.unwrap();
     for understood in [client.is_understood(), client.ask(List::default()).await.map(|_| ())] {
         assert!(matches!(understood, Err(ClientError::OtherVersion { .. })), "{understood:?}");
     }

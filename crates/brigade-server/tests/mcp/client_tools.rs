@@ -27,8 +27,8 @@ turn
 /// A program that speaks with the daemon starts one with a tool of its own.
 async fn begin(kitchen: &Kitchen, client: &Client) {
     client.call("list_tasks", json!({})).await.has("no such tasks");
-    let socket = Places::new(kitchen.state()).socket();
-    let daemon = Daemon::connect(&socket, As::Operator).await.unwrap();
+    let places = Places::new(kitchen.state());
+    let daemon = Daemon::connect(&places, As::Operator).await.unwrap();
     let tool = ClientTool {
         name: "open_editor".into(),
         description: "Opens a file in the editor.".into(),

@@ -36,8 +36,8 @@ async fn a_daemon_that_makes_way_is_not_noticed_either() {
     let call = client.call("run_process", json!({ "command": LONG }));
     let leaves = async {
         kitchen.until("the command", || kitchen.file("count") == "begun\n").await;
-        let socket = Places::new(kitchen.state()).socket();
-        let operator = brigade_server::Client::connect(&socket, As::Operator).await.unwrap();
+        let places = Places::new(kitchen.state());
+        let operator = brigade_server::Client::connect(&places, As::Operator).await.unwrap();
         operator.ask(Leave {}).await.unwrap();
     };
     let (said, ()) = tokio::join!(call, leaves);

@@ -122,7 +122,7 @@ impl Stage {
 
     /// A client sees only what it started itself; the operator sees what came of it.
     pub(super) async fn operator(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(&self.places.socket(), As::Operator).await?)
+        Ok(Client::connect(&self.places, As::Operator).await?)
     }
 
     /// The chef and its cooks.

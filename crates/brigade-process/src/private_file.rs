@@ -1,0 +1,18 @@
+//! Files that only their owner may read or write.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Opens a file that is for nobody else, and never what a link leads to. It is made if there is none.
+pub fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = options.create(true).mode(0o600).custom_flags(no_link).open(path)?;
+    if file.metadata()?.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}
