@@ -281,7 +281,7 @@ mod tests {
         if std::env::var_os(INNER).is_some() {
             return true;
         }
-        let program = std::env::current_exe().unwrap();
+        let program = std::env::current_exe().expect("this program");
         let mut command = match rustix::process::getuid().is_root() {
             true => Command::new("setpriv"),
             false => Command::new("env"),
@@ -289,7 +289,12 @@ mod tests {
         if rustix::process::getuid().is_root() {
             command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         }
-        let ran = command.arg(program).args(["--exact", test]).env(INNER, "1").output().unwrap();
+        let ran = command
+            .arg(program)
+            .args(["--exact", test])
+            .env(INNER, "1")
+            .output()
+            .expect("setpriv or env");
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
         false
     }

@@ -166,9 +166,9 @@ mod tests {
 
     impl Connected {
         fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
+            let folder = tempfile::tempdir().expect("a peer");
             let path = folder.path().join("s");
-            let listener = UnixListener::bind(&path).unwrap();
+            let listener = UnixListener::bind(&path).expect("a peer");
             let script = "import socket, sys; s = socket.socket(socket.AF_UNIX); \
                           s.connect(sys.argv[1]); s.send(b'x'); sys.stdin.read()";
             let child = Command::new("python3")
@@ -176,15 +176,15 @@ mod tests {
                 .arg(&path)
                 .stdin(Stdio::piped())
                 .spawn()
-                .unwrap();
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.read_exact(&mut [0]).unwrap();
+                .expect("a peer");
+            let (mut stream, _) = listener.accept().expect("a peer");
+            stream.read_exact(&mut [0]).expect("a peer");
             Self { _folder: folder, stream, child }
         }
 
         fn end(&mut self) {
             drop(self.child.stdin.take());
-            self.child.wait().unwrap();
+            self.child.wait().expect("a peer");
         }
     }
 

@@ -200,8 +200,8 @@ mod tests {
     fn task(no: u32) -> ConnectionKind {
         let tree =
             serde_json::from_value(serde_json::json!("00000000-0000-0000-0000-000000000000"));
-        let tree: TreeId = tree.unwrap();
-        ConnectionKind::Task(TaskId { tree, no: TaskNo::new(no).unwrap() })
+        let tree: TreeId = tree.expect("a uuid");
+        ConnectionKind::Task(TaskId { tree, no: TaskNo::new(no).expect("not zero") })
     }
 
     #[test]

@@ -96,9 +96,9 @@ mod tests {
     use super::*;
 
     fn places() -> (tempfile::TempDir, Places) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
         let places = Places::new(folder.path().join("state"));
-        places.make().unwrap();
+        places.make().expect("its folder");
         (folder, places)
     }
 
