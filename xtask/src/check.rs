@@ -26,6 +26,9 @@ pub(crate) fn test(only: Option<&str>) -> Result<(), String> {
         if only == "model" {
             return timed(only, outside::model);
         }
+        if only == "attacks" {
+            return timed(only, attacks);
+        }
         return match stages.iter().find(|(name, _)| *name == only) {
             Some((name, stage)) => timed(name, stage),
             None => timed(only, || cargo(&["test", "--package", only, "--all-features"])),
@@ -77,6 +80,18 @@ fn tests() -> Result<(), String> {
     // Examples are built with the tests: one of them is killed and started again by a test.
     cargo(&["build", "--workspace", "--examples"])?;
     cargo(&["test", "--workspace", "--all-features"])
+}
+
+/// The attacks that the tests try for seconds, for a minute each.
+fn attacks() -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tests = Command::new(cargo);
+    tests.args(["test", "--package", "brigade-cli", "--test", "attacks", "--"]);
+    tests.args(["--nocapture", "--test-threads", "1"]).env("BRIGADE_ATTACK_SECONDS", "60");
+    match tests.status().map_err(|e| format!("cargo: {e}"))?.success() {
+        true => Ok(()),
+        false => Err("an attack succeeded, or could not be tried".to_owned()),
+    }
 }
 
 fn cargo(args: &[&str]) -> Result<(), String> {

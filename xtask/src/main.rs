@@ -18,7 +18,8 @@ usage: cargo xtask COMMAND
 
   test [--only NAME]   tidy, format, clippy, tests, outside (MCP as other people's clients see it);
                        or only one of these, or only the tests of one crate (brigade-model, ...),
-                       or what is tested only when asked for: model (agents with a real one, tiny)
+                       or what is tested only when asked for: model (agents with a real one, tiny),
+                       attacks (on the daemon and the sandbox, a minute each)
   tidy                 check what the compiler does not: layers, file sizes, words
   chaos [KILLS]        kill runtimes and shims at random moments (100 and 1,000 times), and see
                        that nothing is lost, repeated or left behind

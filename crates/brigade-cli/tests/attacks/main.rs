@@ -1,0 +1,213 @@
+//! Attacks on the daemon and the sandbox, as a normal user, over and over for a bounded time.
+//!
+//! Each takes three seconds here, and a minute with `cargo xtask test --only attacks`, which sets
+//! `BRIGADE_ATTACK_SECONDS`. Everything stays on this machine and ends by itself.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The user `nobody`, where this runs as root: for root neither permissions nor namespaces mean much.
+const NOBODY: u32 = 65534;
+const TOO_LONG: Duration = Duration::from_secs(60);
+
+/// A state directory and a project of a normal user.
+struct Victim {
+    root: TempDir,
+}
+
+impl Victim {
+    fn new() -> Self {
+        let root = TempDir::with_prefix("brigade-attack-").unwrap();
+        let victim = Self { root };
+        // Where it was built may be out of the user's reach.
+        fs::copy(env!("CARGO_BIN_EXE_brigade"), victim.path("brigade")).unwrap();
+        for folder in ["home", "project"] {
+            fs::create_dir(victim.path(folder)).unwrap();
+            victim.hand_over(&victim.path(folder));
+        }
+        victim.hand_over(victim.root.path());
+        for script in ["identity.py", "limits.py", "tcp.py"] {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks").join(script);
+            let copy = victim.path("project").join(script);
+            fs::copy(source, &copy).unwrap();
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        victim
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn hand_over(&self, path: &Path) {
+        if is_root() {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+
+    fn brigade(&self, args: &[&str]) -> Output {
+        let mut command = match is_root() {
+            true => Command::new("setpriv"),
+            false => Command::new("env"),
+        };
+        if is_root() {
+            let nobody = NOBODY.to_string();
+            command.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups"]);
+        }
+        command
+            .arg(self.path("brigade"))
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.path("home"))
+            .env("BRIGADE_STATE", self.path("home/state"))
+            .current_dir(self.path("project"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    #[track_caller]
+    fn ok(&self, args: &[&str]) -> String {
+        let ran = self.brigade(args);
+        assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap()
+    }
+
+    fn socket(&self) -> String {
+        self.path("home/state/brigade.sock").display().to_string()
+    }
+
+    fn daemon_pid(&self) -> u32 {
+        let lock = fs::read_to_string(self.path("home/state/daemon.lock")).unwrap();
+        lock.trim().parse().unwrap()
+    }
+
+    /// Starts an attack and returns the address of its task.
+    fn begin(&self, sandbox: &[&str], script: &str, target: &str) -> String {
+        let seconds = seconds().as_secs().to_string();
+        let args = [&["exec", "--detach"], sandbox, &["--", "python3", script, target, &seconds]];
+        self.ok(&args.concat()).trim().to_owned()
+    }
+
+    /// What it printed in the end.
+    fn end(&self, task: &str) -> Value {
+        let waited = self.brigade(&["wait", task]);
+        let said = self.ok(&["logs", task]);
+        assert!(waited.status.success(), "{waited:?}: {said}");
+        let summary = serde_json::from_str(said.trim()).unwrap_or_else(|e| panic!("{e}: {said}"));
+        println!("{task}: {summary}");
+        summary
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.brigade(&["stop", "--now", "1"]);
+        self.brigade(&["daemon", "stop"]);
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+fn seconds() -> Duration {
+    let set = std::env::var("BRIGADE_ATTACK_SECONDS").ok();
+    Duration::from_secs(set.and_then(|text| text.parse().ok()).unwrap_or(3))
+}
+
+/// Uses up pids outside of the sandbox too, a few hundred a second.
+fn churn_pids(until: Instant) {
+    while Instant::now() < until {
+        Command::new("true").status().unwrap();
+    }
+}
+
+#[track_caller]
+fn assert_always_a_task(summary: &Value) {
+    let count = |name: &str| summary[name].as_u64().unwrap_or(0);
+    assert_eq!(count("operator"), 0, "{summary}");
+    // Without the key that would have been no use; the ancestors alone must tell.
+    assert_eq!(count("outside"), 0, "{summary}");
+    assert!(count("task") + count("nobody") > 20, "hardly anything was tried: {summary}");
+}
+
+#[test]
+fn no_reused_pid_and_no_dying_parent_makes_a_process_the_operator() {
+    let victim = Victim::new();
+    victim.ok(&["daemon", "start"]);
+    let task = victim.begin(&["--confine"], "identity.py", &victim.socket());
+    churn_pids(Instant::now() + seconds());
+    assert_always_a_task(&victim.end(&task));
+}
+
+#[test]
+fn nor_after_the_daemon_was_killed() {
+    let victim = Victim::new();
+    victim.ok(&["daemon", "start"]);
+    let task = victim.begin(&["--confine"], "identity.py", &victim.socket());
+    let end = Instant::now() + seconds();
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(900));
+        let pid = i32::try_from(victim.daemon_pid()).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        victim.ok(&["ps"]);
+    }
+    assert_always_a_task(&victim.end(&task));
+}
+
+#[test]
+fn no_system_call_reaches_the_daemon_or_the_shim() {
+    let victim = Victim::new();
+    victim.ok(&["daemon", "start"]);
+    let daemon = victim.daemon_pid();
+    let limits = || fs::read_to_string(format!("/proc/{daemon}/limits")).unwrap();
+    let before = limits();
+    let task = victim.begin(&["--confine"], "limits.py", &daemon.to_string());
+    let summary = victim.end(&task);
+    assert_eq!(summary["succeeded"], serde_json::json!([]), "{summary}");
+    assert_eq!(limits(), before);
+    assert_eq!(victim.daemon_pid(), daemon);
+}
+
+#[test]
+fn no_way_around_leads_to_tcp() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for sandbox in [["--no-tcp"], ["--no-network"]] {
+        let victim = Victim::new();
+        let over = AtomicBool::new(false);
+        let reached = AtomicUsize::new(0);
+        let summary = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let deadline = Instant::now() + seconds() + TOO_LONG;
+                while !over.load(Ordering::Relaxed) && Instant::now() < deadline {
+                    match listener.accept() {
+                        Ok(_) => drop(reached.fetch_add(1, Ordering::Relaxed)),
+                        Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                    }
+                }
+            });
+            let task = victim.begin(&sandbox, "tcp.py", &port.to_string());
+            let summary = victim.end(&task);
+            over.store(true, Ordering::Relaxed);
+            summary
+        });
+        assert_eq!(summary["seemed"], serde_json::json!([]), "{sandbox:?}: {summary}");
+        assert_eq!(reached.load(Ordering::Relaxed), 0, "{sandbox:?}");
+    }
+}
