@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_model::enclosure::{Confine, Enclosure, Resources, Tcp, bytes};
+use brigade_model::enclosure::{Confine, Enclosure, Network, Resources, Tcp, bytes};
 
 use crate::exit::Failure;
 use crate::{show, span};
@@ -26,6 +26,9 @@ pub(crate) struct ConfineArgs {
     /// Also keep them from TCP, both ways; UDP is left to them; implies --confine
     #[arg(long)]
     no_tcp: bool,
+    /// Also keep them from every network: no TCP, no UDP, no lookup of names; implies --confine
+    #[arg(long)]
+    no_network: bool,
     /// The most memory of each process, as address space: 512M, 2G
     #[arg(long, value_name = "BYTES", value_parser = amount)]
     max_memory: Option<u64>,
@@ -44,12 +47,13 @@ fn amount(text: &str) -> Result<u64, String> {
 impl ConfineArgs {
     pub(crate) fn confine(&self) -> Result<Option<Confine>, Failure> {
         let lists = self.confine_read.len() + self.confine_write.len();
-        if !self.confine && lists == 0 && !self.no_tcp {
+        if !self.confine && lists == 0 && !self.no_tcp && !self.no_network {
             return Ok(None);
         }
         let tcp = if self.no_tcp { Tcp::Denied } else { Tcp::Allowed };
+        let network = if self.no_network { Network::Denied } else { Network::Allowed };
         let (read, write) = (whole(&self.confine_read)?, whole(&self.confine_write)?);
-        Ok(Some(Confine { read, write, tcp }))
+        Ok(Some(Confine { read, write, tcp, network }))
     }
 
     pub(crate) fn resources(&self) -> Resources {
@@ -92,8 +96,10 @@ pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
         if !one.read.is_empty() {
             text.push_str(&format!("; reads {}", one.read.join(", ")));
         }
-        if one.tcp == Tcp::Denied {
-            text.push_str("; no TCP");
+        match (one.network, one.tcp) {
+            (Network::Denied, _) => text.push_str("; no network"),
+            (Network::Allowed, Tcp::Denied) => text.push_str("; no TCP"),
+            (Network::Allowed, Tcp::Allowed) => {}
         }
         lines.push(("confined", show::one_line(&text)));
     }
@@ -119,6 +125,7 @@ mod tests {
                 read: vec!["/data".into()],
                 write: vec!["/src".into(), "/out".into()],
                 tcp: Tcp::Denied,
+                network: Network::Allowed,
             }],
         };
         let told: Vec<String> =

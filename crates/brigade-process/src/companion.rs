@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::sandbox::NamespaceSupport;
 use crate::shim;
 
 /// Empty when it could not be built.
@@ -82,6 +83,16 @@ impl Companion {
     /// The file that is executed.
     pub fn path(&self) -> &Path {
         &self.program
+    }
+
+    /// Has a shim try which namespaces it may make. What it cannot be asked is not known.
+    pub fn namespaces(&self) -> NamespaceSupport {
+        let mut command = Command::new(&self.program);
+        command.args(&self.leading).arg(shim::PROBE_NAMESPACES).stdin(Stdio::null());
+        let answer = command.output().ok().filter(|answer| answer.status.success());
+        answer.map_or(NamespaceSupport::UNKNOWN, |answer| {
+            NamespaceSupport::parse(&String::from_utf8_lossy(&answer.stdout))
+        })
     }
 
     fn from_bytes(folder: &Path, binary: &[u8]) -> io::Result<Self> {

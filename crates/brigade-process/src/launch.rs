@@ -17,6 +17,7 @@ use crate::companion::Companion;
 use crate::handle::Shim;
 use crate::machine::hex;
 use crate::orphans::starting;
+use crate::sandbox::SandboxPlan;
 use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings, Terminal};
 
 /// Another process may hold the companion open for writing for a moment: it was just made, and
@@ -43,8 +44,7 @@ pub struct Launch<'a> {
     pub limits: Limits,
     /// Instead of pipes: one stream, which is kept as the output.
     pub terminal: Option<Terminal>,
-    /// What it is confined to, see [`crate::confine`]. Each of them holds.
-    pub rulesets: &'a [OwnedFd],
+    pub sandbox: Option<&'a SandboxPlan>,
 }
 
 impl Launch<'_> {
@@ -61,15 +61,16 @@ impl Launch<'_> {
         let env =
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
-        let rulesets = out_of_the_way(self.rulesets)?;
-        let files = Files::new(&rulesets)?;
+        let handed = self.sandbox.map(SandboxPlan::descriptors).transpose()?.unwrap_or_default();
+        let handed = out_of_the_way(&handed)?;
+        let files = Files::new(&handed)?;
         let _not_reaped = starting();
         Shim::of_child(spawn(&program, &argv, &env, &files)?)
     }
 
     fn orders(&self) -> [OsString; 9] {
         let (limits, terminal) = (self.limits, self.terminal);
-        let layers = self.rulesets.len() as u32;
+        let layers = self.sandbox.map_or(0, SandboxPlan::layers);
         let surroundings = Surroundings { layers, limits, terminal };
         [
             "run".into(),
@@ -91,16 +92,18 @@ fn c_string(bytes: &[u8]) -> io::Result<CString> {
     })
 }
 
-/// The same rulesets, with numbers that are not those at which the shim finds them.
-fn out_of_the_way(rulesets: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
-    if rulesets.len() > LAYERS_MAX {
+/// The same descriptors, with numbers that are not those at which the shim finds them.
+fn out_of_the_way(handed: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
+    // One for each layer, and the file with the rest.
+    let most = LAYERS_MAX + 1;
+    if handed.len() > most {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "it is confined too many times over",
         ));
     }
-    let above = (FIRST_RULESET as usize + LAYERS_MAX) as RawFd;
-    let moved = rulesets.iter().map(|ruleset| rustix::io::fcntl_dupfd_cloexec(ruleset, above));
+    let above = (FIRST_RULESET as usize + most) as RawFd;
+    let moved = handed.iter().map(|one| rustix::io::fcntl_dupfd_cloexec(one, above));
     Ok(moved.collect::<rustix::io::Result<_>>()?)
 }
 
@@ -173,7 +176,7 @@ impl Drop for Attributes {
 struct Files(libc::posix_spawn_file_actions_t);
 
 impl Files {
-    fn new(rulesets: &[OwnedFd]) -> io::Result<Self> {
+    fn new(handed: &[OwnedFd]) -> io::Result<Self> {
         let mut raw = MaybeUninit::uninit();
         // SAFETY: init makes the object valid before anything else touches it; the path is a C
         // string that the call copies.
@@ -184,8 +187,8 @@ impl Files {
             check(libc::posix_spawn_file_actions_addopen(&mut made.0, 0, null, libc::O_RDWR, 0))?;
             check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 1))?;
             check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 0, 2))?;
-            for (ruleset, at) in rulesets.iter().zip(FIRST_RULESET as RawFd..) {
-                let fd = ruleset.as_raw_fd();
+            for (one, at) in handed.iter().zip(FIRST_RULESET as RawFd..) {
+                let fd = one.as_raw_fd();
                 check(libc::posix_spawn_file_actions_adddup2(&mut made.0, fd, at))?;
             }
             Ok(made)

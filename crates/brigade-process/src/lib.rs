@@ -14,7 +14,7 @@
 //! a recovering runtime that wins knows that it never was and never will be.
 //!
 //! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
-//! from), [`confine`] (what a command is kept to), [`launch`] and [`handle`] (starting and holding
+//! from), [`confine`], [`filter`] and [`sandbox`] (what a command is kept to), [`launch`] and [`handle`] (starting and holding
 //! one), [`find`] (what became of it), [`orphans`] (when the shim itself was killed), [`input`] and [`output`].
 //!
 //! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
@@ -27,6 +27,7 @@ pub const IS_COMPLETE: bool = cfg!(full_linux);
 pub mod companion;
 pub mod confine;
 pub mod doctor;
+pub mod filter;
 pub mod find;
 pub mod handle;
 pub mod input;
@@ -34,14 +35,18 @@ pub mod launch;
 pub mod machine;
 pub mod orphans;
 pub mod output;
+pub mod sandbox;
 pub mod shim;
 
 pub use companion::Companion;
 pub use confine::{Landlock, Layer};
+pub use filter::NetworkAccess;
 pub use find::{Found, find};
 pub use handle::{Order, Shim};
 pub use input::Input;
 pub use launch::Launch;
 pub use output::Output;
+pub use sandbox::{NamespaceSupport, SandboxPlan, SandboxScope, Support};
 pub use shim::record::{Ending, Phase, Record, Step, Survivor};
+pub use shim::sandbox::SandboxParts;
 pub use shim::surroundings::{Limits, Terminal};

@@ -24,17 +24,17 @@ const FOR_EVER: Duration = Duration::from_secs(20 * 24 * 3600);
 
 /// Claims, launches and stays with the command until nothing is left of it.
 pub(super) fn run(orders: Orders) {
-    let layers = orders.surroundings.layers;
-    tree::prepare(FIRST_RULESET + layers);
+    let descriptors = orders.surroundings.descriptors();
+    tree::prepare(FIRST_RULESET + descriptors);
     sys::lead_a_session();
-    if keep_from_commands(layers).is_err() {
+    if keep_from_commands(descriptors).is_err() {
         return;
     }
     let Ok(signals) = Signals::catch() else { return };
     let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
     match launch::launch(&orders, &mut claim) {
         Ok(launched) => {
-            let_go_of(layers);
+            let_go_of(descriptors);
             Life::new(orders, claim, signals, launched).live();
         }
         Err(ending) => {
@@ -47,22 +47,22 @@ pub(super) fn run(orders: Orders) {
     }
 }
 
-/// The rulesets that the shim was handed are for the child to apply, not for the command to have.
-fn keep_from_commands(layers: u32) -> std::io::Result<()> {
+/// The rulesets and the file that the shim was handed are for the child to apply, not for the command to have.
+fn keep_from_commands(count: u32) -> std::io::Result<()> {
     #[cfg(full_linux)]
-    return sys::close_on_exec(FIRST_RULESET, layers);
+    return sys::close_on_exec(FIRST_RULESET, count);
     #[cfg(not(full_linux))]
     {
-        let _ = layers;
+        let _ = count;
         Ok(())
     }
 }
 
-fn let_go_of(layers: u32) {
+fn let_go_of(count: u32) {
     #[cfg(full_linux)]
-    let _ = sys::close(FIRST_RULESET, layers);
+    let _ = sys::close(FIRST_RULESET, count);
     #[cfg(not(full_linux))]
-    let _ = layers;
+    let _ = count;
 }
 
 struct Life {

@@ -1,11 +1,14 @@
 //! What a command is kept to, made ready for its shim.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use brigade_model::enclosure::{Confinement, Enclosure, Tcp};
-use brigade_process::{Layer, Limits, Terminal};
+use brigade_model::enclosure::{Confinement, Enclosure, Network, Tcp};
+use brigade_process::confine::SYSTEM;
+use brigade_process::{
+    Companion, Layer, Limits, NamespaceSupport, NetworkAccess, SandboxPlan, SandboxScope, Terminal,
+};
 
 use super::environment;
 use super::options::ProcessOptions;
@@ -18,7 +21,7 @@ const TERM: &str = "xterm-256color";
 pub(crate) struct Enclosed {
     pub(crate) limits: Limits,
     pub(crate) terminal: Option<Terminal>,
-    pub(crate) rulesets: Vec<OwnedFd>,
+    pub(crate) sandbox: Option<SandboxPlan>,
     /// Where a confined command keeps what it needs for a while.
     scratch: Option<PathBuf>,
 }
@@ -27,6 +30,7 @@ impl Enclosed {
     /// The error says why the command cannot be kept to it; it is not to be started then.
     pub(crate) fn prepare(
         options: &ProcessOptions,
+        machine: &Machine,
         enclosure: Option<&Enclosure>,
         dir: &Path,
     ) -> Result<Self, String> {
@@ -41,7 +45,7 @@ impl Enclosed {
             enclosure.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns });
         let mut enclosed = Self { limits, terminal, ..Self::default() };
         if !enclosure.confinement.is_empty() {
-            enclosed.confine(options, &enclosure.confinement, dir)?;
+            enclosed.confine(options, machine, &enclosure.confinement, dir)?;
         }
         Ok(enclosed)
     }
@@ -49,6 +53,7 @@ impl Enclosed {
     fn confine(
         &mut self,
         options: &ProcessOptions,
+        machine: &Machine,
         confinement: &[Confinement],
         dir: &Path,
     ) -> Result<(), String> {
@@ -63,13 +68,42 @@ impl Enclosed {
             .map(|one| Layer {
                 read: paths(&one.read).chain(shell.as_deref()).collect(),
                 write: paths(&one.write).collect(),
-                denies_tcp: one.tcp == Tcp::Denied,
+                network: network(one),
             })
             .collect();
-        let rulesets = options.landlock.rulesets(&layers, &scratch);
-        self.rulesets = rulesets.map_err(|error| error.to_string())?;
+        let scope =
+            SandboxScope { layers: &layers, scratch: &scratch, state: &options.folder };
+        let namespaces = options.namespaces.unwrap_or_else(|| machine.namespaces());
+        let plan = SandboxPlan::make(options.landlock, namespaces, &scope);
+        self.sandbox = Some(plan.map_err(|error| error.to_string())?);
         self.scratch = Some(scratch);
         Ok(())
+    }
+}
+
+/// What this machine can do for sandboxes, found out when it is needed first.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    companion: Companion,
+    namespaces: OnceLock<NamespaceSupport>,
+}
+
+impl Machine {
+    pub(crate) fn new(companion: Companion) -> Self {
+        Self { companion, namespaces: OnceLock::new() }
+    }
+
+    /// May block for as long as a shim takes to try.
+    fn namespaces(&self) -> NamespaceSupport {
+        *self.namespaces.get_or_init(|| self.companion.namespaces())
+    }
+}
+
+fn network(one: &Confinement) -> NetworkAccess {
+    match (one.network, one.tcp) {
+        (Network::Denied, _) => NetworkAccess::None,
+        (Network::Allowed, Tcp::Denied) => NetworkAccess::NoTcp,
+        (Network::Allowed, Tcp::Allowed) => NetworkAccess::All,
     }
 }
 
@@ -92,6 +126,14 @@ fn paths(paths: &[std::sync::Arc<str>]) -> impl Iterator<Item = &Path> {
 /// out of what is above it. A layer that does not reach it keeps it out of all the others.
 fn keeps_out(folder: &Path, confinement: &[Confinement]) -> Result<(), String> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    if let Some(system) = system_above(&folder) {
+        return Err(format!(
+            "it cannot be confined: Brigade's own state folder is {}, below {}, which every confined \
+             command may read; keep the state elsewhere with --state or BRIGADE_STATE",
+            folder.display(),
+            system.display()
+        ));
+    }
     let touches = |path: &&Path| folder.starts_with(path) || path.starts_with(&folder);
     let reach = |one| -> Option<&Path> { reached(one).find(touches) };
     let all: Option<Vec<&Path>> = confinement.iter().map(reach).collect();
@@ -103,6 +145,12 @@ fn keeps_out(folder: &Path, confinement: &[Confinement]) -> Result<(), String> {
         path.display(),
         folder.display()
     ))
+}
+
+/// The directory of the system that the folder is in.
+fn system_above(folder: &Path) -> Option<PathBuf> {
+    let real = SYSTEM.iter().filter_map(|path| Path::new(path).canonicalize().ok());
+    real.into_iter().find(|path| folder.starts_with(path))
 }
 
 fn reached(one: &Confinement) -> impl Iterator<Item = &Path> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use brigade_process::Landlock;
+use brigade_process::{Landlock, NamespaceSupport};
 
 /// The most that is kept of each output stream, unless the task says otherwise.
 pub const OUTPUT_CAP: u64 = 8 * 1024 * 1024;
@@ -31,6 +31,7 @@ pub struct ProcessOptions {
     pub(crate) output_cap: u64,
     pub(crate) inherit_orphans: bool,
     pub(crate) landlock: Landlock,
+    pub(crate) namespaces: Option<NamespaceSupport>,
 }
 
 impl ProcessOptions {
@@ -44,6 +45,7 @@ impl ProcessOptions {
             output_cap: OUTPUT_CAP,
             inherit_orphans: false,
             landlock: Landlock::here(),
+            namespaces: None,
         }
     }
 
@@ -74,6 +76,14 @@ impl ProcessOptions {
     #[must_use]
     pub fn landlock(mut self, landlock: Landlock) -> Self {
         self.landlock = landlock;
+        self
+    }
+
+    /// The namespaces that commands are taken to be able to have, instead of those that a shim can make:
+    /// to see what holds where there are fewer.
+    #[must_use]
+    pub fn namespaces(mut self, namespaces: NamespaceSupport) -> Self {
+        self.namespaces = Some(namespaces);
         self
     }
 

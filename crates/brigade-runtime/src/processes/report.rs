@@ -101,6 +101,8 @@ fn refused(step: Step, errno: i32) -> String {
         Step::Terminal => "it cannot be given a terminal",
         Step::Limits => "its limits cannot be set",
         Step::Confine => "it cannot be confined, and nothing was run",
+        Step::Namespaces => "its namespaces cannot be made, and nothing was run",
+        Step::Filter => "its system calls cannot be filtered, and nothing was run",
     };
     format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
 }

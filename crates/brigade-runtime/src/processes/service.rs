@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::driver::{Driver, Known, Told};
-use super::enclosure::{self, Enclosed};
+use super::enclosure::{self, Enclosed, Machine};
 use super::environment;
 use super::options::ProcessOptions;
 use super::places::{Execution, Places};
@@ -47,6 +47,7 @@ pub(crate) struct Processes {
     options: ProcessOptions,
     places: Places,
     companion: Companion,
+    machine: Machine,
     boot: [u8; 16],
     clock: Arc<dyn Clock>,
     watched: Arc<Mutex<Watched>>,
@@ -80,6 +81,7 @@ impl Processes {
         Ok(Self {
             places: Places::new(&options.folder),
             options,
+            machine: Machine::new(companion.clone()),
             companion,
             boot: boot_id()?,
             clock,
@@ -138,7 +140,8 @@ impl Processes {
             return Err("this work is not a command".to_owned());
         };
         let mut env = self.environment(start, execution, work)?;
-        let enclosed = Enclosed::prepare(&self.options, work.enclosure.as_deref(), dir)?;
+        let enclosure = work.enclosure.as_deref();
+        let enclosed = Enclosed::prepare(&self.options, &self.machine, enclosure, dir)?;
         enclosure::tell(&enclosed, &mut env);
         let launch = Launch {
             dir,
@@ -151,7 +154,7 @@ impl Processes {
             grace: start.spec.grace.map_or(GRACE, |Millis(grace)| Duration::from_millis(grace)),
             limits: enclosed.limits,
             terminal: enclosed.terminal,
-            rulesets: &enclosed.rulesets,
+            sandbox: enclosed.sandbox.as_ref(),
         };
         launch.start(&self.companion).map_err(|error| format!("cannot start a shim: {error}"))
     }
