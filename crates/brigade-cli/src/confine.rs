@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brigade_model::enclosure::{Confine, Enclosure, Network, Resources, Tcp, bytes};
+use brigade_runtime::SandboxPart;
 
 use crate::exit::Failure;
 use crate::{show, span};
@@ -106,6 +107,32 @@ pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
     lines
 }
 
+/// What `show` says of the parts that hold. The filter keeps from the network by itself; without mounts
+/// of its own a command can do what the other parts do not know.
+pub(crate) fn parts_line(parts: &[SandboxPart]) -> Option<(&'static str, String)> {
+    if parts.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = parts.iter().map(|part| part_name(*part)).collect();
+    let mut text = names.join(", ");
+    if !parts.contains(&SandboxPart::Mount) {
+        text.push_str(
+            "; no mount namespace: it can change modes, owners and times of files outside, and connect \
+             to local sockets",
+        );
+    }
+    Some(("sandbox", text))
+}
+
+fn part_name(part: SandboxPart) -> &'static str {
+    match part {
+        SandboxPart::Landlock => "Landlock",
+        SandboxPart::Seccomp => "seccomp",
+        SandboxPart::Mount => "mount namespace",
+        SandboxPart::Network => "network namespace",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use brigade_model::enclosure::{Confinement, TerminalSize};
@@ -137,5 +164,16 @@ mod tests {
         ];
         assert_eq!(told, expect);
         assert!(lines(&Enclosure::default()).is_empty());
+    }
+
+    #[test]
+    fn the_parts_that_hold_are_told() {
+        use SandboxPart::{Landlock, Mount, Network, Seccomp};
+        let told = |parts: &[SandboxPart]| parts_line(parts).map(|(_, text)| text);
+        let all = "Landlock, seccomp, mount namespace, network namespace";
+        assert_eq!(told(&[Landlock, Seccomp, Mount, Network]).as_deref(), Some(all));
+        let less = told(&[Landlock, Seccomp]).unwrap();
+        assert!(less.starts_with("Landlock, seccomp; no mount namespace: it can change"), "{less}");
+        assert_eq!(told(&[]), None);
     }
 }

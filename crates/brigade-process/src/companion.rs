@@ -85,6 +85,14 @@ impl Companion {
         &self.program
     }
 
+    /// One that can be asked something now: the binary where it is installed, or this program.
+    pub(crate) fn at_hand(folder: &Path) -> Option<Self> {
+        match Self::foresee(folder) {
+            Ok(Some(companion)) => Some(companion),
+            Ok(None) | Err(_) => Self::this_program(not_built()).ok(),
+        }
+    }
+
     /// Has a shim try which namespaces it may make. What it cannot be asked is not known.
     pub fn namespaces(&self) -> NamespaceSupport {
         let mut command = Command::new(&self.program);

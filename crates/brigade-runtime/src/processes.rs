@@ -17,6 +17,7 @@ mod service;
 mod session;
 mod settle;
 
+pub use driver::sandbox_of;
 pub use options::ProcessOptions;
-pub use report::ProcessReport;
+pub use report::{ProcessReport, SandboxPart};
 pub(crate) use service::{ProcessPerformer, Processes};

@@ -158,7 +158,10 @@ mod tests {
     #[test]
     fn a_socket_is_in_its_folder_and_else_in_one_of_the_users() {
         let short = Places::new("/home/cook/.local/state/brigade");
-        assert_eq!(short.socket(), Path::new("/home/cook/.local/state/brigade/socket/brigade.sock"));
+        assert_eq!(
+            short.socket(),
+            Path::new("/home/cook/.local/state/brigade/socket/brigade.sock")
+        );
         let long = Places::new(format!("/{}", "x/".repeat(100)));
         assert_eq!(long.socket().starts_with(long.folder()), CAN_SHORTEN);
         assert!(fits(&long.socket_elsewhere()));

@@ -75,6 +75,7 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     }
     if let Some(enclosure) = &task.enclosure {
         lines.extend(confine::lines(enclosure));
+        lines.extend(confine::parts_line(&task.sandbox));
     }
     lines.push(("started", since(task.spawned)));
     if let Some(ended) = task.ended {

@@ -71,8 +71,7 @@ impl Enclosed {
                 network: network(one),
             })
             .collect();
-        let scope =
-            SandboxScope { layers: &layers, scratch: &scratch, state: &options.folder };
+        let scope = SandboxScope { layers: &layers, scratch: &scratch, state: &options.folder };
         let namespaces = options.namespaces.unwrap_or_else(|| machine.namespaces());
         let plan = SandboxPlan::make(options.landlock, namespaces, &scope);
         self.sandbox = Some(plan.map_err(|error| error.to_string())?);
@@ -155,4 +154,24 @@ fn system_above(folder: &Path) -> Option<PathBuf> {
 
 fn reached(one: &Confinement) -> impl Iterator<Item = &Path> {
     paths(&one.write).chain(paths(&one.read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_folder_in_a_directory_of_the_system_is_within_reach() {
+        let confinement = Confinement { write: vec!["/home/me".into()], ..Confinement::default() };
+        for folder in ["/usr/brigade", "/etc/brigade/state", "/opt/brigade", "/usr/lib/brigade"] {
+            // Where there is no such directory, nothing is readable there.
+            if !Path::new(folder).ancestors().skip(1).take(2).any(Path::exists) {
+                continue;
+            }
+            let refused = keeps_out(Path::new(folder), std::slice::from_ref(&confinement));
+            let told = refused.unwrap_err();
+            assert!(told.contains(folder) && told.contains("--state"), "{told}");
+        }
+        assert_eq!(keeps_out(Path::new("/var/lib/brigade"), &[confinement]), Ok(()));
+    }
 }
