@@ -186,7 +186,7 @@ fn an_agent_that_is_run_confined_has_confined_commands() {
 turn
   call run_process {{\"command\": \"cat {home}/secret; echo in > in\"}}
 turn
-  when {home}/secret: 
+  when cat: {home}/secret
   say It is shut.
 "
     ));
