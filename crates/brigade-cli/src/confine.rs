@@ -77,14 +77,22 @@ fn whole(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
 }
 
 /// What `show` says of it.
-pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
+pub(crate) fn lines(enclosure: &Enclosure, parts: &[SandboxPart]) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Some(size) = enclosure.terminal {
         lines.push(("terminal", size.to_string()));
     }
     let resources = &enclosure.resources;
+    let memory = resources.memory.map(|bytes| format!("{} of memory", show::bytes(bytes)));
+    let (together, each) = match parts.contains(&SandboxPart::Memory) {
+        true => (memory, None),
+        false => (None, memory),
+    };
+    if let Some(memory) = together {
+        lines.push(("limits", format!("{memory} for all processes together")));
+    }
     let limits = [
-        resources.memory.map(|bytes| format!("{} of memory", show::bytes(bytes))),
+        each,
         resources.cpu_secs.map(|secs| format!("{secs}s of processor time")),
         resources.open_files.map(|files| show::count(files, "open file")),
     ];
@@ -110,7 +118,7 @@ pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
 /// What `show` says of the parts that hold. The filter keeps from the network by itself; without mounts
 /// of its own a command can do what the other parts do not know.
 pub(crate) fn parts_line(parts: &[SandboxPart]) -> Option<(&'static str, String)> {
-    if parts.is_empty() {
+    if !parts.contains(&SandboxPart::Landlock) {
         return None;
     }
     let names: Vec<&str> = parts.iter().map(|part| part_name(*part)).collect();
@@ -130,6 +138,8 @@ fn part_name(part: SandboxPart) -> &'static str {
         SandboxPart::Seccomp => "seccomp",
         SandboxPart::Mount => "mount namespace",
         SandboxPart::Network => "network namespace",
+        SandboxPart::Group => "control group",
+        SandboxPart::Memory => "bounded memory",
     }
 }
 
@@ -155,15 +165,20 @@ mod tests {
                 network: Network::Allowed,
             }],
         };
-        let told: Vec<String> =
-            lines(&enclosure).into_iter().map(|(what, text)| format!("{what}: {text}")).collect();
+        let told: Vec<String> = lines(&enclosure, &[])
+            .into_iter()
+            .map(|(what, text)| format!("{what}: {text}"))
+            .collect();
         let expect = [
             "terminal: 80x24",
             "limits: 512M of memory, 60s of processor time, 1 open file for each process",
             "confined: writes /src, /out; reads /data; no TCP",
         ];
         assert_eq!(told, expect);
-        assert!(lines(&Enclosure::default()).is_empty());
+        assert!(lines(&Enclosure::default(), &[]).is_empty());
+        let told = lines(&enclosure, &[SandboxPart::Memory]);
+        assert_eq!(told[1].1, "512M of memory for all processes together");
+        assert_eq!(told[2].1, "60s of processor time, 1 open file for each process");
     }
 
     #[test]

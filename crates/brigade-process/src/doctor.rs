@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::companion::Companion;
 use crate::confine::Landlock;
+use crate::control_group::ControlGroups;
 use crate::filter::{self, FilterError};
 use crate::sandbox::{NamespaceSupport, Support};
 
@@ -38,6 +39,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
         filter(filter::check()),
         namespaces(Companion::at_hand(folder).map(|companion| companion.namespaces())),
         user(rustix::process::geteuid().is_root()),
+        control_groups(ControlGroups::delegated().as_deref()),
         service_manager(),
     ]
 }
@@ -149,6 +151,17 @@ fn namespaces(found: Option<NamespaceSupport>) -> Finding {
         return finding(what, State::Fine, text);
     }
     finding(what, State::Fine, "mounts, and the absence of a network, are a command's own".into())
+}
+
+fn control_groups(delegated: Option<&Path>) -> Finding {
+    let what = "control groups";
+    let text = match delegated {
+        Some(group) => format!("each command gets one below {}", group.display()),
+        None => "none are delegated to a daemon that is started from here: a stop searches the tree of processes, and --max-memory bounds each \
+                 process by itself"
+            .to_owned(),
+    };
+    finding(what, State::Fine, text)
 }
 
 fn user(is_root: bool) -> Finding {

@@ -14,7 +14,7 @@
 //! a recovering runtime that wins knows that it never was and never will be.
 //!
 //! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
-//! from), [`confine`], [`filter`] and [`sandbox`] (what a command is kept to), [`launch`] and [`handle`] (starting and holding
+//! from), [`confine`], [`filter`] and [`sandbox`] (what a command is kept to), [`control_group`] (what it is ended with), [`launch`] and [`handle`] (starting and holding
 //! one), [`find`] (what became of it), [`orphans`] (when the shim itself was killed), [`input`] and [`output`].
 //!
 //! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
@@ -26,6 +26,7 @@ pub const IS_COMPLETE: bool = cfg!(full_linux);
 
 pub mod companion;
 pub mod confine;
+pub mod control_group;
 pub mod doctor;
 pub mod filter;
 pub mod find;
@@ -40,6 +41,7 @@ pub mod shim;
 
 pub use companion::Companion;
 pub use confine::{Landlock, Layer};
+pub use control_group::ControlGroups;
 pub use filter::NetworkAccess;
 pub use find::{Found, find};
 pub use handle::{Order, Shim};

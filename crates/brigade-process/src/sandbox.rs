@@ -102,7 +102,7 @@ impl SandboxPlan {
 
     pub fn parts(&self) -> SandboxParts {
         let Namespaces { mount, network } = self.rest.namespaces;
-        SandboxParts { landlock: true, seccomp: true, mount, network }
+        SandboxParts { landlock: true, seccomp: true, mount, network, ..SandboxParts::default() }
     }
 
     pub(crate) fn layers(&self) -> u32 {

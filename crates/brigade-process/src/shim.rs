@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Reading order: `record` and `layout` (the files it keeps), `orders` (what it is told), `claim`
-//! (who may execute), `launch` (the command starts), `surroundings`, `sandbox` and `enclose` (what it is
+//! (who may execute), `launch` (the command starts), `surroundings`, `sandbox`, `group` and `enclose` (what it is
 //! started in and kept to), `namespaces` and `privileges` (how that is done), `life` (the loop), `relay`
 //! (pipes to files), `terminal` (where there is one), `tree` (what came of the command, and its end),
 //! `signals`, `proc` and `sys` (the system below), `fnv` (a sum).
@@ -20,6 +20,7 @@ use std::ffi::OsString;
 mod claim;
 mod enclose;
 pub mod fnv;
+pub(crate) mod group;
 mod launch;
 pub mod layout;
 mod life;

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use brigade_process::ControlGroups;
 use brigade_runtime::{ProcessOptions, Runtime};
 use brigade_server::daemon::{Claimed, DaemonError};
 use brigade_server::requests::{Leave, Status};
@@ -228,6 +229,7 @@ fn process_options(context: &Context) -> ProcessOptions {
         .output_cap(config.output_cap)
         .pass_env(STATE_VARIABLE)
         // The daemon has no children but shims.
+        .control_groups(ControlGroups::here())
         .inherit_orphans();
     config.pass_env.iter().fold(options, |options, name| options.pass_env(name))
 }

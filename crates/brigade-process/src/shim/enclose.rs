@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::group;
 use super::record::Step;
 use super::sandbox::ShimSandbox;
 use super::surroundings::{Limits, Surroundings};
@@ -17,7 +18,8 @@ const CPU_GRACE: u64 = 2;
 
 /// Above any errno: which step failed travels in the same number.
 const STEP_SHIFT: u32 = 16;
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
+    Step::Group,
     Step::Terminal,
     Step::Namespaces,
     Step::WorkingDirectory,
@@ -31,6 +33,7 @@ const STEPS: [Step; 6] = [
 pub(super) struct Enclosing {
     pub(super) surroundings: Surroundings,
     pub(super) sandbox: ShimSandbox,
+    pub(super) group: Option<PathBuf>,
     /// Entered again when other mounts lie over it.
     pub(super) working_directory: PathBuf,
 }
@@ -40,7 +43,7 @@ pub(super) fn enclose(command: &mut Command, enclosing: Enclosing) {
     if enclosing.surroundings.terminal.is_none() {
         command.process_group(0);
     }
-    if enclosing.surroundings.is_plain() {
+    if enclosing.surroundings.is_plain() && enclosing.group.is_none() {
         return;
     }
     // SAFETY: the shim has one thread, so nothing that another one may have held at the fork is waited
@@ -63,6 +66,9 @@ pub(super) fn failed_step(error: &io::Error) -> (Step, i32) {
 /// forbids to make any. The filter comes last.
 fn apply(enclosing: &Enclosing) -> io::Result<()> {
     let surroundings = &enclosing.surroundings;
+    if let Some(group) = &enclosing.group {
+        group::enter(group).map_err(of(Step::Group))?;
+    }
     if surroundings.terminal.is_some() {
         sys::take_terminal().map_err(of(Step::Terminal))?;
     }

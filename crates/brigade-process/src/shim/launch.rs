@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::claim::Claim;
 use super::enclose::{Enclosing, enclose, failed_step};
+use super::group;
 use super::layout;
 use super::orders::{self, Orders};
 use super::record::{Ending, Phase, ProcessId, Step};
@@ -87,8 +88,9 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
 /// Reads the rest of the sandbox, where there is one.
 fn enclosing(orders: &Orders) -> Result<Enclosing, Ending> {
     let surroundings = orders.surroundings;
+    let group = group::of(&orders.directory);
     if surroundings.layers == 0 {
-        return Ok(Enclosing { surroundings, ..Enclosing::default() });
+        return Ok(Enclosing { surroundings, group, ..Enclosing::default() });
     }
     let read = sys::read_descriptor(FIRST_RULESET + surroundings.layers);
     let sandbox = read.and_then(|bytes| {
@@ -96,7 +98,7 @@ fn enclosing(orders: &Orders) -> Result<Enclosing, Ending> {
     });
     let sandbox = sandbox.map_err(refused(Step::Confine))?;
     let working_directory = std::env::current_dir().map_err(refused(Step::WorkingDirectory))?;
-    Ok(Enclosing { surroundings, sandbox, working_directory })
+    Ok(Enclosing { surroundings, sandbox, group, working_directory })
 }
 
 fn parts(enclosing: &Enclosing) -> SandboxParts {
@@ -107,6 +109,8 @@ fn parts(enclosing: &Enclosing) -> SandboxParts {
         seccomp: is_confined,
         mount: namespaces.mount,
         network: namespaces.network,
+        group: enclosing.group.is_some(),
+        memory: enclosing.group.as_deref().is_some_and(group::bounds_memory),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::claim::Claim;
+use super::group;
 use super::launch::{self, Input, Launched};
 use super::layout;
 use super::orders::Orders;
@@ -39,6 +40,9 @@ pub(super) fn run(orders: Orders) {
         }
         Err(ending) => {
             let _ = fs::remove_file(orders.directory.join(layout::STDIN));
+            if let Some(group) = group::of(&orders.directory) {
+                group::remove(&group);
+            }
             claim.record.ending = Some(ending);
             claim.record.ended_at = launch::now();
             claim.record.phase = Phase::Done;
@@ -95,7 +99,7 @@ impl Life {
     fn new(orders: Orders, claim: Claim, signals: Signals, launched: Launched) -> Self {
         Self {
             relay: Relay::new(orders.directory.clone(), orders.cap, launched.outputs),
-            tree: Tree::new(launched.id),
+            tree: Tree::new(launched.id, group::of(&orders.directory)),
             input: launched.input,
             state: State::Running,
             began: launched.began,
@@ -272,6 +276,9 @@ impl Life {
             watch[0].is_ready()
         });
         self.close_input();
+        if let Some(group) = group::of(&self.orders.directory) {
+            group::remove(&group);
+        }
         self.claim.record.phase = Phase::Done;
         self.claim.write_surely();
     }

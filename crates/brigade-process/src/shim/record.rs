@@ -105,6 +105,7 @@ pub enum Step {
     Confine,
     Namespaces,
     Filter,
+    Group,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -262,7 +263,7 @@ impl Record {
 
 const PHASES: [Phase; 5] =
     [Phase::Claimed, Phase::Launching, Phase::Running, Phase::Exited, Phase::Done];
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step::WorkingDirectory,
     Step::Input,
     Step::Execute,
@@ -272,6 +273,7 @@ const STEPS: [Step; 9] = [
     Step::Confine,
     Step::Namespaces,
     Step::Filter,
+    Step::Group,
 ];
 const STAGES: [StopStage; 3] = [StopStage::None, StopStage::Asked, StopStage::Forced];
 

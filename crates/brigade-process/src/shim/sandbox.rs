@@ -31,17 +31,23 @@ pub struct SandboxParts {
     pub seccomp: bool,
     pub mount: bool,
     pub network: bool,
+    /// No part of a sandbox by itself: all processes can be ended at once.
+    pub group: bool,
+    /// The memory of all processes is bounded together.
+    pub memory: bool,
 }
 
 impl SandboxParts {
     pub(super) fn bits(self) -> u8 {
-        let parts = [self.landlock, self.seccomp, self.mount, self.network];
+        let Self { landlock, seccomp, mount, network, group, memory } = self;
+        let parts = [landlock, seccomp, mount, network, group, memory];
         parts.iter().rev().fold(0, |bits, part| bits << 1 | u8::from(*part))
     }
 
     pub(super) fn from_bits(bits: u8) -> Self {
-        let [landlock, seccomp, mount, network] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-        Self { landlock, seccomp, mount, network }
+        let [landlock, seccomp, mount, network, group, memory] =
+            [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
+        Self { landlock, seccomp, mount, network, group, memory }
     }
 }
 
@@ -195,7 +201,7 @@ mod tests {
 
     #[test]
     fn parts_survive_their_encoding() {
-        for bits in 0..16 {
+        for bits in 0..64 {
             assert_eq!(SandboxParts::from_bits(bits).bits(), bits);
         }
     }

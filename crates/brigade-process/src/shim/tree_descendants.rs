@@ -4,8 +4,10 @@
 //! went to. So nothing escapes, and nothing is left when the kernel says that there are no children.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use super::group;
 use super::proc::{self, Member, Stat};
 use super::record::{Ending, ProcessId, Survivor};
 use super::signals;
@@ -31,6 +33,7 @@ pub(super) struct Tree {
     command: u32,
     /// Who was sent TERM. A second one makes some programs give up their tidying.
     asked: Vec<u32>,
+    group: Option<PathBuf>,
 }
 
 /// What is left of the tree.
@@ -87,8 +90,8 @@ fn is_living(stat: &Stat) -> bool {
 }
 
 impl Tree {
-    pub(super) fn new(command: ProcessId) -> Self {
-        Self { shim: std::process::id(), command: command.pid, asked: Vec::new() }
+    pub(super) fn new(command: ProcessId, group: Option<PathBuf>) -> Self {
+        Self { shim: std::process::id(), command: command.pid, asked: Vec::new(), group }
     }
 
     /// Reaps what was inherited and has ended, up to the command itself.
@@ -138,6 +141,10 @@ impl Tree {
     /// A refusal means that a process has become another user's: it will be named as a survivor.
     /// Those below it are not inherited then, and have to be reached where they are.
     pub(super) fn force(&mut self) {
+        if let Some(group) = &self.group {
+            // What has left the group is found where it is.
+            let _ = group::kill(group);
+        }
         let walk = |visit: &mut dyn FnMut(Member)| proc::walk(self.shim, visit);
         hold(walk, |member| self.send(member, &[signal::STOP]), is_alive);
         proc::walk(self.shim, |member| self.send(member, &[signal::KILL]));

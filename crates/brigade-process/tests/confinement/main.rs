@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
 
 mod attack;
+mod group;
 mod limits;
 mod mounts;
 mod others;

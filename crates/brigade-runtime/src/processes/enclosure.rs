@@ -34,10 +34,11 @@ impl Enclosed {
         enclosure: Option<&Enclosure>,
         dir: &Path,
     ) -> Result<Self, String> {
+        let resources = enclosure.map(|enclosure| enclosure.resources).unwrap_or_default();
+        let is_bounded_together = make_group(options, resources.memory, dir)?;
         let Some(enclosure) = enclosure else { return Ok(Self::default()) };
-        let resources = enclosure.resources;
         let limits = Limits {
-            memory: resources.memory,
+            memory: resources.memory.filter(|_| !is_bounded_together),
             cpu_seconds: resources.cpu_secs,
             open_files: resources.open_files,
         };
@@ -77,6 +78,23 @@ impl Enclosed {
         self.sandbox = Some(plan.map_err(|error| error.to_string())?);
         self.scratch = Some(scratch);
         Ok(())
+    }
+}
+
+/// Makes a control group for the command, where that can be. Returns whether it bounds the memory of all
+/// its processes together; otherwise each is bounded by itself.
+fn make_group(options: &ProcessOptions, memory: Option<u64>, dir: &Path) -> Result<bool, String> {
+    let Some(groups) = &options.control_groups else { return Ok(false) };
+    let memory = memory.filter(|_| groups.bounds_memory());
+    match groups.make(dir, memory) {
+        Ok(()) => Ok(memory.is_some()),
+        Err(error) if memory.is_some() => {
+            Err(format!("a control group that bounds its memory cannot be made: {error}"))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a command has no control group of its own");
+            Ok(false)
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use brigade_process::{Landlock, NamespaceSupport};
+use brigade_process::{ControlGroups, Landlock, NamespaceSupport};
 
 /// The most that is kept of each output stream, unless the task says otherwise.
 pub const OUTPUT_CAP: u64 = 8 * 1024 * 1024;
@@ -32,6 +32,7 @@ pub struct ProcessOptions {
     pub(crate) inherit_orphans: bool,
     pub(crate) landlock: Landlock,
     pub(crate) namespaces: Option<NamespaceSupport>,
+    pub(crate) control_groups: Option<ControlGroups>,
 }
 
 impl ProcessOptions {
@@ -46,6 +47,7 @@ impl ProcessOptions {
             inherit_orphans: false,
             landlock: Landlock::here(),
             namespaces: None,
+            control_groups: None,
         }
     }
 
@@ -84,6 +86,13 @@ impl ProcessOptions {
     #[must_use]
     pub fn namespaces(mut self, namespaces: NamespaceSupport) -> Self {
         self.namespaces = Some(namespaces);
+        self
+    }
+
+    /// Gives each command a control group of its own, to be ended and bounded as a whole.
+    #[must_use]
+    pub fn control_groups(mut self, groups: Option<ControlGroups>) -> Self {
+        self.control_groups = groups;
         self
     }
 

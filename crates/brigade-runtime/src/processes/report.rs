@@ -46,16 +46,22 @@ pub enum SandboxPart {
     Mount,
     /// A network namespace, with nothing in it.
     Network,
+    /// A control group, which also a command without a sandbox may have.
+    Group,
+    /// Its memory is bounded for all its processes together.
+    Memory,
 }
 
 impl SandboxPart {
     pub(crate) fn all_of(parts: SandboxParts) -> Vec<Self> {
-        let SandboxParts { landlock, seccomp, mount, network } = parts;
+        let SandboxParts { landlock, seccomp, mount, network, group, memory } = parts;
         let table = [
             (Self::Landlock, landlock),
             (Self::Seccomp, seccomp),
             (Self::Mount, mount),
             (Self::Network, network),
+            (Self::Group, group),
+            (Self::Memory, memory),
         ];
         table.into_iter().filter_map(|(part, holds)| holds.then_some(part)).collect()
     }
@@ -133,6 +139,7 @@ fn refused(step: Step, errno: i32) -> String {
         Step::Limits => "its limits cannot be set",
         Step::Confine => "it cannot be confined, and nothing was run",
         Step::Namespaces => "its namespaces cannot be made, and nothing was run",
+        Step::Group => "it cannot be put into its control group, and nothing was run",
         Step::Filter => "its system calls cannot be filtered, and nothing was run",
     };
     format!("{what}: {}", std::io::Error::from_raw_os_error(errno))

@@ -75,6 +75,9 @@ impl Processes {
         check_folder(&options.folder)?;
         let lock = take(&options.folder)?;
         let companion = Companion::prepare(&options.folder)?;
+        if let Some(groups) = &options.control_groups {
+            groups.remove_empty();
+        }
         if options.inherit_orphans {
             inherit_orphans()?;
         }
