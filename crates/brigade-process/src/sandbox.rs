@@ -155,7 +155,7 @@ impl HiddenPlaces {
     }
 
     fn hides(&self, path: &Path) -> bool {
-        let runtime = self.runtime.iter().chain(&self.temporary);
+        let runtime = self.runtime.iter().chain(&self.temporary).chain(&self.memory);
         runtime.chain([&self.state]).any(|hidden| path.starts_with(hidden))
     }
 }

@@ -35,6 +35,7 @@ pub(super) mod signal {
         pub(crate) const USR2: i32 = 12;
         pub(crate) const CHLD: i32 = 17;
         pub(crate) const CONT: i32 = 18;
+        #[cfg(full_linux)]
         pub(crate) const STOP: i32 = 19;
         pub(crate) const TSTP: i32 = 20;
     }

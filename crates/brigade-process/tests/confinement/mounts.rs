@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use brigade_process::{Ending, Layer, Step};
+use brigade_process::{Ending, Layer, Step, Terminal};
 
 use crate::support::{Place, Run, be_a_user, can_mount, has, is_root};
 
@@ -146,6 +146,22 @@ async fn a_build_tool_finds_what_it_needs() {
         assert_eq!(ran.record.ending, Some(Ending::Code(0)), "{}", ran.text);
         assert_eq!(ran.text, "a\n4\ns\nend\n");
         assert!(!Path::new("/tmp/d/b").exists() && !Path::new("/dev/shm/t").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_terminal_can_be_opened_again() {
+    for become_user in users() {
+        become_user();
+        if !can_mount() {
+            return;
+        }
+        let place = Place::new();
+        let terminal = Some(Terminal { rows: 30, columns: 90 });
+        let run = Run { terminal, ..place.sandboxed() };
+        let script = "echo a > /dev/stdout; echo b > $(tty); stty size < /dev/tty";
+        let ran = run.script(&place, script).await;
+        assert_eq!(ran.text, "a\r\nb\r\n30 90\r\n");
     }
 }
 
