@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_model::enclosure::{Confine, Enclosure, Resources, Tcp, bytes};
+use brigade_model::enclosure::{Confine, Enclosure, Network, Resources, Tcp, bytes};
+use brigade_runtime::SandboxPart;
 
 use crate::exit::Failure;
 use crate::{show, span};
@@ -26,6 +27,9 @@ pub(crate) struct ConfineArgs {
     /// Also keep them from TCP, both ways; UDP is left to them; implies --confine
     #[arg(long)]
     no_tcp: bool,
+    /// Also keep them from every network: no TCP, no UDP, no lookup of names; implies --confine
+    #[arg(long)]
+    no_network: bool,
     /// The most memory of each process, as address space: 512M, 2G
     #[arg(long, value_name = "BYTES", value_parser = amount)]
     max_memory: Option<u64>,
@@ -44,12 +48,13 @@ fn amount(text: &str) -> Result<u64, String> {
 impl ConfineArgs {
     pub(crate) fn confine(&self) -> Result<Option<Confine>, Failure> {
         let lists = self.confine_read.len() + self.confine_write.len();
-        if !self.confine && lists == 0 && !self.no_tcp {
+        if !self.confine && lists == 0 && !self.no_tcp && !self.no_network {
             return Ok(None);
         }
         let tcp = if self.no_tcp { Tcp::Denied } else { Tcp::Allowed };
+        let network = if self.no_network { Network::Denied } else { Network::Allowed };
         let (read, write) = (whole(&self.confine_read)?, whole(&self.confine_write)?);
-        Ok(Some(Confine { read, write, tcp }))
+        Ok(Some(Confine { read, write, tcp, network }))
     }
 
     pub(crate) fn resources(&self) -> Resources {
@@ -72,14 +77,22 @@ fn whole(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
 }
 
 /// What `show` says of it.
-pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
+pub(crate) fn lines(enclosure: &Enclosure, parts: &[SandboxPart]) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Some(size) = enclosure.terminal {
         lines.push(("terminal", size.to_string()));
     }
     let resources = &enclosure.resources;
+    let memory = resources.memory.map(|bytes| format!("{} of memory", show::bytes(bytes)));
+    let (together, each) = match parts.contains(&SandboxPart::Memory) {
+        true => (memory, None),
+        false => (None, memory),
+    };
+    if let Some(memory) = together {
+        lines.push(("limits", format!("{memory} for all processes together")));
+    }
     let limits = [
-        resources.memory.map(|bytes| format!("{} of memory", show::bytes(bytes))),
+        each,
         resources.cpu_secs.map(|secs| format!("{secs}s of processor time")),
         resources.open_files.map(|files| show::count(files, "open file")),
     ];
@@ -92,12 +105,42 @@ pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
         if !one.read.is_empty() {
             text.push_str(&format!("; reads {}", one.read.join(", ")));
         }
-        if one.tcp == Tcp::Denied {
-            text.push_str("; no TCP");
+        match (one.network, one.tcp) {
+            (Network::Denied, _) => text.push_str("; no network"),
+            (Network::Allowed, Tcp::Denied) => text.push_str("; no TCP"),
+            (Network::Allowed, Tcp::Allowed) => {}
         }
         lines.push(("confined", show::one_line(&text)));
     }
     lines
+}
+
+/// What `show` says of the parts that hold. The filter keeps from the network by itself; without mounts
+/// of its own a command can do what the other parts do not know.
+pub(crate) fn parts_line(parts: &[SandboxPart]) -> Option<(&'static str, String)> {
+    if !parts.contains(&SandboxPart::Landlock) {
+        return None;
+    }
+    let names: Vec<&str> = parts.iter().map(|part| part_name(*part)).collect();
+    let mut text = names.join(", ");
+    if !parts.contains(&SandboxPart::Mount) {
+        text.push_str(
+            "; no mount namespace: it can change modes, owners and times of files outside, and connect \
+             to local sockets",
+        );
+    }
+    Some(("sandbox", text))
+}
+
+fn part_name(part: SandboxPart) -> &'static str {
+    match part {
+        SandboxPart::Landlock => "Landlock",
+        SandboxPart::Seccomp => "seccomp",
+        SandboxPart::Mount => "mount namespace",
+        SandboxPart::Network => "network namespace",
+        SandboxPart::Group => "control group",
+        SandboxPart::Memory => "bounded memory",
+    }
 }
 
 #[cfg(test)]
@@ -119,16 +162,33 @@ mod tests {
                 read: vec!["/data".into()],
                 write: vec!["/src".into(), "/out".into()],
                 tcp: Tcp::Denied,
+                network: Network::Allowed,
             }],
         };
-        let told: Vec<String> =
-            lines(&enclosure).into_iter().map(|(what, text)| format!("{what}: {text}")).collect();
+        let told: Vec<String> = lines(&enclosure, &[])
+            .into_iter()
+            .map(|(what, text)| format!("{what}: {text}"))
+            .collect();
         let expect = [
             "terminal: 80x24",
             "limits: 512M of memory, 60s of processor time, 1 open file for each process",
             "confined: writes /src, /out; reads /data; no TCP",
         ];
         assert_eq!(told, expect);
-        assert!(lines(&Enclosure::default()).is_empty());
+        assert!(lines(&Enclosure::default(), &[]).is_empty());
+        let told = lines(&enclosure, &[SandboxPart::Memory]);
+        assert_eq!(told[1].1, "512M of memory for all processes together");
+        assert_eq!(told[2].1, "60s of processor time, 1 open file for each process");
+    }
+
+    #[test]
+    fn the_parts_that_hold_are_told() {
+        use SandboxPart::{Landlock, Mount, Network, Seccomp};
+        let told = |parts: &[SandboxPart]| parts_line(parts).map(|(_, text)| text);
+        let all = "Landlock, seccomp, mount namespace, network namespace";
+        assert_eq!(told(&[Landlock, Seccomp, Mount, Network]).as_deref(), Some(all));
+        let less = told(&[Landlock, Seccomp]).unwrap();
+        assert!(less.starts_with("Landlock, seccomp; no mount namespace: it can change"), "{less}");
+        assert_eq!(told(&[]), None);
     }
 }

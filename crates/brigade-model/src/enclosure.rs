@@ -55,6 +55,8 @@ pub struct Confine {
     pub write: Vec<String>,
     #[serde(skip_serializing_if = "Tcp::is_allowed")]
     pub tcp: Tcp,
+    #[serde(skip_serializing_if = "Network::is_allowed")]
+    pub network: Network,
 }
 
 /// The same as it was found to be when it was asked for: whole paths without links, the working
@@ -68,6 +70,8 @@ pub struct Confinement {
     pub write: Vec<Arc<str>>,
     #[serde(skip_serializing_if = "Tcp::is_allowed")]
     pub tcp: Tcp,
+    #[serde(skip_serializing_if = "Network::is_allowed")]
+    pub network: Network,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +79,16 @@ pub struct Confinement {
 pub enum Tcp {
     #[default]
     Allowed,
+    Denied,
+}
+
+/// Everything that is not a socket of this machine's own: TCP, UDP, the lookup of names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    #[default]
+    Allowed,
+    /// TCP is denied with it, whatever is said of that.
     Denied,
 }
 
@@ -169,6 +183,12 @@ impl Confinement {
             }
         }
         Ok(())
+    }
+}
+
+impl Network {
+    fn is_allowed(&self) -> bool {
+        *self == Self::Allowed
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::sandbox::NamespaceSupport;
 use crate::shim;
 
 /// Empty when it could not be built.
@@ -82,6 +83,24 @@ impl Companion {
     /// The file that is executed.
     pub fn path(&self) -> &Path {
         &self.program
+    }
+
+    /// One that can be asked something now: the binary where it is installed, or this program.
+    pub(crate) fn at_hand(folder: &Path) -> Option<Self> {
+        match Self::foresee(folder) {
+            Ok(Some(companion)) => Some(companion),
+            Ok(None) | Err(_) => Self::this_program(not_built()).ok(),
+        }
+    }
+
+    /// Has a shim try which namespaces it may make. What it cannot be asked is not known.
+    pub fn namespaces(&self) -> NamespaceSupport {
+        let mut command = Command::new(&self.program);
+        command.args(&self.leading).arg(shim::PROBE_NAMESPACES).stdin(Stdio::null());
+        let answer = command.output().ok().filter(|answer| answer.status.success());
+        answer.map_or(NamespaceSupport::UNKNOWN, |answer| {
+            NamespaceSupport::parse(&String::from_utf8_lossy(&answer.stdout))
+        })
     }
 
     fn from_bytes(folder: &Path, binary: &[u8]) -> io::Result<Self> {

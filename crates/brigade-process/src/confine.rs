@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use crate::filter::{FilterError, NetworkAccess};
+
 /// What the kernel has of Landlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landlock {
@@ -27,7 +29,7 @@ pub struct Layer<'a> {
     pub read: Vec<&'a Path>,
     /// Read, executed, written, made and removed.
     pub write: Vec<&'a Path>,
-    pub denies_tcp: bool,
+    pub network: NetworkAccess,
 }
 
 /// Why a command cannot be confined as asked. It is not started then.
@@ -48,11 +50,8 @@ pub enum ConfineError {
          from truncating files: Linux {NEEDED_LINUX} or newer is needed; or run it without confinement"
     )]
     TooOld(u32),
-    #[error(
-        "it is to be kept from TCP, and this kernel's Landlock (version {0}) cannot do that: Linux 6.7 \
-         or newer is needed; or leave TCP to it"
-    )]
-    NoTcpRules(u32),
+    #[error("it is to be confined, and {0}; run it without confinement, or in a container")]
+    Filter(#[from] FilterError),
     #[error("it is to be confined to {}, which cannot be opened: {error}", path.display())]
     Path { path: PathBuf, error: io::Error },
     #[error("it cannot be confined: {0}")]
@@ -134,14 +133,11 @@ impl Landlock {
             return Ok(Vec::new());
         }
         self.check()?;
-        if let Self::Version(version) = self
-            && layers.iter().any(|layer| layer.denies_tcp)
-            && !self.has_tcp_rules()
-        {
-            return Err(ConfineError::NoTcpRules(version));
-        }
         #[cfg(full_linux)]
-        return layers.iter().map(|layer| linux::ruleset(layer, scratch)).collect();
+        {
+            let has_tcp_rules = self.has_tcp_rules();
+            layers.iter().map(|layer| linux::ruleset(layer, scratch, has_tcp_rules)).collect()
+        }
         #[cfg(not(full_linux))]
         {
             let _ = scratch;
@@ -159,7 +155,7 @@ mod linux {
     };
     use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 
-    use super::{ConfineError, DEVICES, Landlock, Layer, OwnedFd, Path, SYSTEM, io};
+    use super::{ConfineError, DEVICES, Landlock, Layer, NetworkAccess, OwnedFd, Path, SYSTEM, io};
 
     /// All that is denied unless a rule allows it. What later versions can deny is not asked for: it
     /// would be denied without anybody having tried what that means.
@@ -180,8 +176,14 @@ mod linux {
         }
     }
 
-    pub(super) fn ruleset(layer: &Layer<'_>, scratch: &Path) -> Result<OwnedFd, ConfineError> {
-        let mut ruleset = empty(layer.denies_tcp).map_err(refused)?;
+    /// The filter keeps from TCP as well, and without these rules.
+    pub(super) fn ruleset(
+        layer: &Layer<'_>,
+        scratch: &Path,
+        has_tcp_rules: bool,
+    ) -> Result<OwnedFd, ConfineError> {
+        let denies_tcp = has_tcp_rules && layer.network != NetworkAccess::All;
+        let mut ruleset = empty(denies_tcp).map_err(refused)?;
         for path in SYSTEM.map(Path::new).iter().filter(|path| path.exists()) {
             ruleset = allow(ruleset, path, Links::Followed, system(path))?;
         }
@@ -295,13 +297,6 @@ mod tests {
             let told = refusal(landlock, Layer::default());
             assert!(told.contains(what) && told.contains(advice), "{told}");
         }
-    }
-
-    #[test]
-    fn tcp_is_denied_only_where_that_holds() {
-        let layer = Layer { denies_tcp: true, ..Layer::default() };
-        let told = refusal(Landlock::Version(3), layer);
-        assert!(told.contains("TCP") && told.contains("Linux 6.7"), "{told}");
     }
 
     #[test]

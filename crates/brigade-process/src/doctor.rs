@@ -7,6 +7,9 @@ use std::process::Command;
 
 use crate::companion::Companion;
 use crate::confine::Landlock;
+use crate::control_group::ControlGroups;
+use crate::filter::{self, FilterError};
+use crate::sandbox::{NamespaceSupport, Support};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,10 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
         kernel(),
         children_files(),
         landlock(Landlock::here()),
+        filter(filter::check()),
+        namespaces(Companion::at_hand(folder).map(|companion| companion.namespaces())),
+        user(rustix::process::geteuid().is_root()),
+        control_groups(ControlGroups::delegated().as_deref()),
         service_manager(),
     ]
 }
@@ -91,17 +98,80 @@ fn landlock(found: Landlock) -> Finding {
     let Landlock::Version(version) = found else {
         return finding(what, State::Lacking, "the version of Landlock is not known".into());
     };
-    match (found.has_scopes(), found.has_tcp_rules()) {
-        (true, _) => finding(what, State::Fine, format!("Landlock, version {version}")),
-        (false, tcp) => {
-            let tcp = if tcp { "" } else { ", and cannot be kept from TCP" };
+    match found.has_scopes() {
+        true => finding(what, State::Fine, format!("Landlock, version {version}")),
+        false => {
             let text = format!(
                 "Landlock, version {version}: a confined command can send signals to processes \
-                 outside, its own shim among them{tcp}; Linux 6.12 or newer is needed"
+                 outside, its own shim among them; Linux 6.12 or newer is needed"
             );
             finding(what, State::Lacking, text)
         }
     }
+}
+
+/// Whether system calls can be filtered, without which no command is confined.
+fn filter(found: Result<(), FilterError>) -> Finding {
+    let what = "system calls";
+    match found {
+        Ok(()) => finding(what, State::Fine, "those of confined commands are filtered".into()),
+        Err(error) => {
+            finding(what, State::Lacking, format!("a command cannot be confined: {error}"))
+        }
+    }
+}
+
+/// Whether confined commands can have mounts of their own, and nothing of the network.
+fn namespaces(found: Option<NamespaceSupport>) -> Finding {
+    let what = "namespaces";
+    let refused = |support: Support| match support {
+        Support::Refused(errno) => io::Error::from_raw_os_error(errno).to_string(),
+        Support::Available | Support::Unknown => "it is not known why".into(),
+    };
+    let Some(found) = found else {
+        let text = "not tried: the next daemon finds out which ones confined commands can have";
+        return finding(what, State::Fine, text.into());
+    };
+    if !found.mount.is_available() {
+        let text = format!(
+            "a confined command gets no mounts of its own ({}): it can change modes, owners and times of \
+             files outside, and connect to local sockets. User namespaces have to be allowed: \
+             user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+             kernel.apparmor_restrict_unprivileged_userns, or the container's system call filter",
+            refused(found.mount)
+        );
+        return finding(what, State::Lacking, text);
+    }
+    if !found.network.is_available() {
+        let text = format!(
+            "confined commands get mounts of their own; without a network they are kept from it by the \
+             filter alone ({})",
+            refused(found.network)
+        );
+        return finding(what, State::Fine, text);
+    }
+    finding(what, State::Fine, "mounts, and the absence of a network, are a command's own".into())
+}
+
+fn control_groups(delegated: Option<&Path>) -> Finding {
+    let what = "control groups";
+    let text = match delegated {
+        Some(group) => format!("each command gets one below {}", group.display()),
+        None => "none are delegated to a daemon that is started from here: a stop searches the tree of processes, and --max-memory bounds each \
+                 process by itself"
+            .to_owned(),
+    };
+    finding(what, State::Fine, text)
+}
+
+fn user(is_root: bool) -> Finding {
+    let what = "user";
+    if !is_root {
+        return finding(what, State::Fine, "not root".into());
+    }
+    let text = "this is root: a confined command keeps root's rights over the files that it reaches, and \
+                one that is not confined has all of them; run Brigade as a user of its own";
+    finding(what, State::Lacking, text.into())
 }
 
 fn own_pid() -> String {
@@ -194,7 +264,7 @@ mod tests {
         let table = [
             (Landlock::Version(7), State::Fine, "version 7"),
             (Landlock::Version(5), State::Lacking, "Linux 6.12"),
-            (Landlock::Version(3), State::Lacking, "cannot be kept from TCP"),
+            (Landlock::Version(3), State::Lacking, "can send signals"),
             (Landlock::Version(2), State::Lacking, "a command cannot be confined"),
             (Landlock::Disabled, State::Lacking, "lsm="),
             (Landlock::Missing, State::Lacking, "no Landlock"),
@@ -204,6 +274,24 @@ mod tests {
             assert_eq!(finding.state, state, "{found:?}");
             assert!(finding.text.contains(expect), "{}", finding.text);
         }
+    }
+
+    #[test]
+    fn what_namespaces_there_are_is_told() {
+        let (yes, no) = (Support::Available, Support::Refused(1));
+        let table = [
+            (Some(NamespaceSupport { mount: yes, network: yes }), State::Fine, "mounts"),
+            (Some(NamespaceSupport { mount: yes, network: no }), State::Fine, "filter alone"),
+            (Some(NamespaceSupport { mount: no, network: no }), State::Lacking, "not permitted"),
+            (Some(NamespaceSupport::UNKNOWN), State::Lacking, "max_user_namespaces"),
+            (None, State::Fine, "not tried"),
+        ];
+        for (found, state, expect) in table {
+            let finding = namespaces(found);
+            assert_eq!(finding.state, state, "{found:?}");
+            assert!(finding.text.contains(expect), "{}", finding.text);
+        }
+        assert_eq!((user(true).state, user(false).state), (State::Lacking, State::Fine));
     }
 
     #[test]

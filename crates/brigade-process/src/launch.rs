@@ -18,6 +18,7 @@ use crate::handle::Shim;
 use crate::hardening::restore_file_limit;
 use crate::machine::hex;
 use crate::orphans::starting;
+use crate::sandbox::SandboxPlan;
 use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings, Terminal};
 
 /// Another process may hold the companion open for writing for a moment: it was just made, and
@@ -25,7 +26,10 @@ use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings,
 const BUSY_TRIES: u32 = 50;
 
 /// The first descriptor at which a shim finds nothing that it is handed.
-const FIRST_FREE: RawFd = FIRST_RULESET as RawFd + LAYERS_MAX as RawFd;
+const FIRST_FREE: RawFd = FIRST_RULESET as RawFd + HANDED_MAX as RawFd;
+
+/// A ruleset for each layer, and the file with the rest.
+const HANDED_MAX: usize = LAYERS_MAX + 1;
 
 /// A command to be started under a shim.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +51,7 @@ pub struct Launch<'a> {
     pub limits: Limits,
     /// Instead of pipes: one stream, which is kept as the output.
     pub terminal: Option<Terminal>,
-    /// What it is confined to, see [`crate::confine`]. Each of them holds.
-    pub rulesets: &'a [OwnedFd],
+    pub sandbox: Option<&'a SandboxPlan>,
 }
 
 impl Launch<'_> {
@@ -75,9 +78,10 @@ impl Launch<'_> {
         let env =
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
-        let rulesets = out_of_the_way(self.rulesets)?;
+        let handed = self.sandbox.map(SandboxPlan::descriptors).transpose()?.unwrap_or_default();
+        let handed = out_of_the_way(&handed)?;
         let gate = StartGate::new()?;
-        let files = Files::new(&gate, &rulesets)?;
+        let files = Files::new(&gate, &handed)?;
         let _not_reaped = starting();
         let shim = Shim::of_child(spawn(&program, &argv, &env, &files)?)?;
         restore_file_limit(shim.pid());
@@ -88,7 +92,7 @@ impl Launch<'_> {
 
     fn orders(&self) -> [OsString; 9] {
         let (limits, terminal) = (self.limits, self.terminal);
-        let layers = self.rulesets.len() as u32;
+        let layers = self.sandbox.map_or(0, SandboxPlan::layers);
         let surroundings = Surroundings { layers, limits, terminal };
         [
             "run".into(),
@@ -132,20 +136,20 @@ fn c_string(bytes: &[u8]) -> io::Result<CString> {
     })
 }
 
-/// The same rulesets, with numbers that are not those at which the shim finds them.
-fn out_of_the_way(rulesets: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
-    if rulesets.len() > LAYERS_MAX {
+/// The same descriptors, with numbers that are not those at which the shim finds them.
+fn out_of_the_way(handed: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
+    if handed.len() > HANDED_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "it is confined too many times over",
         ));
     }
-    let moved = rulesets.iter().map(|ruleset| rustix::io::fcntl_dupfd_cloexec(ruleset, FIRST_FREE));
+    let moved = handed.iter().map(|one| rustix::io::fcntl_dupfd_cloexec(one, FIRST_FREE));
     Ok(moved.collect::<rustix::io::Result<_>>()?)
 }
 
-/// Starts a shim in a session of its own, with nothing open but `/dev/null`, its start gate and what it is handed, and
-/// no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
+/// Starts a shim in a session of its own, with nothing open but `/dev/null`, its start gate and what it is
+/// handed, and no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
 fn spawn(program: &CString, argv: &[CString], env: &[CString], files: &Files) -> io::Result<u32> {
     let argv = pointers(argv);
     let env = pointers(env);
@@ -213,7 +217,7 @@ impl Drop for Attributes {
 struct Files(libc::posix_spawn_file_actions_t);
 
 impl Files {
-    fn new(gate: &StartGate, rulesets: &[OwnedFd]) -> io::Result<Self> {
+    fn new(gate: &StartGate, handed: &[OwnedFd]) -> io::Result<Self> {
         let mut raw = MaybeUninit::uninit();
         // SAFETY: init makes the object valid before anything else touches it; the path is a C
         // string that the call copies.
@@ -225,8 +229,8 @@ impl Files {
             check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 1, 2))?;
             let gate = gate.reader.as_raw_fd();
             check(libc::posix_spawn_file_actions_adddup2(&mut made.0, gate, 0))?;
-            for (ruleset, at) in rulesets.iter().zip(FIRST_RULESET as RawFd..) {
-                let fd = ruleset.as_raw_fd();
+            for (one, at) in handed.iter().zip(FIRST_RULESET as RawFd..) {
+                let fd = one.as_raw_fd();
                 check(libc::posix_spawn_file_actions_adddup2(&mut made.0, fd, at))?;
             }
             Ok(made)

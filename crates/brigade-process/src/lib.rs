@@ -14,9 +14,10 @@
 //! a recovering runtime that wins knows that it never was and never will be.
 //!
 //! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
-//! from), [`confine`] (what a command is kept to), [`launch`] and [`handle`] (starting and holding
-//! one), [`find`] (what became of it), [`orphans`] (when the shim itself was killed), [`input`] and [`output`];
-//! [`peer`] and `lineage` tell below which shim a connected process runs.
+//! from), [`confine`], [`filter`] and [`sandbox`] (what a command is kept to), [`control_group`] (what it is
+//! ended with), [`launch`] and [`handle`] (starting and holding one), [`find`] (what became of it),
+//! [`orphans`] (when the shim itself was killed), [`input`] and [`output`]; [`peer`] and `lineage` tell below
+//! which shim a connected process runs, [`hardening`] protects the daemon's own process.
 //!
 //! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
 //! one's child: a stop reaches the command's process group, a shim is known by the lock it holds, and
@@ -27,7 +28,9 @@ pub const IS_COMPLETE: bool = cfg!(full_linux);
 
 pub mod companion;
 pub mod confine;
+pub mod control_group;
 pub mod doctor;
+pub mod filter;
 pub mod find;
 pub mod handle;
 pub mod hardening;
@@ -39,15 +42,20 @@ pub mod orphans;
 pub mod output;
 pub mod peer;
 pub mod private_file;
+pub mod sandbox;
 pub mod shim;
 
 pub use companion::Companion;
 pub use confine::{Landlock, Layer};
+pub use control_group::ControlGroups;
+pub use filter::NetworkAccess;
 pub use find::{Found, find};
 pub use handle::{Order, Shim};
 pub use input::Input;
 pub use launch::Launch;
 pub use output::Output;
 pub use peer::{Lineage, PeerProcess};
+pub use sandbox::{NamespaceSupport, SandboxPlan, SandboxScope, Support};
 pub use shim::record::{Ending, Phase, ProcessId, Record, Step, Survivor};
+pub use shim::sandbox::SandboxParts;
 pub use shim::surroundings::{Limits, Terminal};

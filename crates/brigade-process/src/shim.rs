@@ -10,23 +10,30 @@
 //! ```
 //!
 //! Reading order: `record` and `layout` (the files it keeps), `orders` (what it is told), `claim`
-//! (who may execute), `launch` (the command starts), `surroundings` and `enclose` (what it is started
-//! in and kept to), `life` (the loop), `relay` (pipes to files), `terminal` (where there is one), `tree` (what came of the command, and its end), `signals`, `proc`
-//! and `sys` (the system below), `fnv` (a sum).
+//! (who may execute), `launch` (the command starts), `surroundings`, `sandbox`, `group` and `enclose` (what it is
+//! started in and kept to), `namespaces` and `privileges` (how that is done), `life` (the loop), `relay`
+//! (pipes to files), `terminal` (where there is one), `tree` (what came of the command, and its end),
+//! `signals`, `proc` and `sys` (the system below), `fnv` (a sum).
 
 use std::ffi::OsString;
 
 mod claim;
 mod enclose;
 pub mod fnv;
+pub(crate) mod group;
 mod launch;
 pub mod layout;
 mod life;
+#[cfg(full_linux)]
+mod namespaces;
 mod orders;
+#[cfg(full_linux)]
+mod privileges;
 #[cfg(full_linux)]
 pub(crate) mod proc;
 pub mod record;
 mod relay;
+pub mod sandbox;
 mod signals;
 pub mod surroundings;
 mod sys;
@@ -36,9 +43,20 @@ mod terminal;
 mod tree;
 
 /// What the shim answers to `--probe`. The number changes with the arguments and the files.
-pub const PROBE_ANSWER: &str = "brigade-shim 2";
+pub const PROBE_ANSWER: &str = "brigade-shim 3";
+
+/// Has the shim try which namespaces it may make, see `print_namespaces`.
+pub const PROBE_NAMESPACES: &str = "--probe-namespaces";
 
 const EXIT_USAGE: i32 = 64;
+
+/// Prints one line for mounts and one for the network: a number that is 0, or the error.
+fn print_namespaces() {
+    #[cfg(full_linux)]
+    for tried in namespaces::probe() {
+        println!("{}", tried.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |()| 0));
+    }
+}
 
 /// Closes what a parent left open in this process, beside the three streams.
 pub(crate) fn close_inherited() {
@@ -51,6 +69,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     let mut arguments = arguments.peekable();
     if arguments.peek().is_some_and(|first| first == "--probe") {
         println!("{PROBE_ANSWER}");
+        return 0;
+    }
+    if arguments.peek().is_some_and(|first| first == PROBE_NAMESPACES) {
+        print_namespaces();
         return 0;
     }
     match orders::Orders::parse(arguments) {

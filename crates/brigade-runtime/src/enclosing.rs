@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_model::enclosure::{Confine, Confinement, Enclosure};
+use brigade_model::enclosure::{Confine, Confinement, Enclosure, Network, Tcp};
 use brigade_model::refusal::Refusal;
 
 /// Finds the paths. Links are followed here, once: where one leads later makes no difference, and a
@@ -22,7 +22,11 @@ pub(crate) fn settle(asked: &Confine, directory: Option<&str>) -> Result<Confine
         write.insert(0, own);
     }
     let read = asked.read.iter().map(found).collect::<Result<Vec<_>, _>>()?;
-    Ok(Confinement { read, write, tcp: asked.tcp })
+    let tcp = match asked.network {
+        Network::Denied => Tcp::Denied,
+        Network::Allowed => asked.tcp,
+    };
+    Ok(Confinement { read, write, tcp, network: asked.network })
 }
 
 fn at_home(path: &str) -> Result<PathBuf, Refusal> {
@@ -77,6 +81,13 @@ mod tests {
         let settled = settle(&asked, Some(&text("link"))).unwrap();
         assert_eq!(*settled.write, [text("work").into()]);
         assert_eq!(*settled.read, [text("data").into(), text("work").into()]);
+    }
+
+    #[test]
+    fn without_a_network_there_is_no_tcp() {
+        let asked = Confine { network: Network::Denied, ..Confine::default() };
+        let settled = settle(&asked, Some("/usr")).unwrap();
+        assert_eq!((settled.network, settled.tcp), (Network::Denied, Tcp::Denied));
     }
 
     #[test]

@@ -19,7 +19,8 @@ mod service;
 mod session;
 mod settle;
 
+pub use driver::sandbox_of;
 pub use options::ProcessOptions;
 pub use origin::PeerOrigin;
-pub use report::ProcessReport;
+pub use report::{ProcessReport, SandboxPart};
 pub(crate) use service::{ProcessPerformer, Processes};

@@ -14,6 +14,7 @@ use brigade_model::outcome::{Failure, Late, Outcome};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{Delivery, QueuedWhy, State, TaskRow};
 use brigade_model::work::Kind;
+use brigade_runtime::{SandboxPart, sandbox_of};
 use serde::{Deserialize, Serialize};
 
 /// How much of a command a list has.
@@ -96,6 +97,9 @@ pub struct TaskInfo {
     /// What a command was started in, and is kept to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enclosure: Option<Box<Enclosure>>,
+    /// The parts of its sandbox that hold for a command. Unknown until it has run for a moment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sandbox: Vec<SandboxPart>,
 }
 
 /// A question that is open.
@@ -218,6 +222,7 @@ impl TaskInfo {
             collected: row.ended().is_some_and(|e| e.delivery == Delivery::Collected),
             collected_before: false,
             enclosure: row.spec.work.enclosure().cloned().map(Box::new),
+            sandbox: sandbox_of(row),
         };
         if let Some(ended) = row.ended() {
             info.set_outcome(&ended.outcome);
@@ -230,6 +235,7 @@ impl TaskInfo {
         let mut info = Self::of(session, no, row);
         (info.result, info.outcome) = (None, None);
         (info.enclosure, info.limits) = (None, None);
+        info.sandbox = Vec::new();
         info.progress = info.progress.filter(|progress| progress.as_str().len() <= LISTED_BYTES);
         for text in std::iter::once(&mut info.what).chain(&mut info.detail) {
             if let Some((cut, _)) = text.char_indices().nth(LISTED_CHARS) {

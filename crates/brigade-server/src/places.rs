@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use brigade_process::sandbox::SOCKET_FOLDER;
 use brigade_process::shim::fnv;
 
 /// What fits into the address of a Unix socket everywhere.
@@ -48,9 +49,10 @@ impl Places {
         self.folder.join("operator.key")
     }
 
-    /// Known from the folder and the user alone, whatever the surroundings of who asks.
+    /// Known from the folder and the user alone, whatever the surroundings of who asks. It has a directory
+    /// of its own, the only one here that a sandboxed command sees: the next daemon makes it anew.
     pub fn socket(&self) -> PathBuf {
-        let here = self.folder.join("brigade.sock");
+        let here = self.folder.join(SOCKET_FOLDER).join("brigade.sock");
         if CAN_SHORTEN || fits(&here) { here } else { self.socket_elsewhere() }
     }
 
@@ -150,7 +152,10 @@ mod tests {
     #[test]
     fn a_socket_is_in_its_folder_and_else_in_one_of_the_users() {
         let short = Places::new("/home/cook/.local/state/brigade");
-        assert_eq!(short.socket(), Path::new("/home/cook/.local/state/brigade/brigade.sock"));
+        assert_eq!(
+            short.socket(),
+            Path::new("/home/cook/.local/state/brigade/socket/brigade.sock")
+        );
         let long = Places::new(format!("/{}", "x/".repeat(100)));
         assert_eq!(long.socket().starts_with(long.folder()), CAN_SHORTEN);
         assert!(fits(&long.socket_elsewhere()));

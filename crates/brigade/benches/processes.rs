@@ -101,7 +101,7 @@ fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> 
         grace: Duration::from_secs(5),
         limits: Limits::default(),
         terminal: None,
-        rulesets: &[],
+        sandbox: None,
     };
     Ok(launch.start(companion)?)
 }

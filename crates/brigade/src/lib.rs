@@ -54,7 +54,7 @@ pub use brigade_llm::{
 pub use brigade_model::address::{Address, TaskRef};
 pub use brigade_model::approval::{ApprovalRequest, Grant, Verdict};
 pub use brigade_model::call::{Ending, WaitMode};
-pub use brigade_model::enclosure::{Confine, Resources, Tcp, TerminalSize};
+pub use brigade_model::enclosure::{Confine, Network, Resources, Tcp, TerminalSize};
 pub use brigade_model::event::{Event, EventRecord};
 pub use brigade_model::ids::{Millis, Position, RunNo, TaskNo, Time, TreeId};
 pub use brigade_model::json::Json;

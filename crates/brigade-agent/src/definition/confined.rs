@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use brigade_model::enclosure::{Confine, Resources, Tcp, bytes};
+use brigade_model::enclosure::{Confine, Network, Resources, Tcp, bytes};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -22,6 +22,8 @@ pub(super) struct Fields {
     #[serde(deserialize_with = "present")]
     tcp: Option<bool>,
     #[serde(deserialize_with = "present")]
+    network: Option<bool>,
+    #[serde(deserialize_with = "present")]
     memory: Option<Bytes>,
     #[serde(deserialize_with = "present")]
     cpu: Option<Span>,
@@ -33,12 +35,14 @@ impl Confined {
     pub(super) fn parts(self) -> (Option<Confine>, Resources) {
         let Self::To(fields) = self else { return (None, Resources::default()) };
         let tcp = if fields.tcp == Some(false) { Tcp::Denied } else { Tcp::Allowed };
+        let network =
+            if fields.network == Some(false) { Network::Denied } else { Network::Allowed };
         let resources = Resources {
             memory: fields.memory.map(|memory| memory.0),
             cpu_secs: fields.cpu.map(|cpu| cpu.0.as_secs()),
             open_files: fields.files,
         };
-        (Some(Confine { read: fields.read, write: fields.write, tcp }), resources)
+        (Some(Confine { read: fields.read, write: fields.write, tcp, network }), resources)
     }
 }
 

@@ -395,7 +395,7 @@ proptest! {
 
 #[test]
 fn commands_can_be_confined() {
-    use brigade_model::enclosure::Tcp;
+    use brigade_model::enclosure::{Network, Tcp};
 
     let parse = |field: &str| {
         let text = format!("---\nname: a\ndescription: b\n{field}\n---\nDo it.");
@@ -405,10 +405,13 @@ fn commands_can_be_confined() {
     assert_eq!((plain.confine, plain.resources), (Some(Confine::default()), Resources::default()));
     assert_eq!(parse("confine: false").confine, None);
     let all = parse(
-        "confine:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
+        "confine:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  network: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
     );
     let (read, write) = (vec!["~/.cargo".to_owned()], vec!["/data".to_owned()]);
-    assert_eq!(all.confine, Some(Confine { read, write, tcp: Tcp::Denied }));
+    assert_eq!(
+        all.confine,
+        Some(Confine { read, write, tcp: Tcp::Denied, network: Network::Denied })
+    );
     let resources = Resources { memory: Some(2 << 30), cpu_secs: Some(600), open_files: Some(256) };
     assert_eq!(all.resources, resources);
     let stored = serde_json::to_string(&all).unwrap();

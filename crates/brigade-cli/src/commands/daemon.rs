@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use brigade_process::ControlGroups;
 use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_runtime::{ProcessOptions, Runtime};
 use brigade_server::daemon::{Claimed, DaemonError};
@@ -236,6 +237,7 @@ fn process_options(context: &Context) -> ProcessOptions {
         .output_cap(config.output_cap)
         .pass_env(STATE_VARIABLE)
         // The daemon has no children but shims.
+        .control_groups(ControlGroups::here())
         .inherit_orphans();
     let options =
         models::key_variables(config).iter().fold(options, |options, name| options.withhold_env(name));

@@ -90,7 +90,7 @@ Examples:
   brigade exec --env-file TOKEN=/run/secrets/token -- ./deploy
   seq 3 | brigade exec --stdin -- wc -l
   brigade exec --confine --max-memory 2G --max-cpu 10m -- make test
-  brigade exec --confine-read ~/.cargo --no-tcp -- cargo test --offline
+  brigade exec --confine-read ~/.cargo --no-network -- cargo test --offline
   brigade exec -d --pty --name Shell -- bash -i";
 
 impl Exec {

@@ -74,7 +74,8 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         lines.push(("parent", parent.clone()));
     }
     if let Some(enclosure) = &task.enclosure {
-        lines.extend(confine::lines(enclosure));
+        lines.extend(confine::lines(enclosure, &task.sandbox));
+        lines.extend(confine::parts_line(&task.sandbox));
     }
     lines.push(("started", since(task.spawned)));
     if let Some(ended) = task.ended {

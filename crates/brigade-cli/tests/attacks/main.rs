@@ -86,7 +86,7 @@ impl Victim {
     }
 
     fn socket(&self) -> String {
-        self.path("home/state/brigade.sock").display().to_string()
+        self.path("home/state/socket/brigade.sock").display().to_string()
     }
 
     fn daemon_pid(&self) -> u32 {

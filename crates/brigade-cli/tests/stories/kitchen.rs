@@ -55,7 +55,7 @@ impl Kitchen {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.state().join("brigade.sock")
+        self.state().join("socket/brigade.sock")
     }
 
     /// Makes another directory beside the project.

@@ -7,14 +7,19 @@ use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::claim::Claim;
-use super::enclose::{enclose, failed_step};
+use super::enclose::{Enclosing, enclose, failed_step};
+use super::group;
 use super::layout;
 use super::orders::{self, Orders};
 use super::record::{Ending, Phase, ProcessId, Step};
+use super::sandbox::{SandboxParts, ShimSandbox};
 use super::surroundings::{FIRST_RULESET, Surroundings, Terminal};
 use super::sys;
 use super::terminal::{Pair, Typist};
 use super::tree;
+
+/// The error for what is not understood.
+const INVALID: i32 = 22;
 
 /// A command that was started, seen from the shim.
 #[derive(Debug)]
@@ -51,6 +56,7 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
     if let Some(path) = &orders.working_directory {
         std::env::set_current_dir(path).map_err(refused(Step::WorkingDirectory))?;
     }
+    let enclosing = enclosing(orders)?;
     let streams = match orders.surroundings.terminal {
         Some(size) => terminal(orders, size).map_err(refused(Step::Terminal))?,
         None => pipes(orders)?,
@@ -58,7 +64,8 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
     let [stdin, stdout, stderr] = streams.commands;
     let mut command = Command::new(&orders.program);
     command.args(&orders.arguments).stdin(stdin).stdout(stdout).stderr(stderr);
-    enclose(&mut command, orders.surroundings);
+    let parts = parts(&enclosing);
+    enclose(&mut command, enclosing);
 
     claim.record.phase = Phase::Launching;
     claim.record.started_at = now();
@@ -71,10 +78,40 @@ pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, End
     let id = ProcessId { pid: child.id(), start: tree::start_time(child.id()) };
     claim.record.phase = Phase::Running;
     claim.record.command = Some(id);
+    claim.record.sandbox = parts;
     claim.write();
     // The command's directory may be unmounted or removed while the shim lives on.
     let _ = std::env::set_current_dir("/");
     Ok(Launched { id, began, outputs: streams.outputs, input: streams.input })
+}
+
+/// Reads the rest of the sandbox, where there is one.
+fn enclosing(orders: &Orders) -> Result<Enclosing, Ending> {
+    let surroundings = orders.surroundings;
+    let group = group::of(&orders.directory);
+    if surroundings.layers == 0 {
+        return Ok(Enclosing { surroundings, group, ..Enclosing::default() });
+    }
+    let read = sys::read_descriptor(FIRST_RULESET + surroundings.layers);
+    let sandbox = read.and_then(|bytes| {
+        ShimSandbox::decode(&bytes).ok_or_else(|| io::Error::from_raw_os_error(INVALID))
+    });
+    let sandbox = sandbox.map_err(refused(Step::Confine))?;
+    let working_directory = std::env::current_dir().map_err(refused(Step::WorkingDirectory))?;
+    Ok(Enclosing { surroundings, sandbox, group, working_directory })
+}
+
+fn parts(enclosing: &Enclosing) -> SandboxParts {
+    let is_confined = enclosing.surroundings.layers > 0;
+    let namespaces = enclosing.sandbox.namespaces;
+    SandboxParts {
+        landlock: is_confined,
+        seccomp: is_confined,
+        mount: namespaces.mount,
+        network: namespaces.network,
+        group: enclosing.group.is_some(),
+        memory: enclosing.group.as_deref().is_some_and(group::bounds_memory),
+    }
 }
 
 /// Milliseconds since the epoch.
@@ -89,9 +126,13 @@ fn refused(step: Step) -> impl Fn(io::Error) -> Ending {
 
 fn not_executed(orders: &Orders, error: &io::Error) -> Ending {
     let (step, errno) = failed_step(error);
-    let is_denied = io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::PermissionDenied;
+    // What is hidden is not found.
+    let is_outside = matches!(
+        io::Error::from_raw_os_error(errno).kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
+    );
     let step = match step {
-        Step::Execute if is_denied && orders.surroundings.layers > 0 => Step::ExecuteConfined,
+        Step::Execute if is_outside && orders.surroundings.layers > 0 => Step::ExecuteConfined,
         step => step,
     };
     Ending::NotStarted { step, errno }

@@ -15,6 +15,8 @@ pub const STREAMS: [&str; 2] = ["stdout", "stderr"];
 pub const ORDER: &str = "order";
 /// A pipe with a name, there while input is wanted and not closed.
 pub const STDIN: &str = "stdin";
+/// The path of the command's control group, read by the shim when it starts. Only where there is one.
+pub const GROUP: &str = "group";
 /// Milliseconds in decimal, read by the shim when it is asked to stop: instead of its own grace.
 pub const GRACE: &str = "grace";
 

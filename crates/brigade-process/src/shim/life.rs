@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::claim::Claim;
+use super::group;
 use super::launch::{self, Input, Launched};
 use super::layout;
 use super::orders::Orders;
@@ -24,10 +25,10 @@ const FOR_EVER: Duration = Duration::from_secs(20 * 24 * 3600);
 
 /// Claims, launches and stays with the command until nothing is left of it.
 pub(super) fn run(orders: Orders) {
-    let layers = orders.surroundings.layers;
-    tree::prepare(FIRST_RULESET + layers);
+    let descriptors = orders.surroundings.descriptors();
+    tree::prepare(FIRST_RULESET + descriptors);
     sys::lead_a_session();
-    if keep_from_commands(layers).is_err() {
+    if keep_from_commands(descriptors).is_err() {
         return;
     }
     let Ok(signals) = Signals::catch() else { return };
@@ -35,11 +36,14 @@ pub(super) fn run(orders: Orders) {
     let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
     match launch::launch(&orders, &mut claim) {
         Ok(launched) => {
-            let_go_of(layers);
+            let_go_of(descriptors);
             Life::new(orders, claim, signals, launched).live();
         }
         Err(ending) => {
             let _ = fs::remove_file(orders.directory.join(layout::STDIN));
+            if let Some(group) = group::of(&orders.directory) {
+                group::remove(&group);
+            }
             claim.record.ending = Some(ending);
             claim.record.ended_at = launch::now();
             claim.record.phase = Phase::Done;
@@ -48,22 +52,22 @@ pub(super) fn run(orders: Orders) {
     }
 }
 
-/// The rulesets that the shim was handed are for the child to apply, not for the command to have.
-fn keep_from_commands(layers: u32) -> std::io::Result<()> {
+/// The rulesets and the file that the shim was handed are for the child to apply, not for the command to have.
+fn keep_from_commands(count: u32) -> std::io::Result<()> {
     #[cfg(full_linux)]
-    return sys::close_on_exec(FIRST_RULESET, layers);
+    return sys::close_on_exec(FIRST_RULESET, count);
     #[cfg(not(full_linux))]
     {
-        let _ = layers;
+        let _ = count;
         Ok(())
     }
 }
 
-fn let_go_of(layers: u32) {
+fn let_go_of(count: u32) {
     #[cfg(full_linux)]
-    let _ = sys::close(FIRST_RULESET, layers);
+    let _ = sys::close(FIRST_RULESET, count);
     #[cfg(not(full_linux))]
-    let _ = layers;
+    let _ = count;
 }
 
 struct Life {
@@ -96,7 +100,7 @@ impl Life {
     fn new(orders: Orders, claim: Claim, signals: Signals, launched: Launched) -> Self {
         Self {
             relay: Relay::new(orders.directory.clone(), orders.cap, launched.outputs),
-            tree: Tree::new(launched.id),
+            tree: Tree::new(launched.id, group::of(&orders.directory)),
             input: launched.input,
             state: State::Running,
             began: launched.began,
@@ -273,6 +277,9 @@ impl Life {
             watch[0].is_ready()
         });
         self.close_input();
+        if let Some(group) = group::of(&self.orders.directory) {
+            group::remove(&group);
+        }
         self.claim.record.phase = Phase::Done;
         self.claim.write_surely();
     }

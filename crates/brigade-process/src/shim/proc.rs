@@ -1,5 +1,6 @@
 //! Reading /proc: who a process is, and what came of it.
 
+use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read};
 
@@ -50,18 +51,33 @@ pub(crate) fn own_id() -> ProcessId {
 /// Everything below a process, parents before their children. What is born or moves while this
 /// looks may be missing.
 pub(crate) fn descendants(of: u32) -> Vec<Member> {
+    let mut found = Vec::new();
+    walk(of, |member| found.push(member));
+    found
+}
+
+/// The same, one by one and each as soon as it is found: the whole of a large tree takes longer to find
+/// than some processes live.
+pub(crate) fn walk(of: u32, visit: impl FnMut(Member)) {
     let lister = Lister::new(of);
-    let mut found = lister.children(of);
-    let mut at = 0;
-    while let Some(member) = found.get(at) {
-        for child in lister.children(member.pid) {
-            if child.pid != of && !found.iter().any(|known| known.pid == child.pid) {
-                found.push(child);
+    walk_by(of, |parent| lister.children(parent), visit);
+}
+
+pub(crate) fn walk_by(
+    of: u32,
+    mut children: impl FnMut(u32) -> Vec<Member>,
+    mut visit: impl FnMut(Member),
+) {
+    let mut seen = HashSet::from([of]);
+    let mut parents = VecDeque::from([of]);
+    while let Some(parent) = parents.pop_front() {
+        for child in children(parent) {
+            if seen.insert(child.pid) {
+                visit(child);
+                parents.push_back(child.pid);
             }
         }
-        at += 1;
     }
-    found
 }
 
 enum Lister {

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use super::fnv::fnv1a;
+use super::sandbox::SandboxParts;
 
 /// Bytes of a record. One page holds it, so that a write is never found half done after a kill.
 pub const RECORD_BYTES: usize = 1024;
@@ -31,6 +32,8 @@ pub struct Record {
     pub command: Option<ProcessId>,
     /// The command has a terminal, and leads a session of its own.
     pub has_terminal: bool,
+    /// None of them until the command was started.
+    pub sandbox: SandboxParts,
     pub ending: Option<Ending>,
     pub stage: StopStage,
     /// Bytes that each stream has produced, kept or not.
@@ -100,6 +103,9 @@ pub enum Step {
     Terminal,
     Limits,
     Confine,
+    Namespaces,
+    Filter,
+    Group,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +136,7 @@ impl Record {
             shim,
             command: None,
             has_terminal: false,
+            sandbox: SandboxParts::default(),
             ending: None,
             stage: StopStage::None,
             produced: [0; 2],
@@ -176,7 +183,7 @@ impl Record {
             Some(Ending::Signal(signal)) => (2, 0, signal),
             Some(Ending::NotStarted { step, errno }) => (3, step as u8, errno),
         };
-        out.put(&[kind, step, u8::from(self.command.is_some()), 0]);
+        out.put(&[kind, step, u8::from(self.command.is_some()), self.sandbox.bits()]);
         out.put(&value.to_le_bytes());
         out.put(&self.survivors_total.to_le_bytes());
         out.put(&self.boot);
@@ -213,7 +220,7 @@ impl Record {
             return None;
         }
         let [claimer, phase, stage, has_terminal] = input.take();
-        let [kind, step, has_command, _] = input.take();
+        let [kind, step, has_command, sandbox] = input.take();
         let value = i32::from_le_bytes(input.take());
         let survivors_total = u32::from_le_bytes(input.take());
         let boot = input.take();
@@ -230,6 +237,7 @@ impl Record {
             shim,
             command: (has_command != 0).then_some(command),
             has_terminal: has_terminal != 0,
+            sandbox: SandboxParts::from_bits(sandbox),
             ending: match kind {
                 0 => None,
                 1 => Some(Ending::Code(value)),
@@ -255,7 +263,7 @@ impl Record {
 
 const PHASES: [Phase; 5] =
     [Phase::Claimed, Phase::Launching, Phase::Running, Phase::Exited, Phase::Done];
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 10] = [
     Step::WorkingDirectory,
     Step::Input,
     Step::Execute,
@@ -263,6 +271,9 @@ const STEPS: [Step; 7] = [
     Step::Terminal,
     Step::Limits,
     Step::Confine,
+    Step::Namespaces,
+    Step::Filter,
+    Step::Group,
 ];
 const STAGES: [StopStage; 3] = [StopStage::None, StopStage::Asked, StopStage::Forced];
 

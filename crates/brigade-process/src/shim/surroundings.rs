@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Where the first of the rulesets lies that a shim is handed, right after the three streams.
+/// Where the first of the rulesets lies that a shim is handed, right after the three streams. After the
+/// last one follows the file with the rest of the sandbox.
 pub(crate) const FIRST_RULESET: u32 = 3;
 /// As many rulesets as the kernel stacks, less a few for whoever is confined already.
 pub const LAYERS_MAX: usize = 12;
@@ -34,6 +35,11 @@ pub struct Terminal {
 }
 
 impl Surroundings {
+    /// Descriptors that the shim is handed: the rulesets, and the file after them.
+    pub(super) fn descriptors(&self) -> u32 {
+        if self.layers == 0 { 0 } else { self.layers + 1 }
+    }
+
     /// Nothing has to be done between fork and exec.
     pub(super) fn is_plain(&self) -> bool {
         *self == Self::default()

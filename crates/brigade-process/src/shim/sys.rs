@@ -3,8 +3,9 @@
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_ulong};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, Read, Seek};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,8 @@ pub(super) mod signal {
         pub(crate) const USR2: i32 = 12;
         pub(crate) const CHLD: i32 = 17;
         pub(crate) const CONT: i32 = 18;
+        #[cfg(full_linux)]
+        pub(crate) const STOP: i32 = 19;
         pub(crate) const TSTP: i32 = 20;
     }
 
@@ -208,6 +211,16 @@ pub(super) fn pass_start_gate() {
     unsafe { dup2(1, 0) };
 }
 
+/// All of a file that this process was handed, from its beginning. It stays open.
+pub(super) fn read_descriptor(fd: u32) -> io::Result<Vec<u8>> {
+    // SAFETY: the descriptor is one that the shim was handed, and is not closed here.
+    let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd as RawFd) });
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 pub(super) fn lead_a_session() {
     // SAFETY: both take no memory. A failure leaves the shim in the session it was started in.
     unsafe {
@@ -305,7 +318,7 @@ pub(super) use linux::*;
 #[cfg(full_linux)]
 mod linux {
     use std::ffi::{c_long, c_uint};
-    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::os::fd::OwnedFd;
 
     use super::*;
 
@@ -412,6 +425,17 @@ mod linux {
             .or_else(|_| add_rule(ruleset, terminal, READ | WRITE))
     }
 
+    /// Lets whoever is confined by the ruleset share memory in this directory.
+    pub(crate) fn allow_memory(ruleset: u32, directory: &File) -> io::Result<()> {
+        const WRITE: u64 = 1 << 1;
+        const READ: u64 = 1 << 2;
+        const LIST: u64 = 1 << 3;
+        const REMOVE: u64 = 1 << 4 | 1 << 5;
+        const MAKE: u64 = 1 << 7 | 1 << 8;
+        const TRUNCATE: u64 = 1 << 14;
+        add_rule(ruleset, directory, WRITE | READ | LIST | REMOVE | MAKE | TRUNCATE)
+    }
+
     fn add_rule(ruleset: u32, file: &File, allowed: u64) -> io::Result<()> {
         const ADD_RULE: c_long = 445;
         const BENEATH_PATH: c_uint = 1;
@@ -420,29 +444,6 @@ mod linux {
         let added =
             unsafe { syscall(ADD_RULE, ruleset as c_int, BENEATH_PATH, &rule, 0 as c_uint) };
         checked(added as c_int).map(drop)
-    }
-
-    /// What is executed next gains nothing by being set-uid, and of root's powers has only those over
-    /// its files and processes: the others (loading modules, tracing everything, mounting) go around
-    /// all rules. Who is not root has none to lose. Safe between fork and exec.
-    pub(crate) fn give_up_powers() -> io::Result<()> {
-        const NO_NEW_PRIVILEGES: c_int = 38;
-        const DROP_FROM_BOUNDING_SET: c_int = 24;
-        const AMBIENT: c_int = 47;
-        const CLEAR_ALL: c_ulong = 4;
-        // chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service
-        const KEPT: [c_ulong; 8] = [0, 1, 3, 4, 5, 6, 7, 10];
-        const CAPABILITIES: c_ulong = 64;
-        let (yes, no): (c_ulong, c_ulong) = (1, 0);
-        // SAFETY: all take numbers only.
-        unsafe {
-            checked(prctl(NO_NEW_PRIVILEGES, yes, no, no, no))?;
-            prctl(AMBIENT, CLEAR_ALL, no, no, no);
-            for capability in (0..CAPABILITIES).filter(|one| !KEPT.contains(one)) {
-                prctl(DROP_FROM_BOUNDING_SET, capability, no, no, no);
-            }
-        }
-        Ok(())
     }
 
     /// Confines this process, and all that it ever starts, for good. Safe between fork and exec.

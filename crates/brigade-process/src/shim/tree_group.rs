@@ -38,7 +38,7 @@ pub(super) fn own_id() -> ProcessId {
 }
 
 impl Tree {
-    pub(super) fn new(command: ProcessId) -> Self {
+    pub(super) fn new(command: ProcessId, _group: Option<std::path::PathBuf>) -> Self {
         Self { command: command.pid, is_command_alive: true }
     }
 

@@ -2,12 +2,17 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use brigade_process::sandbox::SOCKET_FOLDER;
 use brigade_process::shim::layout::CLAIM;
-use brigade_process::{Companion, Landlock, Launch, Layer, Limits, Output, Record, Terminal};
+use brigade_process::{
+    Companion, Landlock, Launch, Layer, Limits, NamespaceSupport, Output, Record, SandboxPlan,
+    SandboxScope, Terminal,
+};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine; reached only when a test fails.
@@ -31,6 +36,8 @@ pub(crate) struct Run<'a> {
     pub(crate) layers: Vec<Layer<'a>>,
     pub(crate) limits: Limits,
     pub(crate) terminal: Option<Terminal>,
+    /// Without them, what Landlock keeps out is not also hidden.
+    pub(crate) namespaces: Option<NamespaceSupport>,
 }
 
 impl Place {
@@ -50,6 +57,12 @@ impl Place {
         Layer { write: vec![&self.inside], ..Layer::default() }
     }
 
+    /// A sandbox with all that this machine has.
+    pub(crate) fn sandboxed(&self) -> Run<'_> {
+        let namespaces = Some(companion().namespaces());
+        Run { layers: vec![self.layer()], namespaces, ..Run::default() }
+    }
+
     /// A script inside, that knows the place outside as `$OUT`.
     pub(crate) async fn confined(&self, script: &str) -> Ran {
         let run = Run { layers: vec![self.layer()], ..Run::default() };
@@ -64,11 +77,30 @@ impl Run<'_> {
         self.program(place, &["/bin/sh", "-c", &script]).await
     }
 
+    /// A script in another directory.
+    pub(crate) async fn script_in(&self, place: &Place, cwd: &Path, script: &str) -> Ran {
+        let script = format!("exec 2>&1; {script}");
+        self.start(place, cwd, &["/bin/sh", "-c", &script]).await
+    }
+
     pub(crate) async fn program(&self, place: &Place, words: &[&str]) -> Ran {
+        self.start(place, &place.inside, words).await
+    }
+
+    async fn start(&self, place: &Place, cwd: &Path, words: &[&str]) -> Ran {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = dir.path().canonicalize().unwrap().join("tmp");
-        fs::create_dir(&scratch).unwrap();
-        let rulesets = Landlock::here().rulesets(&self.layers, &scratch).unwrap();
+        let state = dir.path().canonicalize().unwrap();
+        let scratch = state.join("processes/1.1.1/tmp");
+        fs::create_dir_all(&scratch).unwrap();
+        fs::create_dir(state.join("processes/another")).unwrap();
+        fs::create_dir(state.join(SOCKET_FOLDER)).unwrap();
+        fs::write(state.join("operator.key"), "secret\n").unwrap();
+        let socket = state.join(SOCKET_FOLDER).join("brigade.sock");
+        let _daemon = UnixListener::bind(socket).unwrap();
+        let namespaces = self.namespaces.unwrap_or(NamespaceSupport::UNKNOWN);
+        let scope = SandboxScope { layers: &self.layers, scratch: &scratch, state: &state };
+        let plan = SandboxPlan::make(Landlock::here(), namespaces, &scope);
+        let plan = (!self.layers.is_empty()).then(|| plan.unwrap());
         let variable = |name: &str, value: &Path| (OsString::from(name), value.into());
         let launch = Launch {
             dir: dir.path(),
@@ -78,14 +110,15 @@ impl Run<'_> {
                 ("PATH".into(), std::env::var_os("PATH").unwrap()),
                 variable("OUT", &place.outside),
                 variable("TMPDIR", &scratch),
+                variable("STATE", &state),
             ],
-            cwd: Some(&place.inside),
+            cwd: Some(cwd),
             stdin: false,
             cap: 1 << 20,
             grace: Duration::from_secs(5),
             limits: self.limits,
             terminal: self.terminal,
-            rulesets: &rulesets,
+            sandbox: plan.as_ref(),
         };
         let shim = launch.start(companion()).unwrap();
         tokio::time::timeout(TOO_LONG, shim.gone()).await.expect("its end").unwrap();
@@ -95,9 +128,38 @@ impl Run<'_> {
     }
 }
 
-fn companion() -> &'static Companion {
-    static COMPANION: OnceLock<Companion> = OnceLock::new();
-    COMPANION.get_or_init(|| Companion::prepare(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap())
+pub(crate) fn companion() -> &'static Companion {
+    static BUILDERS: OnceLock<Companion> = OnceLock::new();
+    static USERS: OnceLock<Companion> = OnceLock::new();
+    if is_root() {
+        let here = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        return BUILDERS.get_or_init(|| Companion::prepare(here).unwrap());
+    }
+    // Tests may be built by one user and run by another.
+    USERS.get_or_init(|| {
+        let user = rustix::process::geteuid().as_raw();
+        let folder = std::env::temp_dir().join(format!("brigade-test-shims-{user}"));
+        fs::create_dir_all(&folder).unwrap();
+        Companion::prepare(&folder).unwrap()
+    })
+}
+
+/// Of this thread.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Most that is to be held up is for users who are not root. Root becomes one here, for this thread, which
+/// is the test's own: all that it makes and starts from now on is that user's.
+pub(crate) fn be_a_user() {
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    const NOBODY: u32 = 65534;
+    if is_root() {
+        let (user, group) = (rustix::fs::Uid::from_raw(NOBODY), rustix::fs::Gid::from_raw(NOBODY));
+        set_thread_groups(&[]).unwrap();
+        set_thread_res_gid(group, group, group).unwrap();
+        set_thread_res_uid(user, user, user).unwrap();
+    }
 }
 
 /// Whether the kernel can do what a test is about. Where it cannot, the test says so.
@@ -117,4 +179,13 @@ pub(crate) fn has(program: &str) -> bool {
         eprintln!("not tested: {program} is not installed");
     }
     there
+}
+
+/// Whether mounts can be changed by whoever runs this thread. Where they cannot, the test says so.
+pub(crate) fn can_mount() -> bool {
+    let can = can("confinement", |_| true) && companion().namespaces().mount.is_available();
+    if !can {
+        eprintln!("not tested: mount namespaces cannot be made here");
+    }
+    can
 }

@@ -5,7 +5,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
-use brigade_process::{Ending, Landlock, Layer};
+use brigade_process::{Ending, Landlock, Layer, NetworkAccess};
 
 use crate::support::{Place, Run, can, has};
 
@@ -76,7 +76,7 @@ async fn tcp_is_left_alone_unless_it_is_denied() {
     let port = listener.local_addr().unwrap().port();
     let script = format!("exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected'");
     assert_eq!(place.confined(&script).await.text, "connected\n");
-    let layer = Layer { denies_tcp: true, ..place.layer() };
+    let layer = Layer { network: NetworkAccess::NoTcp, ..place.layer() };
     let ran = Run { layers: vec![layer], ..Run::default() }.script(&place, &script).await;
-    assert!(ran.text.contains("ermission denied"), "{}", ran.text);
+    assert!(ran.text.contains("not permitted"), "{}", ran.text);
 }

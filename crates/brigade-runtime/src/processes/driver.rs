@@ -11,7 +11,7 @@ use brigade_model::command::{Arrival, End, EndedHow, Reported};
 use brigade_model::ids::{Attempt, Time};
 use brigade_model::json::Json;
 use brigade_model::message::Message;
-use brigade_model::outcome::{Failure, Verified};
+use brigade_model::outcome::{Failure, Outcome, Verified};
 use brigade_model::task::TaskRow;
 use brigade_process::shim::layout::{CLAIM, GRACE};
 use brigade_process::{Input, Order, Phase, Record, Shim};
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::places::{Execution, Places};
-use super::report::end_of;
+use super::report::{ProcessReport, SandboxPart, end_of};
 use super::settle::{Settled, Sought};
 use crate::clock::Clock;
 use crate::performer::Reporter;
@@ -63,6 +63,24 @@ impl Known {
 struct Begun {
     attempt: Attempt,
     shim_pid: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sandbox: Vec<SandboxPart>,
+}
+
+/// The parts of its sandbox that hold for a command. Empty without one, and until they are known.
+pub fn sandbox_of(row: &TaskRow) -> Vec<SandboxPart> {
+    let state = row.extra.as_ref().and_then(|extra| extra.state.as_ref());
+    let begun = state.and_then(|state| state.decode::<Begun>().ok());
+    if let Some(begun) = begun.filter(|begun| begun.attempt == row.attempt) {
+        return begun.sandbox;
+    }
+    let report = row.ended().and_then(|ended| match &*ended.outcome {
+        Outcome::Succeeded { result } => Some(result),
+        Outcome::Failed(failed) => failed.partial.as_ref(),
+        Outcome::Cancelled(cancelled) => cancelled.partial.as_ref(),
+    });
+    let report = report.and_then(|report| report.decode::<ProcessReport>().ok());
+    report.map(|report| report.sandbox).unwrap_or_default()
 }
 
 #[derive(Debug)]
@@ -128,9 +146,12 @@ impl Driver {
 
     /// Records that it was executed, once the shim says so.
     async fn note_begun(&mut self, shim: &Shim) {
-        let is_begun = record(&self.dir).is_some_and(|record| record.phase >= Phase::Launching);
-        let begun = Begun { attempt: self.execution.attempt, shim_pid: shim.pid() };
-        if is_begun && let Ok(state) = Json::of(&begun) {
+        let Some(record) = record(&self.dir).filter(|record| record.phase >= Phase::Running) else {
+            return;
+        };
+        let sandbox = SandboxPart::all_of(record.sandbox);
+        let begun = Begun { attempt: self.execution.attempt, shim_pid: shim.pid(), sandbox };
+        if let Ok(state) = Json::of(&begun) {
             self.known = Known::Begun;
             self.reporter.post(Reported::State(state)).await;
         }

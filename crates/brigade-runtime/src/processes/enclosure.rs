@@ -1,11 +1,14 @@
 //! What a command is kept to, made ready for its shim.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use brigade_model::enclosure::{Confinement, Enclosure, Tcp};
-use brigade_process::{Layer, Limits, Terminal};
+use brigade_model::enclosure::{Confinement, Enclosure, Network, Tcp};
+use brigade_process::confine::SYSTEM;
+use brigade_process::{
+    Companion, Layer, Limits, NamespaceSupport, NetworkAccess, SandboxPlan, SandboxScope, Terminal,
+};
 
 use super::environment;
 use super::options::ProcessOptions;
@@ -18,7 +21,7 @@ const TERM: &str = "xterm-256color";
 pub(crate) struct Enclosed {
     pub(crate) limits: Limits,
     pub(crate) terminal: Option<Terminal>,
-    pub(crate) rulesets: Vec<OwnedFd>,
+    pub(crate) sandbox: Option<SandboxPlan>,
     /// Where a confined command keeps what it needs for a while.
     scratch: Option<PathBuf>,
 }
@@ -27,13 +30,15 @@ impl Enclosed {
     /// The error says why the command cannot be kept to it; it is not to be started then.
     pub(crate) fn prepare(
         options: &ProcessOptions,
+        machine: &Machine,
         enclosure: Option<&Enclosure>,
         dir: &Path,
     ) -> Result<Self, String> {
+        let resources = enclosure.map(|enclosure| enclosure.resources).unwrap_or_default();
+        let is_bounded_together = make_group(options, resources.memory, dir)?;
         let Some(enclosure) = enclosure else { return Ok(Self::default()) };
-        let resources = enclosure.resources;
         let limits = Limits {
-            memory: resources.memory,
+            memory: resources.memory.filter(|_| !is_bounded_together),
             cpu_seconds: resources.cpu_secs,
             open_files: resources.open_files,
         };
@@ -41,7 +46,7 @@ impl Enclosed {
             enclosure.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns });
         let mut enclosed = Self { limits, terminal, ..Self::default() };
         if !enclosure.confinement.is_empty() {
-            enclosed.confine(options, &enclosure.confinement, dir)?;
+            enclosed.confine(options, machine, &enclosure.confinement, dir)?;
         }
         Ok(enclosed)
     }
@@ -49,6 +54,7 @@ impl Enclosed {
     fn confine(
         &mut self,
         options: &ProcessOptions,
+        machine: &Machine,
         confinement: &[Confinement],
         dir: &Path,
     ) -> Result<(), String> {
@@ -63,13 +69,58 @@ impl Enclosed {
             .map(|one| Layer {
                 read: paths(&one.read).chain(shell.as_deref()).collect(),
                 write: paths(&one.write).collect(),
-                denies_tcp: one.tcp == Tcp::Denied,
+                network: network(one),
             })
             .collect();
-        let rulesets = options.landlock.rulesets(&layers, &scratch);
-        self.rulesets = rulesets.map_err(|error| error.to_string())?;
+        let scope = SandboxScope { layers: &layers, scratch: &scratch, state: &options.folder };
+        let namespaces = options.namespaces.unwrap_or_else(|| machine.namespaces());
+        let plan = SandboxPlan::make(options.landlock, namespaces, &scope);
+        self.sandbox = Some(plan.map_err(|error| error.to_string())?);
         self.scratch = Some(scratch);
         Ok(())
+    }
+}
+
+/// Makes a control group for the command, where that can be. Returns whether it bounds the memory of all
+/// its processes together; otherwise each is bounded by itself.
+fn make_group(options: &ProcessOptions, memory: Option<u64>, dir: &Path) -> Result<bool, String> {
+    let Some(groups) = &options.control_groups else { return Ok(false) };
+    let memory = memory.filter(|_| groups.bounds_memory());
+    match groups.make(dir, memory) {
+        Ok(()) => Ok(memory.is_some()),
+        Err(error) if memory.is_some() => {
+            Err(format!("a control group that bounds its memory cannot be made: {error}"))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a command has no control group of its own");
+            Ok(false)
+        }
+    }
+}
+
+/// What this machine can do for sandboxes, found out when it is needed first.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    companion: Companion,
+    namespaces: OnceLock<NamespaceSupport>,
+}
+
+impl Machine {
+    pub(crate) fn new(companion: Companion) -> Self {
+        Self { companion, namespaces: OnceLock::new() }
+    }
+
+    /// May block for as long as a shim takes to try.
+    fn namespaces(&self) -> NamespaceSupport {
+        *self.namespaces.get_or_init(|| self.companion.namespaces())
+    }
+}
+
+fn network(one: &Confinement) -> NetworkAccess {
+    match (one.network, one.tcp) {
+        (Network::Denied, _) => NetworkAccess::None,
+        (Network::Allowed, Tcp::Denied) => NetworkAccess::NoTcp,
+        (Network::Allowed, Tcp::Allowed) => NetworkAccess::All,
     }
 }
 
@@ -92,6 +143,14 @@ fn paths(paths: &[std::sync::Arc<str>]) -> impl Iterator<Item = &Path> {
 /// out of what is above it. A layer that does not reach it keeps it out of all the others.
 fn keeps_out(folder: &Path, confinement: &[Confinement]) -> Result<(), String> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    if let Some(system) = system_above(&folder) {
+        return Err(format!(
+            "it cannot be confined: Brigade's own state folder is {}, below {}, which every confined \
+             command may read; keep the state elsewhere with --state or BRIGADE_STATE",
+            folder.display(),
+            system.display()
+        ));
+    }
     let touches = |path: &&Path| folder.starts_with(path) || path.starts_with(&folder);
     let reach = |one| -> Option<&Path> { reached(one).find(touches) };
     let all: Option<Vec<&Path>> = confinement.iter().map(reach).collect();
@@ -105,6 +164,32 @@ fn keeps_out(folder: &Path, confinement: &[Confinement]) -> Result<(), String> {
     ))
 }
 
+/// The directory of the system that the folder is in.
+fn system_above(folder: &Path) -> Option<PathBuf> {
+    let real = SYSTEM.iter().filter_map(|path| Path::new(path).canonicalize().ok());
+    real.into_iter().find(|path| folder.starts_with(path))
+}
+
 fn reached(one: &Confinement) -> impl Iterator<Item = &Path> {
     paths(&one.write).chain(paths(&one.read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_folder_in_a_directory_of_the_system_is_within_reach() {
+        let confinement = Confinement { write: vec!["/home/me".into()], ..Confinement::default() };
+        for folder in ["/usr/brigade", "/etc/brigade/state", "/opt/brigade", "/usr/lib/brigade"] {
+            // Where there is no such directory, nothing is readable there.
+            if !Path::new(folder).ancestors().skip(1).take(2).any(Path::exists) {
+                continue;
+            }
+            let refused = keeps_out(Path::new(folder), std::slice::from_ref(&confinement));
+            let told = refused.unwrap_err();
+            assert!(told.contains(folder) && told.contains("--state"), "{told}");
+        }
+        assert_eq!(keeps_out(Path::new("/var/lib/brigade"), &[confinement]), Ok(()));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use brigade_process::Landlock;
+use brigade_process::{ControlGroups, Landlock, NamespaceSupport};
 
 /// The most that is kept of each output stream, unless the task says otherwise.
 pub const OUTPUT_CAP: u64 = 8 * 1024 * 1024;
@@ -40,6 +40,8 @@ pub struct ProcessOptions {
     pub(crate) output_cap: u64,
     pub(crate) inherit_orphans: bool,
     pub(crate) landlock: Landlock,
+    pub(crate) namespaces: Option<NamespaceSupport>,
+    pub(crate) control_groups: Option<ControlGroups>,
 }
 
 impl ProcessOptions {
@@ -56,6 +58,8 @@ impl ProcessOptions {
             output_cap: OUTPUT_CAP,
             inherit_orphans: false,
             landlock: Landlock::here(),
+            namespaces: None,
+            control_groups: None,
         }
     }
 
@@ -94,6 +98,21 @@ impl ProcessOptions {
     #[must_use]
     pub fn landlock(mut self, landlock: Landlock) -> Self {
         self.landlock = landlock;
+        self
+    }
+
+    /// The namespaces that commands are taken to be able to have, instead of those that a shim can make:
+    /// to see what holds where there are fewer.
+    #[must_use]
+    pub fn namespaces(mut self, namespaces: NamespaceSupport) -> Self {
+        self.namespaces = Some(namespaces);
+        self
+    }
+
+    /// Gives each command a control group of its own, to be ended and bounded as a whole.
+    #[must_use]
+    pub fn control_groups(mut self, groups: Option<ControlGroups>) -> Self {
+        self.control_groups = groups;
         self
     }
 

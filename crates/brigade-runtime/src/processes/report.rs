@@ -5,7 +5,7 @@ use std::path::Path;
 use brigade_model::command::{End, EndedHow};
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Verified};
-use brigade_process::{Ending, Output, Record, Step, Survivor};
+use brigade_process::{Ending, Output, Record, SandboxParts, Step, Survivor};
 use serde::{Deserialize, Serialize};
 
 /// How much of the end of its output goes into a command's result. The rest is read from the
@@ -26,9 +26,45 @@ pub struct ProcessReport {
     pub ran_ms: u64,
     /// The end of its output, both streams in their order.
     pub tail: String,
+    /// The parts of its sandbox that held.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sandbox: Vec<SandboxPart>,
     /// Processes that it left and that could not be ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<String>,
+}
+
+/// One of the parts that a sandbox is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxPart {
+    /// Rules about files, signals and sockets.
+    Landlock,
+    /// A filter of system calls.
+    Seccomp,
+    /// A mount namespace: nothing outside can be changed, and some of it not seen.
+    Mount,
+    /// A network namespace, with nothing in it.
+    Network,
+    /// A control group, which also a command without a sandbox may have.
+    Group,
+    /// Its memory is bounded for all its processes together.
+    Memory,
+}
+
+impl SandboxPart {
+    pub(crate) fn all_of(parts: SandboxParts) -> Vec<Self> {
+        let SandboxParts { landlock, seccomp, mount, network, group, memory } = parts;
+        let table = [
+            (Self::Landlock, landlock),
+            (Self::Seccomp, seccomp),
+            (Self::Mount, mount),
+            (Self::Network, network),
+            (Self::Group, group),
+            (Self::Memory, memory),
+        ];
+        table.into_iter().filter_map(|(part, holds)| holds.then_some(part)).collect()
+    }
 }
 
 /// The ending that a record speaks of; none while it has none. A command that could not be killed
@@ -85,6 +121,7 @@ fn report(record: &Record, dir: &Path, ending: Ending, survivors: &[String]) -> 
         stderr_bytes: record.produced[1],
         ran_ms: record.ended_at.saturating_sub(record.started_at),
         tail,
+        sandbox: SandboxPart::all_of(record.sandbox),
         survivors: survivors.to_vec(),
     };
     Json::of(&report).ok()
@@ -101,6 +138,9 @@ fn refused(step: Step, errno: i32) -> String {
         Step::Terminal => "it cannot be given a terminal",
         Step::Limits => "its limits cannot be set",
         Step::Confine => "it cannot be confined, and nothing was run",
+        Step::Namespaces => "its namespaces cannot be made, and nothing was run",
+        Step::Group => "it cannot be put into its control group, and nothing was run",
+        Step::Filter => "its system calls cannot be filtered, and nothing was run",
     };
     format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
 }

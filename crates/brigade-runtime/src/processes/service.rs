@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::driver::{Driver, Known, Told};
-use super::enclosure::{self, Enclosed};
+use super::enclosure::{self, Enclosed, Machine};
 use super::environment;
 use super::options::ProcessOptions;
 use super::origin::{PeerOrigin, RegisteredShims};
@@ -47,6 +47,7 @@ pub(crate) struct Processes {
     options: ProcessOptions,
     places: Places,
     companion: Companion,
+    machine: Machine,
     boot: [u8; 16],
     clock: Arc<dyn Clock>,
     watched: Arc<Mutex<Watched>>,
@@ -74,12 +75,16 @@ impl Processes {
         check_folder(&options.folder)?;
         let lock = take(&options.folder)?;
         let companion = Companion::prepare(&options.folder)?;
+        if let Some(groups) = &options.control_groups {
+            groups.remove_empty();
+        }
         if options.inherit_orphans {
             inherit_orphans()?;
         }
         Ok(Self {
             places: Places::new(&options.folder),
             options,
+            machine: Machine::new(companion.clone()),
             companion,
             boot: boot_id()?,
             clock,
@@ -139,7 +144,8 @@ impl Processes {
             return Err("this work is not a command".to_owned());
         };
         let mut env = self.environment(start, execution, work)?;
-        let enclosed = Enclosed::prepare(&self.options, work.enclosure.as_deref(), dir)?;
+        let enclosure = work.enclosure.as_deref();
+        let enclosed = Enclosed::prepare(&self.options, &self.machine, enclosure, dir)?;
         enclosure::tell(&enclosed, &mut env);
         let launch = Launch {
             dir,
@@ -152,7 +158,7 @@ impl Processes {
             grace: start.spec.grace.map_or(GRACE, |Millis(grace)| Duration::from_millis(grace)),
             limits: enclosed.limits,
             terminal: enclosed.terminal,
-            rulesets: &enclosed.rulesets,
+            sandbox: enclosed.sandbox.as_ref(),
         };
         let started =
             launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));

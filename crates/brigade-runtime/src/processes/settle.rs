@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use brigade_model::command::{End, EndedHow};
 use brigade_model::outcome::Failure;
+use brigade_process::control_group;
 use brigade_process::orphans::{DeadShim, Remains, end_orphans};
 use brigade_process::{Found, Record, Shim, find};
 
@@ -83,6 +84,10 @@ impl Sought {
     }
 
     fn end_orphans(&self, record: Option<&Record>) -> io::Result<Remains> {
+        // Finds what left its session and wiped its environment too, where the command had a group.
+        if let Err(error) = control_group::kill(&self.dir) {
+            tracing::debug!(%error, "the control group of a command is gone");
+        }
         let leaders = record.filter(|_| self.saw_it_die).map(Record::leaders).unwrap_or_default();
         let mark = self.execution.mark();
         let id = record.map(|record| record.shim);

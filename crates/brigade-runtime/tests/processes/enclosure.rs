@@ -41,6 +41,11 @@ fn can_confine() -> bool {
     can
 }
 
+/// What Landlock refuses may also be hidden, where namespaces can be made.
+fn is_kept_out(text: &str) -> bool {
+    text.contains("ermission denied") || text.contains("No such file")
+}
+
 fn confined(place: &Place, script: &str) -> NewTask {
     NewTask::shell(script).cwd(&place.work).confine(Confine::default())
 }
@@ -71,7 +76,7 @@ async fn a_confined_command_has_its_directory_and_a_scratch_folder() {
     let text = tail(&kitchen, confined(&place, script)).await;
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((lines[1], text.contains("secret")), ("t", false), "{text}");
-    assert!(text.contains("ermission denied"), "{text}");
+    assert!(is_kept_out(&text), "{text}");
     assert_eq!(fs::read_to_string(place.work.join("made")).unwrap(), "in\n");
     assert!(!Path::new(lines[0]).exists(), "the scratch folder goes with the command");
 }
@@ -193,9 +198,14 @@ async fn what_acts_as_a_confined_task_starts_nothing_less_confined() {
     let operator = kitchen.runtime.operate(kitchen.session.id()).await.unwrap();
     for (task, limit) in [(&inner, "50\n"), (&unasked, "")] {
         let mut endings = operator.wait_all([task.no().into()]).await.unwrap();
-        let text = report(&endings.pop().unwrap().outcome).tail;
+        let outcome = Outcome::clone(&endings.pop().unwrap().outcome);
+        if outcome.to_string().contains("its working directory cannot be entered") {
+            // It is hidden, and nothing is run.
+            continue;
+        }
+        let text = report(&outcome).tail;
         assert!(text.starts_with(limit) && !text.contains("secret"), "{text}");
-        assert!(text.contains("ermission denied"), "{text}");
+        assert!(is_kept_out(&text), "{text}");
     }
     assert!(!place.outside.join("new").exists());
     outer.stop(None).await.unwrap();

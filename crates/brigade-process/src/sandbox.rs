@@ -1,0 +1,261 @@
+//! A sandbox made ready for its shim: Landlock rulesets, the system call filter, namespaces and mounts.
+//!
+//! | part | keeps a command from | where it is |
+//! |---|---|---|
+//! | Landlock | files, signals and abstract sockets outside | always, or the command is not started |
+//! | seccomp | changing other processes by their pid, `io_uring`, sockets by kind | always |
+//! | mount | modes, owners and times of files; local sockets; the state folder | where namespaces can be made |
+//! | network | all networks | the same, if no network is asked for; the filter holds in any case |
+//!
+//! [`SandboxPlan::parts`] says which of them a command gets, and the shim writes it into its record.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use crate::confine::{ConfineError, Landlock, Layer, SYSTEM};
+use crate::filter::{self, NetworkAccess};
+use crate::shim::sandbox::{
+    BindAccess, MountLayer, MountStep, Namespaces, SandboxParts, ShimSandbox,
+};
+
+/// The one directory of a state folder that a sandboxed command sees: the daemon's socket is in it.
+pub const SOCKET_FOLDER: &str = "socket";
+
+/// The namespaces that a user may make on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceSupport {
+    pub mount: Support,
+    pub network: Support,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    Available,
+    /// The kernel's error.
+    Refused(i32),
+    /// Not tried, or not on this system at all.
+    Unknown,
+}
+
+/// What a sandbox is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct SandboxScope<'a> {
+    /// Each of them holds, from the outermost on.
+    pub layers: &'a [Layer<'a>],
+    /// A directory of the command's own. It is also its `/tmp`, where mounts can be changed.
+    pub scratch: &'a Path,
+    /// Hidden, but for the scratch directory and [`SOCKET_FOLDER`].
+    pub state: &'a Path,
+}
+
+/// All that a shim is handed of a sandbox.
+#[derive(Debug)]
+pub struct SandboxPlan {
+    rulesets: Vec<OwnedFd>,
+    rest: ShimSandbox,
+}
+
+impl NamespaceSupport {
+    pub const UNKNOWN: Self = Self { mount: Support::Unknown, network: Support::Unknown };
+
+    /// Reads what a shim prints when it has tried.
+    pub(crate) fn parse(printed: &str) -> Self {
+        let mut numbers = printed.lines().map(|line| line.trim().parse::<i32>());
+        let mut next = || match numbers.next() {
+            Some(Ok(0)) => Support::Available,
+            Some(Ok(errno)) => Support::Refused(errno),
+            Some(Err(_)) | None => Support::Unknown,
+        };
+        Self { mount: next(), network: next() }
+    }
+}
+
+impl Support {
+    pub fn is_available(self) -> bool {
+        self == Self::Available
+    }
+}
+
+impl SandboxPlan {
+    /// Makes it. Files are opened here, so it may block. The error says why a command cannot be
+    /// sandboxed; it is not to be started then.
+    pub fn make(
+        landlock: Landlock,
+        namespaces: NamespaceSupport,
+        scope: &SandboxScope<'_>,
+    ) -> Result<Self, ConfineError> {
+        let rulesets = landlock.rulesets(scope.layers, scope.scratch)?;
+        let network = scope.layers.iter().map(|layer| layer.network).max().unwrap_or_default();
+        let mount = namespaces.mount.is_available();
+        let is_apart = network == NetworkAccess::None && namespaces.network.is_available();
+        let layers = match mount {
+            true => mounts(scope),
+            false => Vec::new(),
+        };
+        let rest = ShimSandbox {
+            filter: filter::compile(network)?,
+            namespaces: Namespaces { mount, network: is_apart },
+            layers,
+        };
+        Ok(Self { rulesets, rest })
+    }
+
+    pub fn parts(&self) -> SandboxParts {
+        let Namespaces { mount, network } = self.rest.namespaces;
+        SandboxParts { landlock: true, seccomp: true, mount, network, ..SandboxParts::default() }
+    }
+
+    pub(crate) fn layers(&self) -> u32 {
+        self.rulesets.len() as u32
+    }
+
+    /// The descriptors that a shim finds after its three streams: the rulesets, and a file with the rest.
+    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let mut descriptors =
+            self.rulesets.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>()?;
+        descriptors.push(file_of(&self.rest.encode())?);
+        Ok(descriptors)
+    }
+}
+
+#[cfg(full_linux)]
+fn file_of(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::io::Write;
+    let mut file = std::fs::File::from(memfd_create("brigade-sandbox", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+#[cfg(not(full_linux))]
+fn file_of(_: &[u8]) -> std::io::Result<OwnedFd> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// Directories in which programs put sockets and files for all to find.
+struct HiddenPlaces {
+    temporary: Option<PathBuf>,
+    runtime: Vec<PathBuf>,
+    memory: Option<PathBuf>,
+    state: PathBuf,
+}
+
+impl HiddenPlaces {
+    fn new(state: &Path) -> Self {
+        let real = |path: &Path| path.canonicalize().ok().filter(|path| path.is_dir());
+        let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let runtime = [Some("/run".into()), named].into_iter().flatten();
+        let runtime = runtime.filter_map(|path: PathBuf| real(&path)).collect();
+        Self {
+            temporary: real(Path::new("/tmp")),
+            runtime,
+            memory: real(Path::new("/dev/shm")),
+            state: state.canonicalize().unwrap_or_else(|_| state.to_owned()),
+        }
+    }
+
+    fn hides(&self, path: &Path) -> bool {
+        let runtime = self.runtime.iter().chain(&self.temporary).chain(&self.memory);
+        runtime.chain([&self.state]).any(|hidden| path.starts_with(hidden))
+    }
+}
+
+fn mounts(scope: &SandboxScope<'_>) -> Vec<MountLayer> {
+    let hidden = HiddenPlaces::new(scope.state);
+    let layer = |(depth, layer)| MountLayer { steps: steps(depth, layer, scope, &hidden) };
+    scope.layers.iter().enumerate().map(layer).collect()
+}
+
+/// First everything that is hidden, then what of it is seen all the same: of the system, of the state
+/// folder, and what the layer allows.
+fn steps(
+    depth: usize,
+    layer: &Layer<'_>,
+    scope: &SandboxScope<'_>,
+    hidden: &HiddenPlaces,
+) -> Vec<MountStep> {
+    let bind = |path: &Path, access| MountStep::Bind {
+        source: path.to_owned(),
+        at: path.to_owned(),
+        access,
+    };
+    let mut steps = Vec::new();
+    if let Some(at) = hidden.temporary.clone() {
+        let source = scope.scratch.to_owned();
+        steps.push(MountStep::Bind { source, at, access: BindAccess::Write });
+    }
+    steps.extend(hidden.runtime.iter().cloned().map(MountStep::Hide));
+    steps.push(MountStep::Hide(hidden.state.clone()));
+    if let Some(memory) = &hidden.memory {
+        steps.push(match depth {
+            0 => MountStep::Memory(memory.clone()),
+            _ => bind(memory, BindAccess::Write),
+        });
+    }
+    for path in SYSTEM.map(Path::new).into_iter().filter(|path| hidden.hides(path)) {
+        match path.read_link() {
+            Ok(target) => steps.push(MountStep::Link { at: path.to_owned(), target }),
+            Err(_) if path.exists() => steps.push(bind(path, BindAccess::Read)),
+            Err(_) => {}
+        }
+    }
+    let socket = hidden.state.join(SOCKET_FOLDER);
+    if socket.is_dir() {
+        steps.push(bind(&socket, BindAccess::Read));
+    }
+    steps.extend(grants(layer, hidden).map(|(path, access)| bind(path, access)));
+    steps.push(bind(scope.scratch, BindAccess::Write));
+    steps
+}
+
+/// What a layer allows, what is above before what is in it. All can be read where it is not hidden.
+fn grants<'a>(
+    layer: &'a Layer<'_>,
+    hidden: &HiddenPlaces,
+) -> impl Iterator<Item = (&'a Path, BindAccess)> + use<'a> {
+    let is_writable = |path: &Path| layer.write.iter().any(|above| path.starts_with(above));
+    let read = layer.read.iter().copied();
+    let read = read.filter(|path| hidden.hides(path) && !is_writable(path));
+    let mut grants: Vec<(&Path, BindAccess)> = read.map(|path| (path, BindAccess::Read)).collect();
+    grants.extend(layer.write.iter().map(|path| (*path, BindAccess::Write)));
+    grants.sort_by_key(|(path, _)| *path);
+    grants.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shim_has_tried_is_understood() {
+        let available = Support::Available;
+        let table = [
+            ("0\n0\n", available, available),
+            ("1\n0\n", Support::Refused(1), available),
+            ("", Support::Unknown, Support::Unknown),
+            ("brigade\n", Support::Unknown, Support::Unknown),
+        ];
+        for (printed, mount, network) in table {
+            assert_eq!(NamespaceSupport::parse(printed), NamespaceSupport { mount, network });
+        }
+    }
+
+    #[test]
+    fn what_is_above_is_mounted_before_what_is_in_it() {
+        let [ws, deep, tool] = ["/tmp/ws", "/tmp/ws/deep", "/tmp/tool"].map(Path::new);
+        let layer = Layer {
+            read: vec![tool, deep, Path::new("/opt/data")],
+            write: vec![deep, ws],
+            ..Layer::default()
+        };
+        let hidden = HiddenPlaces {
+            temporary: Some("/tmp".into()),
+            runtime: vec!["/run".into()],
+            memory: None,
+            state: "/state".into(),
+        };
+        let found: Vec<_> = grants(&layer, &hidden).collect();
+        let (read, write) = (BindAccess::Read, BindAccess::Write);
+        assert_eq!(found, [(tool, read), (ws, write), (deep, write)]);
+    }
+}

@@ -1,0 +1,284 @@
+//! The namespaces of a sandboxed command, made by the shim's child before it executes anything.
+//!
+//! An ordinary user needs a user namespace to be allowed the others; in it a user is who it was, and has
+//! no other. Root goes without: it would be root of the namespace, and gain what it is to lose.
+//!
+//! Layers are carried out one after the other in one mount namespace. Each takes its sources out of what
+//! the one before left, and gives nothing more to be written: so a later layer never widens an earlier one.
+#![expect(unsafe_code, reason = "declares and calls functions of libc")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::sandbox::{BindAccess, MountLayer, MountStep, Namespaces};
+use super::sys;
+
+const OPEN_TREE: c_long = 428;
+const MOVE_MOUNT: c_long = 429;
+const FSOPEN: c_long = 430;
+const FSCONFIG: c_long = 431;
+const FSMOUNT: c_long = 432;
+const OPENAT2: c_long = 437;
+const MOUNT_SETATTR: c_long = 442;
+
+const CURRENT_DIRECTORY: c_int = -100;
+const EMPTY_PATH: c_uint = 0x1000;
+const RECURSIVE: c_uint = 0x8000;
+const CLOSE_ON_EXEC: c_uint = 0o2000000;
+const READ_ONLY: u64 = 1;
+const NO_SET_UID: u64 = 2;
+const NO_DEVICES: u64 = 4;
+const NOT_FOUND: i32 = 2;
+
+unsafe extern "C" {
+    fn syscall(number: c_long, ...) -> c_long;
+    fn unshare(flags: c_int) -> c_int;
+    fn geteuid() -> c_uint;
+    fn getegid() -> c_uint;
+}
+
+/// What `mount_setattr` changes.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// How `openat2` opens.
+#[repr(C)]
+struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+/// Leaves the namespaces that the shim is in. Whatever fails, the command is not to be executed.
+pub(super) fn separate(namespaces: Namespaces) -> io::Result<()> {
+    const MOUNTS: c_int = 0x0002_0000;
+    const IPC: c_int = 0x0800_0000;
+    const USERS: c_int = 0x1000_0000;
+    const NETWORK: c_int = 0x4000_0000;
+    let mut flags = 0;
+    if namespaces.mount {
+        flags |= MOUNTS | IPC;
+    }
+    if namespaces.network {
+        flags |= NETWORK;
+    }
+    if flags == 0 {
+        return Ok(());
+    }
+    // SAFETY: all three take numbers only.
+    let (user, group) = unsafe { (geteuid(), getegid()) };
+    if user != 0 {
+        flags |= USERS;
+    }
+    // SAFETY: takes a number. The shim has one thread, so nothing else sees the change.
+    checked(unsafe { unshare(flags) }.into())?;
+    if user != 0 {
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+    }
+    if namespaces.mount {
+        keep_to_itself()?;
+    }
+    Ok(())
+}
+
+/// Carries out all layers. `rulesets` are those of Landlock, which learn of directories made here.
+pub(super) fn mount(layers: &[MountLayer], rulesets: std::ops::Range<u32>) -> io::Result<()> {
+    for (depth, layer) in layers.iter().enumerate() {
+        let sources = sources(layer, depth)?;
+        set_attributes(CURRENT_DIRECTORY, c"/", RECURSIVE, READ_ONLY)?;
+        let mut hidden = Vec::new();
+        for (step, source) in layer.steps.iter().zip(sources) {
+            match step {
+                MountStep::Hide(at) => hidden.extend(cover(at)?),
+                MountStep::Memory(at) => {
+                    if let Some(memory) = cover(at)? {
+                        let mut rulesets = rulesets.clone();
+                        rulesets.try_for_each(|ruleset| sys::allow_memory(ruleset, &memory))?;
+                    }
+                }
+                MountStep::Link { at, target } => std::os::unix::fs::symlink(target, at)?,
+                MountStep::Bind { at, .. } => {
+                    if let Some(source) = source {
+                        place(&source, at)?;
+                    }
+                }
+            }
+        }
+        for one in hidden {
+            set_attributes(one.as_raw_fd(), c"", EMPTY_PATH, READ_ONLY)?;
+        }
+    }
+    Ok(())
+}
+
+/// Tries all of it, in a process that does nothing else: whether mounts can be changed, and whether the
+/// network can be left.
+pub(super) fn probe() -> [io::Result<()>; 2] {
+    let mounted = separate(Namespaces { mount: true, network: false }).and_then(|()| {
+        let root = "/".into();
+        let source = MountStep::Bind { source: "/usr".into(), at: root, access: BindAccess::Read };
+        let layer = MountLayer { steps: vec![source] };
+        sources(&layer, 0)?;
+        set_attributes(CURRENT_DIRECTORY, c"/", RECURSIVE, READ_ONLY)?;
+        cover(Path::new("/dev")).map(drop)
+    });
+    let separated = match &mounted {
+        // In the user namespace that there is now, if one was needed.
+        Ok(()) => {
+            const NETWORK: c_int = 0x4000_0000;
+            // SAFETY: takes a number.
+            checked(unsafe { unshare(NETWORK) }.into()).map(drop)
+        }
+        Err(_) => separate(Namespaces { mount: false, network: true }),
+    };
+    [mounted, separated]
+}
+
+/// What is mounted or unmounted outside from now on is not seen here, nor the other way round.
+fn keep_to_itself() -> io::Result<()> {
+    const PRIVATE: u64 = 1 << 18;
+    let attributes = MountAttributes { propagation: PRIVATE, ..MountAttributes::default() };
+    mount_setattr(CURRENT_DIRECTORY, c"/", RECURSIVE, &attributes)
+}
+
+/// The sources of a layer, as they are now: none where a step has none, or an outer layer has hidden it.
+fn sources(layer: &MountLayer, depth: usize) -> io::Result<Vec<Option<OwnedFd>>> {
+    let source = |step: &MountStep| {
+        let MountStep::Bind { source, access, .. } = step else { return Ok(None) };
+        let opened = match open(source) {
+            Err(error) if depth > 0 && error.raw_os_error() == Some(NOT_FOUND) => return Ok(None),
+            opened => opened?,
+        };
+        let tree = clone_tree(&opened)?;
+        if *access == BindAccess::Read {
+            set_attributes(tree.as_raw_fd(), c"", EMPTY_PATH | RECURSIVE, READ_ONLY)?;
+        }
+        Ok(Some(tree))
+    };
+    layer.steps.iter().map(source).collect()
+}
+
+/// Puts an empty directory in memory over one. None where there is no such directory.
+fn cover(at: &Path) -> io::Result<Option<File>> {
+    let target = match open(at) {
+        Err(error) if error.raw_os_error() == Some(NOT_FOUND) => return Ok(None),
+        opened => opened?,
+    };
+    let memory = memory()?;
+    attach(&memory, &target)?;
+    Ok(Some(File::from(memory)))
+}
+
+/// Puts a source where it belongs, which is made first if it is in a hidden directory.
+fn place(source: &OwnedFd, at: &Path) -> io::Result<()> {
+    let target = match open(at) {
+        Err(error) if error.raw_os_error() == Some(NOT_FOUND) => {
+            let is_directory = File::from(source.try_clone()?).metadata()?.is_dir();
+            make(at, is_directory)?;
+            open(at)?
+        }
+        opened => opened?,
+    };
+    attach(source, &target)
+}
+
+fn make(at: &Path, is_directory: bool) -> io::Result<()> {
+    if is_directory {
+        return fs::create_dir_all(at);
+    }
+    if let Some(above) = at.parent() {
+        fs::create_dir_all(above)?;
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(at).map(drop)
+}
+
+/// By its path alone: whoever was confined here before may have put a link into it.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    const PATH_ONLY: u64 = 0o10000000;
+    const NO_LINKS: u64 = 4;
+    let path = c_path(path)?;
+    let how = OpenHow { flags: PATH_ONLY | u64::from(CLOSE_ON_EXEC), mode: 0, resolve: NO_LINKS };
+    // SAFETY: the path ends with a zero; both live through the call, and the size is the struct's.
+    let opened =
+        unsafe { syscall(OPENAT2, CURRENT_DIRECTORY, path.as_ptr(), &how, size_of::<OpenHow>()) };
+    owned(opened)
+}
+
+/// A copy of the mounts from here on down, which is nowhere yet.
+fn clone_tree(of: &OwnedFd) -> io::Result<OwnedFd> {
+    const CLONE: c_uint = 1;
+    let flags = CLONE | CLOSE_ON_EXEC | EMPTY_PATH | RECURSIVE;
+    // SAFETY: the path is empty and ends with a zero.
+    owned(unsafe { syscall(OPEN_TREE, of.as_raw_fd(), c"".as_ptr(), flags) })
+}
+
+/// A file system in memory, which is nowhere yet.
+fn memory() -> io::Result<OwnedFd> {
+    const SET_STRING: c_uint = 1;
+    const CREATE: c_uint = 6;
+    const CLOEXEC: c_uint = 1;
+    let none = std::ptr::null::<c_char>();
+    // SAFETY: all strings end with a zero and live through the calls.
+    unsafe {
+        let context = owned(syscall(FSOPEN, c"tmpfs".as_ptr(), CLOEXEC))?;
+        let fd = context.as_raw_fd();
+        let (mode, value) = (c"mode".as_ptr(), c"0755".as_ptr());
+        checked(syscall(FSCONFIG, fd, SET_STRING, mode, value, 0 as c_int))?;
+        checked(syscall(FSCONFIG, fd, CREATE, none, none, 0 as c_int))?;
+        owned(syscall(FSMOUNT, fd, CLOEXEC, (NO_SET_UID | NO_DEVICES) as c_uint))
+    }
+}
+
+fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+    const FROM_EMPTY_PATH: c_uint = 0x04;
+    const TO_EMPTY_PATH: c_uint = 0x40;
+    let (from, to) = (mount.as_raw_fd(), target.as_raw_fd());
+    let empty = c"".as_ptr();
+    let flags = FROM_EMPTY_PATH | TO_EMPTY_PATH;
+    // SAFETY: both paths are empty and end with a zero.
+    checked(unsafe { syscall(MOVE_MOUNT, from, empty, to, empty, flags) }).map(drop)
+}
+
+fn set_attributes(fd: c_int, path: &CStr, flags: c_uint, set: u64) -> io::Result<()> {
+    mount_setattr(fd, path, flags, &MountAttributes { set, ..MountAttributes::default() })
+}
+
+fn mount_setattr(
+    fd: c_int,
+    path: &CStr,
+    flags: c_uint,
+    attributes: &MountAttributes,
+) -> io::Result<()> {
+    let size = size_of::<MountAttributes>();
+    // SAFETY: the path ends with a zero, the struct is as the kernel has it, and both live through the
+    // call.
+    let set = unsafe { syscall(MOUNT_SETATTR, fd, path.as_ptr(), flags, attributes, size) };
+    checked(set).map(drop)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+fn checked(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn owned(result: c_long) -> io::Result<OwnedFd> {
+    let fd = checked(result)? as c_int;
+    // SAFETY: the kernel has just made this descriptor, nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,223 @@
+//! A sandbox as the library hands it to a shim: in a file of its own, beside the Landlock rulesets.
+//!
+//! Paths and the system call filter are worked out by the library. The shim's child carries them out
+//! one by one, and what it does not understand it refuses.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Everything that is done beside Landlock before the command is executed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShimSandbox {
+    /// Instructions of the seccomp filter, as the kernel reads them.
+    pub filter: Vec<u8>,
+    pub namespaces: Namespaces,
+    /// Mounts of each layer, from the outermost on. Empty without a mount namespace.
+    pub layers: Vec<MountLayer>,
+}
+
+/// The namespaces that a command gets for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    pub mount: bool,
+    pub network: bool,
+}
+
+/// The parts of a sandbox that hold for a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SandboxParts {
+    pub landlock: bool,
+    pub seccomp: bool,
+    pub mount: bool,
+    pub network: bool,
+    /// No part of a sandbox by itself: all processes can be ended at once.
+    pub group: bool,
+    /// The memory of all processes is bounded together.
+    pub memory: bool,
+}
+
+impl SandboxParts {
+    pub(super) fn bits(self) -> u8 {
+        let Self { landlock, seccomp, mount, network, group, memory } = self;
+        let parts = [landlock, seccomp, mount, network, group, memory];
+        parts.iter().rev().fold(0, |bits, part| bits << 1 | u8::from(*part))
+    }
+
+    pub(super) fn from_bits(bits: u8) -> Self {
+        let [landlock, seccomp, mount, network, group, memory] =
+            [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
+        Self { landlock, seccomp, mount, network, group, memory }
+    }
+}
+
+/// The mounts of one layer. First the sources of all `Bind` steps are taken as they are, then everything
+/// becomes read-only, then the steps are carried out in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountLayer {
+    pub steps: Vec<MountStep>,
+}
+
+/// One change of what a command sees of the file system. No path has a symbolic link in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountStep {
+    /// An empty directory that cannot be written to. Left out where there is no such directory.
+    Hide(PathBuf),
+    /// An empty directory in memory that can be written to. Left out where there is none.
+    Memory(PathBuf),
+    /// A symbolic link, in a hidden directory.
+    Link { at: PathBuf, target: PathBuf },
+    /// A file or directory, with all mounts below it, as it was before the layer.
+    Bind { source: PathBuf, at: PathBuf, access: BindAccess },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindAccess {
+    Read,
+    /// As far as the layers outside leave it writable.
+    Write,
+}
+
+const LAYER: &[u8] = b"layer";
+const HIDE: &[u8] = b"hide";
+const MEMORY: &[u8] = b"memory";
+const LINK: &[u8] = b"link";
+const READ: &[u8] = b"read";
+const WRITE: &[u8] = b"write";
+
+impl ShimSandbox {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out, &self.filter);
+        let Namespaces { mount, network } = self.namespaces;
+        put(&mut out, &[u8::from(mount), u8::from(network)]);
+        for layer in &self.layers {
+            put(&mut out, LAYER);
+            for step in &layer.steps {
+                step.encode(&mut out);
+            }
+        }
+        out
+    }
+
+    /// None when it is not understood as a whole.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let filter = fields.next()?.to_vec();
+        let (mount, network) = match fields.next()? {
+            [mount @ 0..=1, network @ 0..=1] => (*mount == 1, *network == 1),
+            _ => return None,
+        };
+        let mut layers: Vec<MountLayer> = Vec::new();
+        while let Some(field) = fields.next() {
+            if field == LAYER {
+                layers.push(MountLayer::default());
+            } else {
+                layers.last_mut()?.steps.push(MountStep::decode(field, &mut fields)?);
+            }
+        }
+        let whole = fields.0.is_empty() && (mount || layers.is_empty());
+        whole.then_some(Self { filter, namespaces: Namespaces { mount, network }, layers })
+    }
+}
+
+impl MountStep {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut words = |tag: &[u8], paths: &[&Path]| {
+            put(out, tag);
+            paths.iter().for_each(|path| put(out, path.as_os_str().as_bytes()));
+        };
+        match self {
+            Self::Hide(at) => words(HIDE, &[at]),
+            Self::Memory(at) => words(MEMORY, &[at]),
+            Self::Link { at, target } => words(LINK, &[at, target]),
+            Self::Bind { source, at, access: BindAccess::Read } => words(READ, &[source, at]),
+            Self::Bind { source, at, access: BindAccess::Write } => words(WRITE, &[source, at]),
+        }
+    }
+
+    fn decode(tag: &[u8], fields: &mut Fields<'_>) -> Option<Self> {
+        let first = fields.path()?;
+        Some(match tag {
+            HIDE => Self::Hide(first),
+            MEMORY => Self::Memory(first),
+            LINK => Self::Link { at: first, target: fields.path()? },
+            READ => Self::Bind { source: first, at: fields.path()?, access: BindAccess::Read },
+            WRITE => Self::Bind { source: first, at: fields.path()?, access: BindAccess::Write },
+            _ => return None,
+        })
+    }
+}
+
+/// A field is its length and its bytes.
+fn put(out: &mut Vec<u8>, field: &[u8]) {
+    out.extend((field.len() as u32).to_le_bytes());
+    out.extend(field);
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn path(&mut self) -> Option<PathBuf> {
+        self.next().map(|field| PathBuf::from(OsStr::from_bytes(field)))
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, after) = self.0.split_first_chunk::<4>()?;
+        let (field, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        self.0 = after;
+        Some(field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox() -> ShimSandbox {
+        let bind = |access| MountStep::Bind { source: "/a b".into(), at: "/t".into(), access };
+        let link = MountStep::Link { at: "/run/x".into(), target: "/nix".into() };
+        let hidden = vec![MountStep::Hide("/run".into()), MountStep::Memory("/shm".into()), link];
+        ShimSandbox {
+            filter: vec![1, 2, 0, 4],
+            namespaces: Namespaces { mount: true, network: false },
+            layers: vec![
+                MountLayer { steps: hidden },
+                MountLayer { steps: vec![bind(BindAccess::Read), bind(BindAccess::Write)] },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_sandbox_survives_its_encoding() {
+        for given in [sandbox(), ShimSandbox::default()] {
+            assert_eq!(ShimSandbox::decode(&given.encode()), Some(given));
+        }
+    }
+
+    #[test]
+    fn parts_survive_their_encoding() {
+        for bits in 0..64 {
+            assert_eq!(SandboxParts::from_bits(bits).bits(), bits);
+        }
+    }
+
+    #[test]
+    fn a_sandbox_that_is_not_whole_is_refused() {
+        let bytes = sandbox().encode();
+        let layers: Vec<usize> =
+            (0..bytes.len()).filter(|at| bytes[*at..].starts_with(LAYER)).collect();
+        for cut in 0..bytes.len() {
+            let read = ShimSandbox::decode(&bytes[..cut]);
+            // Where a layer or a step ends the bytes are whole, with less in them.
+            assert!(read.is_none_or(|read| read.encode() == bytes[..cut]), "{cut}");
+        }
+        let mut wrong = bytes.clone();
+        wrong[layers[0]] = b'x';
+        assert_eq!(ShimSandbox::decode(&wrong), None);
+    }
+}

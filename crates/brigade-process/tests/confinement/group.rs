@@ -1,0 +1,94 @@
+//! Control groups: everything of a command is ended at once, whatever it has become.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brigade_process::{ControlGroups, Launch, Limits, Order, control_group};
+use tempfile::TempDir;
+
+use crate::support::{companion, is_root};
+
+/// A group of the kernel's that is ours to divide. It is removed with the test.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    /// Without a service manager only root can have one.
+    fn new(name: &str) -> Option<Self> {
+        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+        let mount = mounts.into_iter().find(|mount| mount.join("cgroup.procs").exists())?;
+        let group = mount.join(format!("brigade-test-{name}-{}", std::process::id()));
+        let made = is_root() && fs::create_dir(&group).is_ok();
+        made.then_some(Self(group))
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A command that leaves a process behind which nobody could find: twice forked, in a session of its own,
+/// without an environment, deaf to what is asked kindly.
+fn hidden(dir: &TempDir) -> brigade_process::Shim {
+    let inner = "trap \"\" TERM; echo $$ > pid; sleep 1000 & wait";
+    let script = format!("env -i setsid sh -c '{inner}' & wait");
+    let launch = Launch {
+        dir: dir.path(),
+        boot: &[0; 16],
+        argv: &["/bin/sh".into(), "-c".into(), OsString::from(script)],
+        env: &[("PATH".into(), std::env::var_os("PATH").unwrap())],
+        cwd: Some(dir.path()),
+        stdin: false,
+        cap: 1 << 16,
+        grace: Duration::from_millis(50),
+        limits: Limits::default(),
+        terminal: None,
+        sandbox: None,
+    };
+    launch.start(companion()).unwrap()
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn pids(group: &Path) -> usize {
+    fs::read_to_string(group.join("cgroup.procs")).map_or(0, |text| text.lines().count())
+}
+
+#[tokio::test]
+async fn a_group_is_ended_as_a_whole() {
+    let Some(delegated) = Delegated::new("whole") else {
+        eprintln!("not tested: no control group can be made here");
+        return;
+    };
+    let groups = ControlGroups::below(&delegated.0);
+    for is_killed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        groups.make(dir.path(), None).unwrap();
+        let group = PathBuf::from(fs::read_to_string(dir.path().join("group")).unwrap());
+        let shim = hidden(&dir);
+        until("it is up", || dir.path().join("pid").exists() && pids(&group) >= 3).await;
+        if is_killed {
+            // Nobody is left who knows what came of the command; its group does.
+            let pid = rustix::process::Pid::from_raw(shim.pid().cast_signed()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            shim.gone().await.unwrap();
+            assert!(pids(&group) >= 2);
+            control_group::kill(dir.path()).unwrap();
+        } else {
+            shim.ask(Order::Kill).unwrap();
+            shim.gone().await.unwrap();
+        }
+        until("nothing is left", || pids(&group) == 0).await;
+        groups.remove_empty();
+        until("the group is removed", || fs::remove_dir(&group).is_ok() || !group.exists()).await;
+    }
+}
