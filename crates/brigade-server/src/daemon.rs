@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::serve;
 use crate::desk::{Counts, Shared};
 use crate::places::{Places, Short, open_private};
+use crate::trust::TrustStore;
 
 /// How long clients have to hear their last answers when the daemon leaves.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -96,6 +97,7 @@ impl Daemon {
             places,
             began: Instant::now(),
             clients: AtomicUsize::new(0),
+            trust: OnceLock::new(),
             counts: OnceLock::new(),
             leaving: CancellationToken::new(),
         });
@@ -106,6 +108,13 @@ impl Daemon {
     #[must_use]
     pub fn with_counts(self, write: impl Fn() -> String + Send + Sync + 'static) -> Self {
         let _ = self.shared.counts.set(Counts(Box::new(write)));
+        self
+    }
+
+    /// Lets the operator see and change the definitions that are trusted.
+    #[must_use]
+    pub fn with_trust(self, trust: Arc<TrustStore>) -> Self {
+        let _ = self.shared.trust.set(trust);
         self
     }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::addresses;
 use crate::places::Places;
 use crate::requests::DaemonStatus;
+use crate::trust::TrustStore;
 use crate::wire::PROTOCOL;
 
 /// A task as it was typed, and the session in which it is looked for unless it names another.
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) places: Places,
     pub(crate) began: Instant,
     pub(crate) clients: AtomicUsize,
+    /// The definitions that the operator trusts.
+    pub(crate) trust: OnceLock<Arc<TrustStore>>,
     /// What is counted, in Prometheus' words.
     pub(crate) counts: OnceLock<Counts>,
     /// Cancelled when the daemon is to leave.
@@ -216,6 +219,12 @@ impl Desk {
     pub async fn session_name(&self, tree: TreeId) -> Result<String, Refusal> {
         let session = self.runtime().operate(tree).await?;
         Ok(session.row().name.to_string())
+    }
+
+    pub(crate) fn trust(&self) -> Result<&TrustStore, Refusal> {
+        let trust = self.shared.trust.get();
+        let missing = || Refusal::unavailable("this daemon keeps no trust in definitions");
+        trust.map(|trust| &**trust).ok_or_else(missing)
     }
 
     pub fn operator_only(&self, what: &str) -> Result<(), Refusal> {

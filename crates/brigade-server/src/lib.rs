@@ -11,7 +11,7 @@
 //! [`wire`] (what is said), [`requests`] (each question with its answer, a file each), [`ask`] and
 //! `desk` (how they meet), [`daemon`] and `connection` (who serves), [`client`] and [`start`] (who
 //! asks, and how a daemon comes to be), [`places`] (where it all is), [`mcp`] (the daemon as tools for
-//! coding agents).
+//! coding agents), [`trust`] (the definitions that the operator trusts).
 
 pub mod addresses;
 pub mod ask;
@@ -24,6 +24,7 @@ pub mod mcp;
 pub mod places;
 pub mod requests;
 pub mod start;
+pub mod trust;
 pub mod wire;
 
 pub use client::{Client, ClientError};
@@ -31,3 +32,4 @@ pub use daemon::{Daemon, DaemonOptions};
 pub use desk::{Desk, Target};
 pub use info::TaskInfo;
 pub use places::Places;
+pub use trust::TrustStore;

@@ -18,7 +18,7 @@ impl ProtectedRules {
     pub(crate) fn of(grants: &[Grant]) -> Self {
         let rules = grants.iter().flat_map(|grant| {
             grant.rules.allow.iter().flatten().chain(&grant.rules.ask).filter(|rule| {
-                rule.pattern().is_some_and(|pattern| pattern.split('/').any(|it| is_protected(it)))
+                rule.pattern().is_some_and(|pattern| pattern.split('/').any(is_protected))
             })
         });
         Self(rules.cloned().collect())

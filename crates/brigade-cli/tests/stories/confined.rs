@@ -134,6 +134,7 @@ turn
     assert_eq!(kitchen.ok(run), "It is shut.\n");
     assert_eq!(kitchen.file("in"), "in\n");
     kitchen.define("shut", "---\nname: shut\ndescription: Looks.\nconfine: true\n---\nLook.\n");
+    kitchen.trust();
     let run = ["run", "--agent", "shut", "--allow", "run_process", "Look"];
     assert_eq!(kitchen.ok(run), "It is shut.\n");
 }

@@ -1,12 +1,15 @@
 //! What a session does with agents beside what it does with every task.
 
-use brigade_agent::definition::Definitions;
+use std::path::Path;
+
+use brigade_agent::definition::{DefinitionOrigin, DefinitionText, Definitions, Found};
 use brigade_agent::reading::as_text;
 use brigade_model::address::TaskRef;
 use brigade_model::call::Entry;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::Work;
 
+use super::trust;
 use crate::error::refusal;
 use crate::runtime::Runtime;
 use crate::session::Session;
@@ -17,6 +20,26 @@ impl Runtime {
         let agents = self.inner.handlers.agents.as_ref();
         let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
         Ok(agents.usable_definitions(directory))
+    }
+
+    /// The definitions that come with a directory, whole: what trust in them is trust in.
+    pub fn workspace_definitions(
+        &self,
+        directory: Option<&str>,
+    ) -> Result<Vec<DefinitionText>, Refusal> {
+        let agents = self.inner.handlers.agents.as_ref();
+        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
+        let folders = (agents.options.folders)(directory.map(Path::new));
+        let theirs = folders.iter().filter(|it| it.origin == DefinitionOrigin::Workspace);
+        Ok(theirs.flat_map(Definitions::texts).collect())
+    }
+
+    /// Whether agents of this definition may have all that they are granted in this directory.
+    pub fn trusts_definition(&self, found: &Found, directory: Option<&str>) -> bool {
+        let agents = self.inner.handlers.agents.as_ref();
+        agents.is_some_and(|agents| {
+            trust::of(&agents.options, found, directory) == trust::Trusted::Yes
+        })
     }
 }
 
