@@ -49,7 +49,7 @@ impl ConfineArgs {
         }
         let tcp = if self.no_tcp { Tcp::Denied } else { Tcp::Allowed };
         let (read, write) = (whole(&self.confine_read)?, whole(&self.confine_write)?);
-        Ok(Some(Confine { read, write, tcp }))
+        Ok(Some(Confine { read, write, tcp, ..Confine::default() }))
     }
 
     pub(crate) fn resources(&self) -> Resources {
@@ -95,6 +95,9 @@ pub(crate) fn lines(enclosure: &Enclosure) -> Vec<(&'static str, String)> {
         if one.tcp == Tcp::Denied {
             text.push_str("; no TCP");
         }
+        if one.agents {
+            text.push_str("; may start agents");
+        }
         lines.push(("confined", show::one_line(&text)));
     }
     lines
@@ -119,6 +122,7 @@ mod tests {
                 read: vec!["/data".into()],
                 write: vec!["/src".into(), "/out".into()],
                 tcp: Tcp::Denied,
+                ..Confinement::default()
             }],
         };
         let told: Vec<String> =

@@ -55,6 +55,9 @@ pub struct Confine {
     pub write: Vec<String>,
     #[serde(skip_serializing_if = "Tcp::is_allowed")]
     pub tcp: Tcp,
+    /// It may start agents, out of the budget that it is started with. They run outside.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agents: bool,
 }
 
 /// The same as it was found to be when it was asked for: whole paths without links, the working
@@ -68,6 +71,8 @@ pub struct Confinement {
     pub write: Vec<Arc<str>>,
     #[serde(skip_serializing_if = "Tcp::is_allowed")]
     pub tcp: Tcp,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agents: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use brigade_agent::definition::Definitions;
 use brigade_model::address::{Address, TaskRef, Who as Named};
 use brigade_model::ids::{Attempt, Position, RunNo, TaskNo, TreeId};
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -219,6 +220,16 @@ impl Desk {
     pub async fn session_name(&self, tree: TreeId) -> Result<String, Refusal> {
         let session = self.runtime().operate(tree).await?;
         Ok(session.row().name.to_string())
+    }
+
+    /// The definitions for a directory that this client could read itself.
+    pub(crate) async fn definitions(&self, directory: &str) -> Result<Definitions, Refusal> {
+        match &self.who {
+            Who::Operator | Who::Client(_) => self.runtime().definitions(Some(directory)),
+            Who::Task { id, attempt } => {
+                self.runtime().act_as(*id, *attempt).await?.definitions(directory)
+            }
+        }
     }
 
     pub(crate) fn trust(&self) -> Result<&TrustStore, Refusal> {

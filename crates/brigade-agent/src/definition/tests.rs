@@ -466,7 +466,7 @@ fn commands_can_be_confined() {
         "confine:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
     );
     let (read, write) = (vec!["~/.cargo".to_owned()], vec!["/data".to_owned()]);
-    assert_eq!(all.confine, Some(Confine { read, write, tcp: Tcp::Denied }));
+    assert_eq!(all.confine, Some(Confine { read, write, tcp: Tcp::Denied, agents: false }));
     let resources = Resources { memory: Some(2 << 30), cpu_secs: Some(600), open_files: Some(256) };
     assert_eq!(all.resources, resources);
     let stored = serde_json::to_string(&all).unwrap();

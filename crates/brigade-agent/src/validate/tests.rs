@@ -1,3 +1,5 @@
+//! What fits, what does not, and what would take too long to find out.
+
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;

@@ -10,6 +10,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::work::Work;
 
 use super::trust;
+use crate::enclosing;
 use crate::error::refusal;
 use crate::runtime::Runtime;
 use crate::session::Session;
@@ -19,7 +20,7 @@ impl Runtime {
     pub fn definitions(&self, directory: Option<&str>) -> Result<Definitions, Refusal> {
         let agents = self.inner.handlers.agents.as_ref();
         let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
-        Ok(agents.usable_definitions(directory))
+        Ok(agents.usable_definitions(directory, None))
     }
 
     /// The definitions that come with a directory, whole: what trust in them is trust in.
@@ -44,6 +45,20 @@ impl Runtime {
 }
 
 impl Session {
+    /// The definitions that whoever acts here can make an agent in this directory from: no others than it
+    /// could read itself, where it is confined.
+    pub fn definitions(&self, directory: &str) -> Result<Definitions, Refusal> {
+        let agents = self.runtime.inner.handlers.agents.as_ref();
+        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
+        let own = self.own_row()?;
+        let confined = own.as_ref().and_then(|row| row.spec.work.enclosure());
+        let confined = confined.filter(|enclosure| !enclosure.confinement.is_empty());
+        if let Some(confined) = confined {
+            enclosing::check_directory(confined, Path::new(directory))?;
+        }
+        Ok(agents.usable_definitions(Some(directory), confined))
+    }
+
     /// What an agent has said and done so far, as text. `None` for work that is no agent.
     pub async fn transcript(&self, task: TaskRef) -> Result<Option<String>, Refusal> {
         let (no, row) = self.get(task).await?;

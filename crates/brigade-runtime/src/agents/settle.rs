@@ -44,9 +44,17 @@ impl Agents {
         task.into_spec(&Handlers::only(self.clone()), Some(key), Parent::Agent(parent))
     }
 
-    /// The definitions that an agent in this directory can be made from.
-    pub(crate) fn definitions(&self, directory: Option<&str>) -> Definitions {
-        let folders = (self.options.folders)(directory.map(Path::new));
+    /// The definitions that an agent in this directory can be made from. Whoever is confined has those of
+    /// the folders that it could read itself.
+    pub(crate) fn definitions(
+        &self,
+        directory: Option<&str>,
+        confined: Option<&Enclosure>,
+    ) -> Definitions {
+        let mut folders = (self.options.folders)(directory.map(Path::new));
+        if let Some(confined) = confined {
+            folders.retain(|folder| enclosing::may_read(confined, &folder.path));
+        }
         let mut definitions = Definitions::load(&folders);
         definitions.found.extend(self.options.definitions.found.clone());
         definitions.add_default(general());
@@ -54,8 +62,12 @@ impl Agents {
     }
 
     /// The same without those that nothing can be started with: what is wrong with them is told.
-    pub(crate) fn usable_definitions(&self, directory: Option<&str>) -> Definitions {
-        let mut definitions = self.definitions(directory);
+    pub(crate) fn usable_definitions(
+        &self,
+        directory: Option<&str>,
+        confined: Option<&Enclosure>,
+    ) -> Definitions {
+        let mut definitions = self.definitions(directory, confined);
         let tools = self.tool_names(&Overrides::default());
         let mut wrong = Vec::new();
         definitions.found.retain(|_, found| {
@@ -80,6 +92,12 @@ impl Agents {
             && let Parent::Agent(parent) = parent
         {
             work.cwd.clone_from(&parent.directory);
+        }
+        if let Parent::Enclosed(outer) = parent {
+            enclosing::check_starts_agents(outer)?;
+        }
+        if let (Some(confined), Some(cwd)) = (parent.confinement(), work.cwd.as_deref()) {
+            enclosing::check_directory(confined, Path::new(cwd))?;
         }
         let overrides = self.overrides(&work)?;
         let tools = self.tool_names(&overrides);
@@ -159,6 +177,7 @@ impl Agents {
             overrides,
             unattended,
             enclosure,
+            is_through_command: false,
         };
         work.blueprint = Json::of(&blueprint)?;
         Ok(work)
@@ -179,7 +198,7 @@ impl Agents {
                 "you may not start an agent {name:?}; you may start: {allowed}"
             )));
         }
-        let definitions = self.definitions(work.cwd.as_deref());
+        let definitions = self.definitions(work.cwd.as_deref(), parent.confinement());
         match definitions.find(name) {
             Ok(found) => {
                 if let Some(wrong) = models::wrong_model(&*self.options.models, found) {

@@ -67,7 +67,7 @@ impl Ask for Agents {
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<KnownAgents, Refusal> {
         let locale = self.lang.as_deref().map(str::parse::<Locale>).transpose();
         let locale = locale.map_err(|error| Refusal::invalid(error.to_string()))?;
-        let definitions = desk.runtime().definitions(Some(&self.cwd))?;
+        let definitions = desk.definitions(&self.cwd).await?;
         let delegates =
             definitions.found.keys().filter_map(|name| definitions.unknown_delegate(name));
         let problems = definitions.problems.iter().cloned().chain(delegates);
