@@ -1,13 +1,16 @@
 //! What people and CI run: `cargo xtask test`, `tidy`, `bench`, `chaos`.
 //!
 //! - `test`: tidy, formatting, lints and all tests; `--only NAME` narrows it.
-//! - `tidy`: what no compiler checks: who depends on whom, how files look.
+//! - `tidy`: what no compiler checks: who depends on whom, licences and sources of dependencies, how files
+//!   look.
 //! - `chaos`: kills, at random moments and many times.
 //! - `bench`: Brigade's figures beside plain tokio and plain rusqlite, as ratios.
 
 mod bench;
 mod chaos;
 mod check;
+mod dependencies;
+mod licence;
 mod outside;
 mod tidy;
 
@@ -20,7 +23,8 @@ usage: cargo xtask COMMAND
                        or only one of these, or only the tests of one crate (brigade-model, ...),
                        or what is tested only when asked for: model (agents with a real one, tiny),
                        attacks (on the daemon and the sandbox, a minute each)
-  tidy                 check what the compiler does not: layers, file sizes, words
+  tidy                 check what the compiler does not: layers, licences and sources of dependencies,
+                       file sizes, words
   chaos [KILLS]        kill runtimes and shims at random moments (100 and 1,000 times), and see
                        that nothing is lost, repeated or left behind
   bench [FILTER]       measure Brigade beside its baselines and print the ratios

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::dependencies;
+
 /// Who may depend on whom. No other arrow exists.
 const LAYERS: [(&str, &[&str]); 12] = [
     ("brigade-model", &[]),
@@ -65,6 +67,7 @@ pub(crate) fn run() -> Result<(), String> {
     let root = root();
     let mut faults = Vec::new();
     layers(&root, &mut faults)?;
+    let dependencies = dependencies::check(&root, &mut faults)?;
     let mut files = Vec::new();
     sources(&root, &mut files)?;
     for path in &files {
@@ -73,7 +76,7 @@ pub(crate) fn run() -> Result<(), String> {
         file(&name, &text, &mut faults);
     }
     if faults.is_empty() {
-        println!("tidy: {} files, {} crates", files.len(), LAYERS.len());
+        println!("tidy: {} files, {} crates, {dependencies}", files.len(), LAYERS.len());
         return Ok(());
     }
     Err(format!("{} fault(s)\n  {}", faults.len(), faults.join("\n  ")))
@@ -101,7 +104,7 @@ fn layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
         if !text.contains(&format!("name = \"{folder}\"")) {
             faults.push(format!("{folder}: a crate is named like its folder"));
         }
-        for dependency in dependencies(&text) {
+        for dependency in depends_on(&text) {
             if dependency.starts_with("brigade") && !allowed.contains(&dependency.as_str()) {
                 faults.push(format!("{folder}: must not depend on {dependency}"));
             }
@@ -111,7 +114,7 @@ fn layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
 }
 
 /// Names under `[dependencies]`; tests may use what they like.
-fn dependencies(manifest: &str) -> Vec<String> {
+fn depends_on(manifest: &str) -> Vec<String> {
     let mut inside = false;
     let mut found = Vec::new();
     for line in manifest.lines() {

@@ -263,7 +263,7 @@ impl Agent {
         transcript: &mut Transcript,
         (text, stop): (&str, StopReason),
     ) -> Result<bool, Ended> {
-        match self.result(text, stop, transcript)? {
+        match self.result(text, stop, transcript).await? {
             Err(problem) => self.note(host, transcript, label::NOTE, &problem).await?,
             Ok(result) => {
                 match self.try_to_end(host, transcript, result).await? {
@@ -281,7 +281,7 @@ impl Agent {
     }
 
     /// The result that the last words are; or what is wrong with them, to be mended.
-    fn result(
+    async fn result(
         &self,
         text: &str,
         stop: StopReason,
@@ -301,7 +301,7 @@ impl Agent {
                 "Your reply was empty. Say what came of your task, or go on with it.".to_owned()
             }
             (StopReason::EndOfTurn, None) => return Ok(Ok(Json::of(text)?)),
-            (StopReason::EndOfTurn, Some(schema)) => match read_result(schema, text) {
+            (StopReason::EndOfTurn, Some(schema)) => match read_result(schema, text).await {
                 Ok(result) => return Ok(Ok(Json::of(&result)?)),
                 Err(problem) => format!(
                     "Your result does not fit: {problem}\nReply with the whole result again, as JSON \
@@ -382,12 +382,12 @@ pub(crate) fn ending(text: &str) -> String {
 }
 
 /// The JSON in a reply, which may stand in a code block, as far as it fits the schema.
-fn read_result(schema: &Schema, text: &str) -> Result<Value, String> {
+async fn read_result(schema: &Schema, text: &str) -> Result<Value, String> {
     let text = text.trim();
     let inner = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
     let text = inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner));
     let value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
-    schema.check(&value).map_err(|mismatch| mismatch.to_string())?;
+    schema.check_apart(&value).await.map_err(|mismatch| mismatch.to_string())?;
     Ok(value)
 }
 

@@ -99,18 +99,19 @@ impl Tool for RunByClient {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
-        Box::pin(std::future::ready(self.ask(call)))
+        Box::pin(self.ask(call))
     }
 }
 
 impl RunByClient {
-    fn ask(&self, call: Call) -> Result<Outcome, ToolError> {
+    async fn ask(&self, call: Call) -> Result<Outcome, ToolError> {
         match call.told.as_deref() {
             None => {
                 // The client is not bothered with what it has said that it does not take.
                 if let Some(schema) = &self.schema {
                     let wrong = |mismatch| format!("the arguments do not fit: {mismatch}");
-                    schema.check(&call.arguments).map_err(|e| ToolError::new(wrong(e)))?;
+                    let checked = schema.check_apart(&call.arguments).await;
+                    checked.map_err(|mismatch| ToolError::new(wrong(mismatch)))?;
                 }
                 let tool = self.spec.name.to_string();
                 let asked = ClientCall { tool, arguments: call.arguments };

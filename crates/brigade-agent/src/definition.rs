@@ -17,11 +17,15 @@ use crate::localized::{self, Locale, Localized};
 use crate::permission::{Rules, Shadowed};
 use crate::validate::Schema;
 
-pub use folder::{Definitions, Found, NoSuchDefinition};
+pub use folder::{DefinitionSource, DefinitionText, Definitions, Found, NoSuchDefinition};
+pub use origin::{
+    DefinitionDigest, DefinitionFolder, DefinitionOrigin, DigestError, repository_of,
+};
 
 mod confined;
 mod folder;
 mod front_matter;
+mod origin;
 
 const NAME_MAX: usize = 64;
 const TEMPERATURE_MAX: f64 = 2.0;

@@ -5,7 +5,7 @@
 //! - `read_file`, `list_files`, `search_files`: they only look; `walk`: what the last two go through,
 //!   `ignoring`: what they pass over.
 //! - `write_file`, `edit_file`: they replace a file in one step (`replace`); `edits`: what an edit does
-//!   to a text.
+//!   to a text; `protected`: where they do not write.
 //! - `watch`: how long a call may take; `words`: what a model is told.
 //!
 //! All of it is blocking work on tokio's pool. A call that is dropped stops at its next step, and
@@ -17,6 +17,7 @@ mod edits;
 mod ignoring;
 mod inside;
 mod list_files;
+mod protected;
 mod read_file;
 mod replace;
 mod search_files;

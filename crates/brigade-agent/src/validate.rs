@@ -5,26 +5,42 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{PatternOptions, ValidationError, Validator};
+use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 
+use self::patterns::PatternSizes;
+use self::work::{TooCostly, WorkLimits};
+
 mod extent;
+mod patterns;
+mod work;
 
 /// The largest schema that is taken, as JSON text in bytes.
 pub const SCHEMA_SIZE_MAX: usize = 64 * 1024;
 /// The deepest one. Compiling goes down as deep as the schema.
 pub const SCHEMA_DEPTH_MAX: usize = 64;
-const REGEX_SIZE_MAX: usize = 1024 * 1024;
+/// Errors are found one and all; where that takes more work than this, nobody is told of each.
+const REPORT_WORK_MAX: u64 = 1_000_000;
+/// The same for the memory that they take, in units of some hundred bytes.
+const REPORT_ERRORS_MAX: u64 = 50_000;
 const PROBLEMS_MAX: usize = 8;
 const PROBLEM_LENGTH_MAX: usize = 300;
 const VALUE_LENGTH_MAX: usize = 60;
 
 /// A schema, ready for use. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Schema(Arc<Validator>);
+pub struct Schema(Arc<CompiledSchema>);
+
+#[derive(Debug)]
+struct CompiledSchema {
+    validator: Validator,
+    source: Value,
+    patterns: PatternSizes,
+}
 
 impl Schema {
-    /// Nothing is ever fetched: references lead into the schema itself. Patterns run in linear time.
+    /// Nothing is ever fetched: references lead into the schema itself. Patterns run in linear time, and
+    /// `format` is a remark for people.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         if !matches!(schema, Value::Object(_) | Value::Bool(_)) {
             return Err(SchemaError("a schema is an object".to_owned()));
@@ -39,21 +55,65 @@ impl Schema {
             return Err(SchemaError(problem));
         }
         extent::check(schema).map_err(SchemaError)?;
-        let patterns = PatternOptions::regex().size_limit(REGEX_SIZE_MAX);
-        let options = jsonschema::options().offline().with_pattern_options(patterns);
+        let patterns = PatternSizes::measure(schema).map_err(SchemaError)?;
+        let options = jsonschema::options()
+            .offline()
+            .should_validate_formats(false)
+            .with_pattern_options(patterns::engine(patterns::PATTERN_SIZE_MAX));
         match options.build(schema) {
-            Ok(validator) => Ok(Self(Arc::new(validator))),
+            Ok(validator) => {
+                let source = schema.clone();
+                Ok(Self(Arc::new(CompiledSchema { validator, source, patterns })))
+            }
             Err(error) => Err(SchemaError(told(&error))),
         }
     }
 
+    /// Validates a value of moderate size. It takes some milliseconds at most: what would take longer is
+    /// refused unchecked.
     pub fn check(&self, value: &Value) -> Result<(), Mismatch> {
-        if self.0.is_valid(value) {
+        self.check_within(value, WorkLimits::INLINE)
+    }
+
+    /// Validates a value of any size. What takes long is done on a thread for blocking work; what would
+    /// take too long is refused unchecked.
+    pub async fn check_apart(&self, value: &Value) -> Result<(), Mismatch> {
+        if self.measure(value, WorkLimits::INLINE).is_ok() {
+            return self.check(value);
+        }
+        let (schema, value) = (self.clone(), value.clone());
+        let check = move || schema.check_within(&value, WorkLimits::APART);
+        match tokio::task::spawn_blocking(check).await {
+            Ok(checked) => checked,
+            Err(error) => Err(Mismatch::whole(format!("it was not checked: {error}"))),
+        }
+    }
+
+    fn check_within(&self, value: &Value, limits: WorkLimits) -> Result<(), Mismatch> {
+        let work =
+            self.measure(value, limits).map_err(|reason| Mismatch::whole(refused(reason)))?;
+        let validator = &self.0.validator;
+        if validator.is_valid(value) {
             return Ok(());
         }
-        let mut errors = self.0.iter_errors(value);
+        if work.report > REPORT_WORK_MAX || work.errors > REPORT_ERRORS_MAX {
+            return Err(Mismatch::whole("it does not fit, and it is too large to say where"));
+        }
+        let mut errors = validator.iter_errors(value);
         let problems: Vec<Problem> = errors.by_ref().take(PROBLEMS_MAX).map(problem).collect();
         Err(Mismatch { problems, more: errors.count() })
+    }
+
+    fn measure(&self, value: &Value, limits: WorkLimits) -> Result<work::Work, TooCostly> {
+        work::measure(&self.0.source, &self.0.patterns, value, limits)
+    }
+}
+
+fn refused(reason: TooCostly) -> &'static str {
+    match reason {
+        TooCostly::Work => "checking it against its schema would take too long; make it smaller",
+        TooCostly::Depth => "it is nested too deep to be checked against its schema",
+        TooCostly::Circle => "the schema refers to itself in a circle, so nothing can be checked",
     }
 }
 
@@ -94,6 +154,13 @@ pub struct Mismatch {
     pub problems: Vec<Problem>,
     /// How many there are besides.
     pub more: usize,
+}
+
+impl Mismatch {
+    fn whole(problem: impl Into<String>) -> Self {
+        let problem = Problem { path: String::new(), expected: problem.into() };
+        Self { problems: vec![problem], more: 0 }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,123 +244,4 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn mismatch(schema: Value, value: Value) -> String {
-        Schema::compile(&schema).unwrap().check(&value).expect_err("it does not fit").to_string()
-    }
-
-    #[test]
-    fn a_value_that_fits_passes() {
-        let schema = Schema::compile(&json!({"type": "object", "required": ["a"]})).unwrap();
-        assert_eq!(schema.check(&json!({"a": 1})), Ok(()));
-        assert!(schema.check(&json!({})).is_err());
-    }
-
-    #[test]
-    fn errors_name_the_path_and_what_was_expected() {
-        let schema = json!({
-            "type": "object",
-            "properties": {
-                "name": {},
-                "items": {"type": "array", "items": {"type": "object", "properties": {
-                    "count": {"type": "integer", "minimum": 1},
-                    "kind": {"enum": ["a", "b"]},
-                }}},
-            },
-            "required": ["name"],
-            "additionalProperties": false,
-        });
-        for (value, expect) in [
-            (json!({}), r#"the whole value: "name" is a required property"#),
-            (
-                json!({"name": 1, "items": [{"count": "x"}]}),
-                r#"/items/0/count: it is not of type "integer"; it is "x""#,
-            ),
-            (
-                json!({"name": 1, "items": [{}, {"count": 0}]}),
-                "/items/1/count: it is less than the minimum of 1; it is 0",
-            ),
-            (
-                json!({"name": 1, "items": [{"kind": "c"}]}),
-                r#"/items/0/kind: it is not one of ["a","b"]; it is "c""#,
-            ),
-            (
-                json!({"name": 1, "nmae": 2}),
-                "the whole value: Additional properties are not allowed ('nmae' was unexpected)",
-            ),
-        ] {
-            assert_eq!(mismatch(schema.clone(), value), expect);
-        }
-    }
-
-    #[test]
-    fn of_alternatives_the_nearest_is_told() {
-        let schema = json!({"anyOf": [
-            {"type": "object", "required": ["a"]},
-            {"type": "object", "required": ["b", "c"]},
-        ]});
-        let words = mismatch(schema, json!({}));
-        assert!(words.contains(r#"(nearest:  "a" is a required property)"#), "{words}");
-    }
-
-    #[test]
-    fn errors_are_bounded_in_number_and_length() {
-        let schema = json!({"items": {"type": "integer"}});
-        let words = mismatch(schema, json!(vec!["x".repeat(10_000); 100]));
-        assert!(words.ends_with("; and 92 more"), "{words}");
-        assert!(words.len() < 4000, "{}", words.len());
-        let options: Vec<String> = (0..3000).map(|number| format!("option {number}")).collect();
-        let words = mismatch(json!({"enum": options}), json!("none"));
-        assert!(words.len() < 1000, "{}", words.len());
-    }
-
-    #[test]
-    fn a_schema_that_cannot_be_used_is_refused() {
-        let deep = (0..100).fold(json!({}), |below, _| json!({"items": below}));
-        for (schema, expect) in [
-            (json!("string"), "a schema is an object"),
-            (json!({"type": "strnig"}), r#"/type it is not one of ["array","boolean","integer""#),
-            (json!({"pattern": "("}), "regex"),
-            (json!({"pattern": "(?=a)"}), "regex"),
-            (json!({"description": "x".repeat(SCHEMA_SIZE_MAX)}), "65536 is the most"),
-            (deep, "levels deep"),
-            (json!({"$ref": "https://example.com/schema.json"}), "https://example.com"),
-            (json!({"$ref": "file:///etc/passwd"}), "file:///etc/passwd"),
-            (json!({"$ref": "#/nowhere"}), "/nowhere"),
-        ] {
-            let error = Schema::compile(&schema).expect_err("unusable").to_string();
-            assert!(error.contains(expect), "{schema}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_schema_may_refer_to_itself() {
-        let tree = json!({
-            "type": "object",
-            "properties": {"below": {"type": "array", "items": {"$ref": "#"}}},
-            "additionalProperties": false,
-        });
-        let schema = Schema::compile(&tree).unwrap();
-        assert_eq!(schema.check(&json!({"below": [{"below": []}]})), Ok(()));
-        assert!(schema.check(&json!({"below": [{"belwo": []}]})).is_err());
-        if let Ok(endless) = Schema::compile(&json!({"$ref": "#"})) {
-            let _ = endless.check(&json!(1));
-        }
-    }
-
-    #[test]
-    fn the_same_schema_is_compiled_once() {
-        let schemas = Schemas::default();
-        let one = schemas.compiled(&json!({"type": "object"})).unwrap();
-        let same = schemas.compiled(&json!({"type": "object"})).unwrap();
-        assert!(Arc::ptr_eq(&one.0, &same.0));
-        for number in 0..2 * Schemas::KEPT {
-            schemas.compiled(&json!({"minimum": number})).unwrap();
-        }
-        assert!(schemas.compiled.lock().unwrap().len() <= Schemas::KEPT);
-    }
-}
+mod tests;

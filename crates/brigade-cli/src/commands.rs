@@ -39,6 +39,7 @@ commands! {
     approve::Approve,
     resume::Resume,
     agents::Agents,
+    trust::Trust,
     top::Top,
     sessions::Sessions,
     close::Close,

@@ -54,7 +54,7 @@ impl ConfineArgs {
         let tcp = if self.no_tcp { Tcp::Denied } else { Tcp::Allowed };
         let network = if self.no_network { Network::Denied } else { Network::Allowed };
         let (read, write) = (whole(&self.confine_read)?, whole(&self.confine_write)?);
-        Ok(Some(Confine { read, write, tcp, network }))
+        Ok(Some(Confine { read, write, tcp, network, ..Confine::default() }))
     }
 
     pub(crate) fn resources(&self) -> Resources {
@@ -110,6 +110,9 @@ pub(crate) fn lines(enclosure: &Enclosure, parts: &[SandboxPart]) -> Vec<(&'stat
             (Network::Allowed, Tcp::Denied) => text.push_str("; no TCP"),
             (Network::Allowed, Tcp::Allowed) => {}
         }
+        if one.agents {
+            text.push_str("; may start agents");
+        }
         lines.push(("confined", show::one_line(&text)));
     }
     lines
@@ -162,7 +165,7 @@ mod tests {
                 read: vec!["/data".into()],
                 write: vec!["/src".into(), "/out".into()],
                 tcp: Tcp::Denied,
-                network: Network::Allowed,
+                ..Confinement::default()
             }],
         };
         let told: Vec<String> = lines(&enclosure, &[])

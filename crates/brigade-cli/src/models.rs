@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use brigade_agent::definition::Definitions;
+use brigade_agent::definition::{DefinitionFolder, Definitions};
 use brigade_llm::nearest::most_like;
 use brigade_llm::{KeySource, Model, ModelName, ProviderKind, Recorder, Replay, Script, Scripted};
 use brigade_model::refusal::Refusal;
@@ -52,11 +52,11 @@ pub(crate) fn key_variables(config: &Config) -> Vec<String> {
     known.chain(configured).collect()
 }
 
-fn folders(directory: Option<&Path>) -> Vec<PathBuf> {
+fn folders(directory: Option<&Path>) -> Vec<DefinitionFolder> {
     let user = Config::folder();
     match directory {
         Some(directory) => Definitions::folders(directory, user.as_deref()),
-        None => user.map(|user| user.join("brigade/agents")).into_iter().collect(),
+        None => user.as_deref().map(DefinitionFolder::of_user).into_iter().collect(),
     }
 }
 

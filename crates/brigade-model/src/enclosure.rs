@@ -57,6 +57,9 @@ pub struct Confine {
     pub tcp: Tcp,
     #[serde(skip_serializing_if = "Network::is_allowed")]
     pub network: Network,
+    /// It may start agents, out of the budget that it is started with. They run outside.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agents: bool,
 }
 
 /// The same as it was found to be when it was asked for: whole paths without links, the working
@@ -72,6 +75,8 @@ pub struct Confinement {
     pub tcp: Tcp,
     #[serde(skip_serializing_if = "Network::is_allowed")]
     pub network: Network,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agents: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 //! - `providers`: the models of real providers: [`Providers`].
 //! - `common`: what all agents of a runtime have in common.
 //! - `blueprint`: what one agent is made of; `settle`: finding that out when it is spawned, with `rules`,
-//!   `models` and `servers` for what it may use; `build`: making it for each attempt, with its `prompt`.
+//!   `models`, `servers` and `trust` for what it may use; `build`: making it for each attempt, with its `prompt`.
 //! - `engine`: the performer; `host`: the agent's journal and purse; `spans`: what is seen of it outside.
 //! - [`delegation`]: the tools by which agents delegate, through `link`.
 //! - `session`: what a session can do with agents beside what it does with every task.
@@ -28,11 +28,13 @@ mod servers;
 mod session;
 mod settle;
 mod spans;
+mod trust;
 
 pub use options::{
     AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel, RecordedModels,
 };
 pub use providers::Providers;
+pub use trust::{DefinitionTrust, TrustNothing};
 
 pub(crate) use blueprint::{Blueprint, Grant, Parent};
 pub(crate) use common::Agents;

@@ -26,7 +26,7 @@ pub(crate) fn settle(asked: &Confine, directory: Option<&str>) -> Result<Confine
         Network::Denied => Tcp::Denied,
         Network::Allowed => asked.tcp,
     };
-    Ok(Confinement { read, write, tcp, network: asked.network })
+    Ok(Confinement { read, write, tcp, network: asked.network, agents: asked.agents })
 }
 
 fn at_home(path: &str) -> Result<PathBuf, Refusal> {
@@ -50,12 +50,56 @@ fn whole(path: &Path) -> Result<Arc<str>, Refusal> {
 
 /// Whether what is enclosed so may write all of a directory, wherever that really is.
 pub(crate) fn may_write(enclosure: &Enclosure, directory: &str) -> bool {
-    let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let directory = (!enclosure.confinement.is_empty()).then(|| real(directory));
-    enclosure.confinement.iter().all(|layer| {
-        let mut write = layer.write.iter();
-        write.any(|path| directory.as_ref().is_some_and(|inner| inner.starts_with(real(path))))
-    })
+    is_reached(enclosure, Path::new(directory), |layer| layer.write.iter())
+}
+
+/// Whether what is enclosed so was given a directory to read or write, wherever that really is.
+pub(crate) fn may_read(enclosure: &Enclosure, directory: &Path) -> bool {
+    is_reached(enclosure, directory, |layer| layer.write.iter().chain(&layer.read))
+}
+
+/// Whether every layer has a directory among its paths.
+fn is_reached<'a, I: Iterator<Item = &'a Arc<str>>>(
+    enclosure: &'a Enclosure,
+    directory: &Path,
+    paths: impl Fn(&'a Confinement) -> I,
+) -> bool {
+    if enclosure.confinement.is_empty() {
+        return true;
+    }
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    let directory = real(directory);
+    let has = |path: &Arc<str>| directory.starts_with(real(Path::new(&**path)));
+    enclosure.confinement.iter().all(|layer| paths(layer).any(has))
+}
+
+/// Refuses agents to what is confined, unless every layer lets it start them. They call models from
+/// outside: where TCP is denied that would be a way around it, and without a budget nobody bounds it.
+pub(crate) fn check_starts_agents(enclosure: &Enclosure) -> Result<(), Refusal> {
+    let layers = &enclosure.confinement;
+    if layers.iter().any(|layer| layer.tcp == Tcp::Denied) {
+        return Err(Refusal::forbidden(
+            "a confined command without TCP starts no agents, which would call their models for it",
+        ));
+    }
+    if layers.iter().any(|layer| !layer.agents) {
+        return Err(Refusal::forbidden(
+            "a confined command starts no agents unless it was started with a budget for them: \
+             `brigade exec --agent-budget AMOUNT`",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a directory to whoever is confined and was not given it to read.
+pub(crate) fn check_directory(enclosure: &Enclosure, directory: &Path) -> Result<(), Refusal> {
+    if may_read(enclosure, directory) {
+        return Ok(());
+    }
+    let shown = directory.display();
+    Err(Refusal::forbidden(format!(
+        "the directory {shown} is outside of what whoever asks is confined to"
+    )))
 }
 
 #[cfg(test)]
@@ -104,6 +148,19 @@ mod tests {
             let confinement = layers.iter().map(|name| layer(name)).collect();
             may_write(&Enclosure { confinement, ..Enclosure::default() }, &text(directory))
         };
+        let reads = |layers: &[&str], directory: &str| {
+            let layer = |name: &&str| Confinement {
+                read: vec![text(name).into()],
+                write: vec![text("c").into()],
+                ..Confinement::default()
+            };
+            let confinement = layers.iter().map(layer).collect();
+            let enclosure = Enclosure { confinement, ..Enclosure::default() };
+            may_read(&enclosure, &root.join(directory))
+        };
+        assert!(reads(&[], "a") && reads(&["a"], "a/b") && reads(&["a", "a/b"], "c"));
+        assert!(reads(&["a"], "a/out") && !reads(&["a/b"], "a") && !reads(&["a", "a/b"], "a"));
+        assert!(!reads(&["a"], ".") && !reads(&["a"], "a/b/../.."));
         assert!(within(&[], "c") && within(&["a"], "a/b") && within(&["a", "a/b"], "a/b"));
         assert!(!within(&["a"], "c") && !within(&["a", "a/b"], "a") && !within(&["a"], "a/out"));
     }

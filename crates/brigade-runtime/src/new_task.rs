@@ -382,6 +382,7 @@ impl NewTask {
                 spec
             }
             Asked::Process(work) => {
+                check_budget(confine.as_ref(), self.limits.as_ref())?;
                 let work = enclosed(work, confine.as_ref(), resources, parent)?;
                 Spec::new(Work::Process(work))
             }
@@ -405,6 +406,17 @@ impl NewTask {
         spec.keep = self.keep;
         spec.grace = self.grace.map(Into::into);
         Ok(spec)
+    }
+}
+
+/// Refuses to let a confined command start agents without a bound on what they cost.
+fn check_budget(confine: Option<&Confine>, limits: Option<&Limits>) -> Result<(), Refusal> {
+    let has_budget = limits.is_some_and(|it| it.tokens.is_some() || it.money.is_some());
+    match confine.is_some_and(|confine| confine.agents) && !has_budget {
+        true => Err(Refusal::invalid(
+            "a confined command may start agents only with a budget of tokens or money",
+        )),
+        false => Ok(()),
     }
 }
 

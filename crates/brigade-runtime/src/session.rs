@@ -121,12 +121,17 @@ impl Session {
             .collect())
     }
 
+    /// The task that acts here, if it is one.
+    pub(crate) fn own_row(&self) -> Result<Option<Arc<TaskRow>>, Refusal> {
+        let Caller::Task { no, .. } = &self.caller else { return Ok(None) };
+        // Of one that is not known any more, nobody can say what it is kept to.
+        let unknown = || Refusal::forbidden("the task that you act as is not known any more");
+        self.view.get(*no).ok_or_else(unknown).map(Some)
+    }
+
     async fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
         // What acts as a task can start nothing that is less confined than itself.
-        let own = match &self.caller {
-            Caller::Task { no, .. } => self.view.get(*no),
-            Caller::Operator | Caller::Client(_) => None,
-        };
+        let own = self.own_row()?;
         let enclosure = own.as_ref().and_then(|row| row.spec.work.enclosure());
         let mut above = if task.is_agent() { self.agent_above().await? } else { None };
         if let (Some(above), Some(enclosure)) = (&mut above, enclosure) {

@@ -22,6 +22,7 @@ use crate::connection::serve;
 use crate::desk::{Counts, Shared};
 use crate::operator_key::OperatorKey;
 use crate::places::{Places, Short};
+use crate::trust::TrustStore;
 
 /// How long clients have to hear their last answers when the daemon leaves.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -105,6 +106,7 @@ impl Daemon {
             admission: Admission::new(limits),
             began: Instant::now(),
             clients: AtomicUsize::new(0),
+            trust: OnceLock::new(),
             counts: OnceLock::new(),
             leaving: CancellationToken::new(),
         });
@@ -115,6 +117,13 @@ impl Daemon {
     #[must_use]
     pub fn with_counts(self, write: impl Fn() -> String + Send + Sync + 'static) -> Self {
         let _ = self.shared.counts.set(Counts(Box::new(write)));
+        self
+    }
+
+    /// Lets the operator see and change the definitions that are trusted.
+    #[must_use]
+    pub fn with_trust(self, trust: Arc<TrustStore>) -> Self {
+        let _ = self.shared.trust.set(trust);
         self
     }
 

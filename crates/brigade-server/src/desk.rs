@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use brigade_agent::definition::Definitions;
 use brigade_model::address::{Address, TaskRef, Who as Named};
 use brigade_model::ids::{Attempt, Position, RunNo, TaskNo, TreeId};
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -18,6 +19,7 @@ use crate::admission::Admission;
 use crate::operator_key::OperatorKey;
 use crate::places::Places;
 use crate::requests::DaemonStatus;
+use crate::trust::TrustStore;
 use crate::wire::PROTOCOL;
 
 /// A task as it was typed, and the session in which it is looked for unless it names another.
@@ -63,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
     pub(crate) began: Instant,
     pub(crate) clients: AtomicUsize,
+    /// The definitions that the operator trusts.
+    pub(crate) trust: OnceLock<Arc<TrustStore>>,
     /// What is counted, in Prometheus' words.
     pub(crate) counts: OnceLock<Counts>,
     /// Cancelled when the daemon is to leave.
@@ -220,6 +224,22 @@ impl Desk {
     pub async fn session_name(&self, tree: TreeId) -> Result<String, Refusal> {
         let session = self.runtime().operate(tree).await?;
         Ok(session.row().name.to_string())
+    }
+
+    /// The definitions for a directory that this client could read itself.
+    pub(crate) async fn definitions(&self, directory: &str) -> Result<Definitions, Refusal> {
+        match &self.who {
+            Who::Operator | Who::Client(_) => self.runtime().definitions(Some(directory)),
+            Who::Task { id, attempt } => {
+                self.runtime().act_as(*id, *attempt).await?.definitions(directory)
+            }
+        }
+    }
+
+    pub(crate) fn trust(&self) -> Result<&TrustStore, Refusal> {
+        let trust = self.shared.trust.get();
+        let missing = || Refusal::unavailable("this daemon keeps no trust in definitions");
+        trust.map(|trust| &**trust).ok_or_else(missing)
     }
 
     pub fn operator_only(&self, what: &str) -> Result<(), Refusal> {

@@ -12,7 +12,7 @@
 //! `desk` (how they meet), [`daemon`], `connection`, `admission` and [`operator_key`] (who serves, and
 //! whom), [`client`] and [`start`] (who
 //! asks, and how a daemon comes to be), [`places`] (where it all is), [`mcp`] (the daemon as tools for
-//! coding agents).
+//! coding agents), [`trust`] (the definitions that the operator trusts).
 
 pub mod addresses;
 mod admission;
@@ -28,6 +28,7 @@ pub mod operator_key;
 pub mod places;
 pub mod requests;
 pub mod start;
+pub mod trust;
 pub mod wire;
 
 pub use client::{Client, ClientError};
@@ -35,3 +36,4 @@ pub use daemon::{Daemon, DaemonOptions};
 pub use desk::{Desk, Target};
 pub use info::TaskInfo;
 pub use places::Places;
+pub use trust::TrustStore;

@@ -39,6 +39,11 @@ impl Places {
         self.folder.join("daemon.log")
     }
 
+    /// The definitions that the operator trusts.
+    pub fn trust(&self) -> PathBuf {
+        self.folder.join("trust.json")
+    }
+
     /// Held by the daemon for as long as it lives.
     pub fn lock(&self) -> PathBuf {
         self.folder.join("daemon.lock")

@@ -69,6 +69,10 @@ requests! {
     status::Status,
     stop::Stop,
     transcript::Transcript,
+    trust_grant::GrantTrust,
+    trust_list::ListTrust,
+    trust_revoke::RevokeTrust,
+    trust_show::ShowTrust,
     wait::Wait,
 }
 

@@ -42,7 +42,8 @@ impl Confined {
             cpu_secs: fields.cpu.map(|cpu| cpu.0.as_secs()),
             open_files: fields.files,
         };
-        (Some(Confine { read: fields.read, write: fields.write, tcp, network }), resources)
+        let (read, write) = (fields.read, fields.write);
+        (Some(Confine { read, write, tcp, network, ..Confine::default() }), resources)
     }
 }
 

@@ -8,14 +8,22 @@ use std::sync::Arc;
 
 use brigade_llm::nearest::did_you_mean;
 
+use super::origin::{DefinitionDigest, DefinitionFolder, DefinitionOrigin};
 use super::{Definition, DefinitionError};
 
 const FILE_SIZE_MAX: u64 = 1024 * 1024;
+/// Files of each folder, so that a folder full of them hides no other.
 const FILES_MAX: usize = 1000;
+/// Bytes of each folder.
+const FOLDER_SIZE_MAX: usize = 2 * 1024 * 1024;
+/// Entries of a folder that are looked at.
+const ENTRIES_MAX: usize = 10_000;
 
 /// All definitions that could be read, and what was wrong with the others.
 #[derive(Clone, Debug, Default)]
 pub struct Definitions {
+    /// By the names that they are run by. Where a file of the user's and one of the workspace have the
+    /// same name, both are here with their origin: `user:reviewer`, `workspace:reviewer`.
     pub found: BTreeMap<String, Found>,
     pub problems: Vec<DefinitionError>,
 }
@@ -23,62 +31,114 @@ pub struct Definitions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     pub definition: Arc<Definition>,
+    pub origin: DefinitionOrigin,
     /// None is one that was built in Rust.
-    pub file: Option<PathBuf>,
+    pub source: Option<DefinitionSource>,
 }
 
-/// There is no such definition.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no agent definition {name:?}{hint}")]
-pub struct NoSuchDefinition {
+/// The file of a definition, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinitionSource {
+    pub file: PathBuf,
+    pub digest: DefinitionDigest,
+}
+
+/// A definition's file and all of its text, for whoever is to judge it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinitionText {
     pub name: String,
-    pub hint: String,
+    pub source: DefinitionSource,
+    pub text: String,
+}
+
+/// The reason why a name leads to no definition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuchDefinition {
+    #[error("there is no agent definition {name:?}{hint}")]
+    Unknown { name: String, hint: String },
+    #[error(
+        "there are two agent definitions {name:?}: name `user:{name}` ({user}) or `workspace:{name}` \
+         ({workspace})"
+    )]
+    Ambiguous { name: String, user: String, workspace: String },
+}
+
+impl Found {
+    /// One that was built in Rust.
+    pub fn built(definition: Definition) -> Self {
+        let definition = Arc::new(definition);
+        Self { definition, origin: DefinitionOrigin::Program, source: None }
+    }
+
+    pub fn file(&self) -> Option<&Path> {
+        self.source.as_ref().map(|source| source.file.as_path())
+    }
 }
 
 impl Definitions {
-    /// Where definitions are: in the workspace, whose win, then in the user's configuration
-    /// (`$XDG_CONFIG_HOME` or `~/.config`).
-    pub fn folders(workspace: &Path, user_config: Option<&Path>) -> Vec<PathBuf> {
-        let own = workspace.join(".brigade").join("agents");
-        let user = user_config.map(|config| config.join("brigade").join("agents"));
-        std::iter::once(own).chain(user).collect()
+    /// Where definitions are: in the workspace and in the user's configuration (`$XDG_CONFIG_HOME` or
+    /// `~/.config`).
+    pub fn folders(workspace: &Path, user_config: Option<&Path>) -> Vec<DefinitionFolder> {
+        let own = DefinitionFolder::of_workspace(workspace);
+        std::iter::once(own).chain(user_config.map(DefinitionFolder::of_user)).collect()
     }
 
-    /// Reads `*.md` of each folder. Of two with the same name the first folder's wins. A file that
-    /// cannot be read does not hide the others; a folder that is not there has none.
-    pub fn load(folders: &[PathBuf]) -> Self {
+    /// Reads `*.md` of each folder. Neither of two with the same name hides the other, unless both are of
+    /// the same origin: then the first folder's wins. A file that cannot be read does not hide the others;
+    /// a folder that is not there has none.
+    pub fn load(folders: &[DefinitionFolder]) -> Self {
         let mut definitions = Self::default();
-        let mut left = FILES_MAX;
+        let mut named: BTreeMap<String, Vec<Found>> = BTreeMap::new();
         for folder in folders {
-            let mut files = match files(folder) {
-                Ok(files) => files,
-                Err(problem) => {
-                    definitions.problem(folder, problem);
-                    continue;
+            for (definition, DefinitionText { name, source, .. }) in definitions.read(folder) {
+                let alike = named.entry(name).or_default();
+                if alike.iter().all(|found| found.origin != folder.origin) {
+                    let (definition, origin) = (Arc::new(definition), folder.origin);
+                    alike.push(Found { definition, origin, source: Some(source) });
                 }
-            };
-            if files.len() > left {
-                let problem = format!("more than {FILES_MAX} definitions; the rest is not read");
-                definitions.problem(folder, problem);
-                files.truncate(left);
             }
-            left -= files.len();
-            definitions.add_folder(folder, files);
+        }
+        for (name, alike) in named {
+            let is_only = alike.len() == 1;
+            for found in alike {
+                let key = if is_only { name.clone() } else { found.origin.qualify(&name) };
+                definitions.found.insert(key, found);
+            }
         }
         definitions
+    }
+
+    /// The definitions of a folder with their texts: all of what is trusted when they are.
+    pub fn texts(folder: &DefinitionFolder) -> Vec<DefinitionText> {
+        let mut definitions = Self::default();
+        definitions.read(folder).into_iter().map(|(_, text)| text).collect()
     }
 
     /// Adds one that was built in Rust. It wins over a file's.
     pub fn add(&mut self, definition: Definition) -> Result<(), DefinitionError> {
         definition.check()?;
-        let name = definition.name.clone();
-        self.found.insert(name, Found { definition: Arc::new(definition), file: None });
+        self.found.insert(definition.name.clone(), Found::built(definition));
         Ok(())
     }
 
-    pub fn find(&self, name: &str) -> Result<&Arc<Definition>, NoSuchDefinition> {
-        if let Some(found) = self.found.get(name) {
-            return Ok(&found.definition);
+    /// Adds one that was built in Rust and that a file of the same name replaces.
+    pub fn add_default(&mut self, definition: Definition) {
+        let name = definition.name.clone();
+        if self.ambiguous(&name).is_none() {
+            self.found.entry(name).or_insert_with(|| Found::built(definition));
+        }
+    }
+
+    pub fn find(&self, name: &str) -> Result<&Found, NoSuchDefinition> {
+        let found = self.found.get(name).or_else(|| {
+            let (_, own) = name.split_once(':')?;
+            self.found.get(own).filter(|found| found.origin.qualify(own) == name)
+        });
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        if let Some(ambiguous) = self.ambiguous(name) {
+            return Err(ambiguous);
         }
         let known = || self.found.keys().map(String::as_str);
         let near = did_you_mean(name, known());
@@ -89,38 +149,75 @@ impl Definitions {
                 format!("; there are {}", known().take(20).collect::<Vec<_>>().join(", "))
             }
         };
-        Err(NoSuchDefinition { name: name.chars().take(100).collect(), hint })
+        Err(NoSuchDefinition::Unknown { name: name.chars().take(100).collect(), hint })
+    }
+
+    fn ambiguous(&self, name: &str) -> Option<NoSuchDefinition> {
+        let shown = |origin: DefinitionOrigin| {
+            let file = self.found.get(&origin.qualify(name))?.file()?;
+            Some(file.display().to_string())
+        };
+        let user = shown(DefinitionOrigin::User)?;
+        let workspace = shown(DefinitionOrigin::Workspace)?;
+        let is_plain = self.found.contains_key(name);
+        let name = name.to_owned();
+        (!is_plain).then_some(NoSuchDefinition::Ambiguous { name, user, workspace })
     }
 
     /// Names that a definition may delegate to, and that nobody has defined. Definitions may well name
     /// each other in a circle: how deep that goes is for limits to say.
     pub fn unknown_delegate(&self, name: &str) -> Option<DefinitionError> {
-        let Found { definition, file } = self.found.get(name)?;
-        let mut named = definition.may_delegate_to.iter().flatten();
-        let missing = named.find(|one| !self.found.contains_key(*one))?;
-        let hint = self.find(missing).err().map(|missing| missing.hint).unwrap_or_default();
+        let found = self.find(name).ok()?;
+        let mut named = found.definition.may_delegate_to.iter().flatten();
+        let hint = named.find_map(|one| match self.find(one) {
+            Err(NoSuchDefinition::Unknown { name, hint }) => Some((name, hint)),
+            // Whoever starts it says which one is meant.
+            Ok(_) | Err(NoSuchDefinition::Ambiguous { .. }) => None,
+        });
+        let (missing, hint) = hint?;
         let error = DefinitionError {
             file: None,
             line: 0,
             field: Some("may_delegate_to".to_owned()),
             problem: format!("`{missing}` is no agent definition{hint}"),
         };
-        Some(match file {
+        Some(match found.file() {
             Some(file) => error.in_file(file),
             None => error,
         })
     }
 
-    fn add_folder(&mut self, folder: &Path, files: Vec<PathBuf>) {
+    /// The definitions of a folder; what is wrong with the others is noted.
+    fn read(&mut self, folder: &DefinitionFolder) -> Vec<(Definition, DefinitionText)> {
+        let mut files = match files(folder) {
+            Ok(files) => files,
+            Err(problem) => {
+                self.problem(&folder.path, problem);
+                return Vec::new();
+            }
+        };
+        if files.len() > FILES_MAX {
+            let problem = format!("more than {FILES_MAX} definitions; the rest is not read");
+            self.problem(&folder.path, problem);
+            files.truncate(FILES_MAX);
+        }
         let mut here: BTreeMap<String, PathBuf> = BTreeMap::new();
+        let mut read = Vec::new();
+        let mut bytes = 0;
         for file in files {
-            let text = match read(folder, &file) {
+            let text = match read_text(&folder.path, &file) {
                 Ok(text) => text,
                 Err(problem) => {
                     self.problem(&file, problem);
                     continue;
                 }
             };
+            bytes += text.len();
+            if bytes > FOLDER_SIZE_MAX {
+                let problem = format!("more than {FOLDER_SIZE_MAX} bytes; the rest is not read");
+                self.problem(&folder.path, problem);
+                break;
+            }
             let definition = match Definition::parse(&file, &text) {
                 Ok(definition) => definition,
                 Err(problem) => {
@@ -135,9 +232,11 @@ impl Definitions {
                 continue;
             }
             here.insert(name.clone(), file.clone());
-            let found = Found { definition: Arc::new(definition), file: Some(file) };
-            self.found.entry(name).or_insert(found);
+            let digest = DefinitionDigest::of(text.as_bytes());
+            let source = DefinitionSource { file, digest };
+            read.push((definition, DefinitionText { name, source, text }));
         }
+        read
     }
 
     fn problem(&mut self, file: &Path, problem: impl Into<String>) {
@@ -151,12 +250,19 @@ impl Definitions {
 }
 
 /// In the order of their names, so that the same folder always reads the same.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = match fs::read_dir(folder) {
+fn files(folder: &DefinitionFolder) -> Result<Vec<PathBuf>, String> {
+    let entries = match fs::read_dir(&folder.path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error.to_string()),
     };
+    if let Some(within) = &folder.within {
+        let real = |path: &Path| path.canonicalize().map_err(|error| error.to_string());
+        if !real(&folder.path)?.starts_with(real(within)?) {
+            return Err("it is a link that leads out of its directory".to_owned());
+        }
+    }
+    let entries = entries.take(ENTRIES_MAX);
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     let is_definition = |path: &PathBuf| path.extension().is_some_and(|end| end == "md");
     let mut files: Vec<PathBuf> = paths.filter(is_definition).collect();
@@ -166,7 +272,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 
 /// A link that leads out of the folder is not followed: a workspace is other people's text, and
 /// what it points at is not theirs to show to a model.
-fn read(folder: &Path, file: &Path) -> Result<String, String> {
+fn read_text(folder: &Path, file: &Path) -> Result<String, String> {
     let told = |error: std::io::Error| error.to_string();
     let folder = folder.canonicalize().map_err(told)?;
     let file = file.canonicalize().map_err(told)?;

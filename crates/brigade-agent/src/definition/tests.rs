@@ -238,25 +238,44 @@ fn named(name: &str, prompt: &str) -> String {
 }
 
 #[test]
-fn the_workspace_wins_and_a_broken_file_hides_no_other() {
+fn a_name_in_both_places_is_ambiguous_and_a_broken_file_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
-    let folders = Definitions::folders(&root.path().join("work"), Some(&root.path().join("conf")));
-    assert_eq!(folders[0], root.path().join("work/.brigade/agents"));
-    assert_eq!(folders[1], root.path().join("conf/brigade/agents"));
-    write(&folders[0], "both.md", &named("both", "of the workspace"));
-    write(&folders[0], "broken.md", "---\nnmae: x\n---\n");
-    write(&folders[0], "again.md", &named("both", "twice"));
-    write(&folders[0], "notes.txt", "not a definition");
-    write(&folders[0], "large.md", &named("large", &"x".repeat(1024 * 1024)));
-    fs::write(folders[0].join("binary.md"), [0xff, 0xfe]).unwrap();
-    fs::create_dir(folders[0].join("folder.md")).unwrap();
-    write(&folders[1], "both.md", &named("both", "of the user"));
-    write(&folders[1], "own.md", &named("own", "of the user"));
+    let work = root.path().join("work");
+    let folders = Definitions::folders(&work, Some(&root.path().join("conf")));
+    let [here, users] = [&folders[0].path, &folders[1].path];
+    assert_eq!(*here, root.path().join("work/.brigade/agents"));
+    assert_eq!(*users, root.path().join("conf/brigade/agents"));
+    write(here, "both.md", &named("both", "of the workspace"));
+    write(here, "broken.md", "---\nnmae: x\n---\n");
+    write(here, "again.md", &named("both", "twice"));
+    write(here, "notes.txt", "not a definition");
+    write(here, "large.md", &named("large", &"x".repeat(1024 * 1024)));
+    write(here, "theirs.md", &named("theirs", "of the workspace"));
+    fs::write(here.join("binary.md"), [0xff, 0xfe]).unwrap();
+    fs::create_dir(here.join("folder.md")).unwrap();
+    write(users, "both.md", &named("both", "of the user"));
+    write(users, "own.md", &named("own", "of the user"));
 
-    let definitions = Definitions::load(&folders);
+    let mut definitions = Definitions::load(&folders);
     let names: Vec<_> = definitions.found.keys().map(String::as_str).collect();
-    assert_eq!(names, ["both", "own"]);
-    assert_eq!(definitions.find("both").unwrap().prompt, "twice", "again.md is first by name");
+    assert_eq!(names, ["own", "theirs", "user:both", "workspace:both"]);
+    let prompt = |name: &str| definitions.find(name).unwrap().definition.prompt.clone();
+    assert_eq!(prompt("workspace:both"), "twice", "again.md is first by name");
+    assert_eq!(prompt("user:both"), "of the user");
+    assert_eq!(prompt("user:own"), prompt("own"));
+    assert_eq!(prompt("workspace:theirs"), prompt("theirs"));
+    for wrong in ["workspace:own", "user:theirs", "program:own"] {
+        assert!(definitions.find(wrong).is_err(), "{wrong}");
+    }
+    let told = definitions.find("both").unwrap_err().to_string();
+    assert!(told.contains("`user:both`") && told.contains("`workspace:both`"), "{told}");
+    assert!(told.contains(here.join("again.md").to_str().unwrap()), "{told}");
+    // What a file replaces does not decide between two files; what is built in Rust does.
+    definitions.add_default(Definition::new("both").prompt("built in"));
+    assert!(definitions.find("both").is_err());
+    definitions.add(Definition::new("both").prompt("built in")).unwrap();
+    assert_eq!(definitions.find("both").unwrap().definition.prompt, "built in");
+    assert_eq!(definitions.find("user:both").unwrap().definition.prompt, "of the user");
     let problems: Vec<String> =
         definitions.problems.iter().map(|problem| problem.problem.clone()).collect();
     assert_eq!(problems.len(), 5, "{problems:?}");
@@ -266,8 +285,58 @@ fn the_workspace_wins_and_a_broken_file_hides_no_other() {
 }
 
 #[test]
+fn a_definition_knows_the_digest_of_the_text_that_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = DefinitionFolder::of_workspace(root.path());
+    let text = named("cook", "Cook.");
+    write(&folder.path, "cook.md", &text);
+    let definitions = Definitions::load(std::slice::from_ref(&folder));
+    let found = definitions.find("cook").unwrap();
+    assert_eq!(found.origin, DefinitionOrigin::Workspace);
+    let source = found.source.clone().unwrap();
+    assert_eq!(source.digest, DefinitionDigest::of(text.as_bytes()));
+    let shown = Definitions::texts(&folder);
+    assert_eq!(shown, [DefinitionText { name: "cook".to_owned(), source, text }]);
+}
+
+#[test]
+fn a_folder_full_of_files_hides_no_other() {
+    let root = tempfile::tempdir().unwrap();
+    let folders = Definitions::folders(root.path(), Some(&root.path().join("conf")));
+    for number in 0..1_001 {
+        write(&folders[0].path, &format!("{number:04}.md"), &named(&format!("a{number}"), "x"));
+    }
+    write(&folders[1].path, "own.md", &named("own", "of the user"));
+    let definitions = Definitions::load(&folders);
+    assert!(definitions.find("own").is_ok());
+    assert_eq!(definitions.found.len(), 1_001);
+    assert_eq!(definitions.problems.len(), 1);
+    for number in 0..5 {
+        let text = named(&format!("b{number}"), &"x".repeat(600_000));
+        write(&folders[0].path, &format!("00-{number}.md"), &text);
+    }
+    let definitions = Definitions::load(&folders);
+    assert!(definitions.find("own").is_ok() && definitions.find("b2").is_ok());
+    assert!(definitions.find("b3").is_err(), "a folder has a budget of bytes too");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_is_a_link_out_of_the_workspace_is_not_read() {
+    use std::os::unix::fs::symlink;
+    let root = tempfile::tempdir().unwrap();
+    let work = root.path().join("work");
+    write(&root.path().join("notes"), "secret.md", &named("secret", "not theirs to show"));
+    fs::create_dir_all(work.join(".brigade")).unwrap();
+    symlink(root.path().join("notes"), work.join(".brigade/agents")).unwrap();
+    let definitions = Definitions::load(&Definitions::folders(&work, None));
+    assert!(definitions.found.is_empty());
+    assert!(definitions.problems[0].to_string().contains("leads out"));
+}
+
+#[test]
 fn folders_that_are_not_there_have_none() {
-    let definitions = Definitions::load(&[PathBuf::from("/nowhere/at/all")]);
+    let definitions = Definitions::load(&[DefinitionFolder::user("/nowhere/at/all")]);
     assert!(definitions.found.is_empty() && definitions.problems.is_empty());
     let error = definitions.find("x").unwrap_err();
     assert_eq!(error.to_string(), "there is no agent definition \"x\"; there are none");
@@ -294,20 +363,9 @@ fn a_link_out_of_the_folder_is_not_followed() {
     write(&folder, "inside.md", &named("inside", "x"));
     symlink(root.path().join("secret.md"), folder.join("link.md")).unwrap();
     symlink(folder.join("nothing"), folder.join("dangling.md")).unwrap();
-    let definitions = Definitions::load(&[folder]);
+    let definitions = Definitions::load(&[DefinitionFolder::user(folder)]);
     assert_eq!(definitions.found.keys().collect::<Vec<_>>(), ["inside"]);
     assert_eq!(definitions.problems.len(), 2);
-}
-
-#[test]
-fn no_more_than_the_most_files_are_read() {
-    let root = tempfile::tempdir().unwrap();
-    for number in 0..1001 {
-        write(root.path(), &format!("{number:04}.md"), &named(&format!("a{number}"), "x"));
-    }
-    let definitions = Definitions::load(&[root.path().to_owned()]);
-    assert_eq!(definitions.found.len(), 1000);
-    assert_eq!(definitions.problems.len(), 1);
 }
 
 #[test]
@@ -408,10 +466,8 @@ fn commands_can_be_confined() {
         "confine:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  network: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
     );
     let (read, write) = (vec!["~/.cargo".to_owned()], vec!["/data".to_owned()]);
-    assert_eq!(
-        all.confine,
-        Some(Confine { read, write, tcp: Tcp::Denied, network: Network::Denied })
-    );
+    let (tcp, network) = (Tcp::Denied, Network::Denied);
+    assert_eq!(all.confine, Some(Confine { read, write, tcp, network, agents: false }));
     let resources = Resources { memory: Some(2 << 30), cpu_secs: Some(600), open_files: Some(256) };
     assert_eq!(all.resources, resources);
     let stored = serde_json::to_string(&all).unwrap();

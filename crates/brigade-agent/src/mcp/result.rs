@@ -12,11 +12,14 @@ const PARTS_MAX: usize = 1_000;
 
 /// Text as it is, structure as JSON unless the text says the same, the rest in words. It may be as long
 /// as a message is.
-pub(super) fn told(result: &CallToolResult, output: Option<&Value>) -> Result<Outcome, ToolError> {
+pub(super) async fn told(
+    result: &CallToolResult,
+    output: Option<&Value>,
+) -> Result<Outcome, ToolError> {
     let failed = result.is_error == Some(true);
     let mut parts: Vec<String> = Vec::new();
-    if let Some(problem) = output.and_then(|schema| contradicts(schema, result)) {
-        parts.push(problem);
+    if let Some(schema) = output {
+        parts.extend(contradicts(schema, result).await);
     }
     parts.extend(result.content.iter().take(PARTS_MAX).map(part));
     if let Some(more) = result.content.len().checked_sub(PARTS_MAX + 1) {
@@ -82,14 +85,17 @@ fn is_said(result: &CallToolResult, structured: &Value) -> bool {
 }
 
 /// How a result is not what the server said it would be. An error need not be.
-fn contradicts(schema: &Value, result: &CallToolResult) -> Option<String> {
+async fn contradicts(schema: &Value, result: &CallToolResult) -> Option<String> {
     if result.is_error == Some(true) {
         return None;
     }
     let problem = match &result.structured_content {
         None => "there is no structured result".to_owned(),
         // A schema of no use promises nothing.
-        Some(structured) => Schema::compile(schema).ok()?.check(structured).err()?.to_string(),
+        Some(structured) => {
+            let schema = Schema::compile(schema).ok()?;
+            schema.check_apart(structured).await.err()?.to_string()
+        }
     };
     Some(format!("[this is not what the server says the tool returns: {}]", cut(&problem, 1_000)))
 }
@@ -102,7 +108,8 @@ mod tests {
 
     fn text(result: Value, output: Option<Value>) -> Result<String, String> {
         let result: CallToolResult = serde_json::from_value(result).unwrap();
-        match told(&result, output.as_ref()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        match runtime.block_on(told(&result, output.as_ref())) {
             Ok(Outcome::Text(text)) => Ok(text),
             Ok(Outcome::Park { .. }) => panic!("a result never waits"),
             Err(ToolError(text)) => Err(text),
@@ -145,6 +152,19 @@ mod tests {
         let failed =
             json!({"content": [{"type": "text", "text": "no such issue"}], "isError": true});
         assert_eq!(text(failed, Some(json!({"required": ["a"]}))).unwrap_err(), "no such issue");
+    }
+
+    #[test]
+    fn a_result_that_takes_too_long_to_check_is_marked() {
+        let twice = json!([{"$ref": "#"}, {"$ref": "#"}]);
+        let schema = json!({"type": ["array", "string"], "items": {"anyOf": twice}});
+        let value = (0..60).fold(json!(1), |inner, _| json!([inner]));
+        let (done, outcome) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            done.send(text(json!({"content": [], "structuredContent": value}), Some(schema)))
+        });
+        let told = outcome.recv_timeout(std::time::Duration::from_secs(60)).expect("no end");
+        assert!(told.unwrap().contains("would take too long"));
     }
 
     #[test]

@@ -34,11 +34,11 @@ impl McpTool {
         Self { link: Arc::downgrade(link), listed, schema: OnceLock::new() }
     }
 
-    fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+    async fn check(&self, arguments: &Value) -> Result<(), ToolError> {
         let compile = || Schema::compile(&self.listed.spec.parameters).ok();
         let schema = self.schema.get_or_init(|| self.listed.is_checked.then(compile).flatten());
         let Some(schema) = schema else { return Ok(()) };
-        schema.check(arguments).map_err(|mismatch| {
+        schema.check_apart(arguments).await.map_err(|mismatch| {
             ToolError::new(format!("the arguments do not fit, and nothing was done: {mismatch}"))
         })
     }
@@ -64,7 +64,7 @@ impl McpTool {
             let called = connection.call(&self.listed.original, arguments.clone()).await;
             match called {
                 Ok(returned) => {
-                    let told = result::told(&returned, self.listed.output.as_deref());
+                    let told = result::told(&returned, self.listed.output.as_deref()).await;
                     // Cut in two, a secret would not be found.
                     let clean =
                         |text| shortened(&connection.secrets().left_out_of(text), RESULT_MAX);
@@ -121,7 +121,7 @@ impl Tool for McpTool {
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
         Box::pin(async move {
-            self.check(&call.arguments)?;
+            self.check(&call.arguments).await?;
             match call.arguments {
                 Value::Object(arguments) => self.carry_out(arguments).await,
                 _ => Err(ToolError::new("the arguments must be a JSON object")),

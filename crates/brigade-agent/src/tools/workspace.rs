@@ -3,8 +3,10 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use super::WRITING;
 use super::beneath::{Found, Root};
 use super::inside::Inside;
+use super::protected::ProtectedRules;
 use super::words::{self, quoted};
 use crate::permission::{self, Grant, Permissions, Refused, Rules, Verdict, Why};
 use crate::tool::{Subject, ToolError};
@@ -28,6 +30,7 @@ pub struct Workspace {
     permissions: Permissions,
     /// Each of those concerned apart, for what follows from a rule on another tool.
     grants: Vec<Permissions>,
+    protected: ProtectedRules,
 }
 
 /// A path that was asked for, and what it comes to.
@@ -42,10 +45,11 @@ impl Workspace {
     /// An absolute directory; it is opened anew at each call.
     pub fn new(directory: impl Into<PathBuf>, permissions: Permissions) -> Self {
         let grants: Vec<Grant> = permissions.clone().into();
+        let protected = ProtectedRules::of(&grants);
         let alone = |grant: Grant| Permissions::of(grant.by, Rules::clone(&grant.rules));
         let grants = grants.into_iter().map(alone).collect();
         let directory = directory.into().into();
-        Self { directory, canonical: OnceLock::new(), found: None, permissions, grants }
+        Self { directory, canonical: OnceLock::new(), found: None, permissions, grants, protected }
     }
 
     /// The same, kept to where the directory is now: for an agent whose commands could put a link to
@@ -86,6 +90,9 @@ impl Workspace {
         let name = self.without_links(&root, &asked)?;
         if name != asked {
             self.permit_link(tool, &asked, &name)?;
+        }
+        if WRITING.contains(&tool) {
+            self.protected.check(tool, &name)?;
         }
         match root.is_spelled_so(&name) {
             Ok(true) => (),

@@ -3,19 +3,22 @@
 //! A few definitions that each refer twice to the next are small to read and endless to check: a
 //! check goes through every way from the root, so the ways are counted before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
 /// Parts of a schema over all ways to them. What is far above is an attack or a mistake.
 pub(super) const EXTENT_MAX: u64 = 100_000;
+/// Nested parts on the way through references. Compiling needs some stack for each.
+const NESTING_MAX: usize = 1_000;
 
 /// These hold values, not schemas.
 const LITERAL: [&str; 4] = ["const", "enum", "default", "examples"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 pub(super) fn check(schema: &Value) -> Result<(), String> {
-    let mut extent = Extent { root: schema, known: HashMap::new() };
+    check_anchors(schema, &mut HashSet::new())?;
+    let mut extent = Extent { root: schema, known: HashMap::new(), nesting: 0 };
     let parts = extent.of(schema)?;
     if parts > EXTENT_MAX {
         return Err("its references multiply to more than can be checked".to_owned());
@@ -28,10 +31,21 @@ struct Extent<'a> {
     /// By reference; one that is still being counted counts as nothing, since a cycle ends with the
     /// value that is checked.
     known: HashMap<&'a str, u64>,
+    nesting: usize,
 }
 
 impl<'a> Extent<'a> {
     fn of(&mut self, value: &'a Value) -> Result<u64, String> {
+        self.nesting += 1;
+        if self.nesting > NESTING_MAX {
+            return Err("its references lead too deep".to_owned());
+        }
+        let parts = self.count(value);
+        self.nesting -= 1;
+        parts
+    }
+
+    fn count(&mut self, value: &'a Value) -> Result<u64, String> {
         let mut parts: u64 = 1;
         match value {
             Value::Array(items) => {
@@ -46,8 +60,9 @@ impl<'a> Extent<'a> {
                         Value::String(target) if REFERENCES.contains(&key.as_str()) => {
                             self.target(target)?
                         }
-                        Value::String(_) if key == "$id" && nested => {
-                            return Err("only the whole schema may have an `$id`".to_owned());
+                        // `id` is what draft 4 calls it.
+                        Value::String(_) if (key == "$id" || key == "id") && nested => {
+                            return Err(format!("only the whole schema may have an `{key}`"));
                         }
                         _ if LITERAL.contains(&key.as_str()) => 1,
                         // Counted where something refers to them.
@@ -66,7 +81,7 @@ impl<'a> Extent<'a> {
         if let Some(known) = self.known.get(reference) {
             return Ok(*known);
         }
-        let Some(target) = self.find(reference) else {
+        let Some(target) = find(self.root, reference) else {
             return Err(format!(
                 "`{reference}` leads nowhere in it; a reference is `#`, `#/$defs/name` or `#anchor`"
             ));
@@ -76,13 +91,34 @@ impl<'a> Extent<'a> {
         self.known.insert(reference, parts);
         Ok(parts)
     }
+}
 
-    fn find(&self, reference: &str) -> Option<&'a Value> {
-        let place = reference.strip_prefix('#')?;
-        if place.is_empty() || place.starts_with('/') {
-            return self.root.pointer(&place.replace("%24", "$").replace("%25", "%"));
+/// Finds the target of a reference. One that others may read differently is not found at all.
+pub(super) fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    let place = reference.strip_prefix('#')?;
+    if !place.is_empty() && !place.starts_with('/') {
+        return anchored(root, place);
+    }
+    let place = place.replace("%24", "$");
+    let is_plain = place.split('%').skip(1).all(|rest| rest.starts_with("25"));
+    if is_plain { root.pointer(&place.replace("%25", "%")) } else { None }
+}
+
+/// Checks that a name leads to one place only.
+fn check_anchors<'a>(value: &'a Value, names: &mut HashSet<&'a str>) -> Result<(), String> {
+    match value {
+        Value::Array(items) => items.iter().try_for_each(|item| check_anchors(item, names)),
+        Value::Object(fields) => {
+            let own =
+                ["$anchor", "$dynamicAnchor"].map(|key| fields.get(key).and_then(Value::as_str));
+            for name in own.into_iter().flatten() {
+                if !names.insert(name) {
+                    return Err(format!("it has two anchors `{name}`"));
+                }
+            }
+            fields.values().try_for_each(|field| check_anchors(field, names))
         }
-        anchored(self.root, place)
+        _ => Ok(()),
     }
 }
 
@@ -134,5 +170,29 @@ mod tests {
             assert_eq!(check(&schema), Ok(()), "{schema}");
         }
         assert!(check(&json!({"items": {"$id": "x"}})).is_err());
+    }
+
+    #[test]
+    fn a_reference_that_could_lead_to_two_places_is_refused() {
+        let two = json!({"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x"}}, "$ref": "#x"});
+        assert!(check(&two).unwrap_err().contains("two anchors"));
+        let encoded = json!({"$defs": {"%41": {}, "A": {}}, "$ref": "#/$defs/%41"});
+        assert!(check(&encoded).unwrap_err().contains("leads nowhere"));
+        let draft4 = json!({"properties": {"a": {"id": "http://localhost/x", "$ref": "#/b"}}});
+        assert!(check(&draft4).is_err());
+        assert_eq!(check(&json!({"properties": {"id": {"type": "string"}}})), Ok(()));
+    }
+
+    #[test]
+    fn a_long_chain_of_references_is_refused() {
+        let chain = |length: usize| {
+            let next = |at: usize| json!({"$ref": format!("#/$defs/{}", at + 1)});
+            let mut parts: Map<String, Value> =
+                (0..length).map(|at| (at.to_string(), next(at))).collect();
+            parts.insert(length.to_string(), json!({}));
+            json!({"$ref": "#/$defs/0", "$defs": parts})
+        };
+        assert_eq!(check(&chain(300)), Ok(()));
+        assert!(check(&chain(1_500)).unwrap_err().contains("too deep"));
     }
 }

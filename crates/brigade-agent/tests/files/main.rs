@@ -6,6 +6,7 @@ mod confinement;
 mod editing;
 mod finding;
 mod permissions;
+mod protected;
 mod reading;
 mod support;
 mod writing;

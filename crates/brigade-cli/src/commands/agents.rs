@@ -12,8 +12,9 @@ use crate::show::{self, Table};
 
 /// List the agents that can be run here
 ///
-/// Definitions are markdown files with front matter in .brigade/agents of this directory, then in
-/// brigade/agents of the user's configuration directory.
+/// Definitions are markdown files with front matter in .brigade/agents of this directory and in
+/// brigade/agents of the user's configuration directory. `brigade trust` says which of this directory's
+/// are trusted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Agents {
@@ -56,6 +57,7 @@ impl Agents {
                 Some(title) => format!("{} ({title})", agent.name),
                 None => agent.name,
             };
+            let file = if agent.untrusted { format!("{file} (not trusted)") } else { file };
             table.row([name.into(), model.into(), agent.description.into(), file.into()]);
         }
         table.print()?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brigade_process::ControlGroups;
@@ -11,7 +12,7 @@ use brigade_runtime::{ProcessOptions, Runtime};
 use brigade_server::daemon::{Claimed, DaemonError};
 use brigade_server::requests::{Leave, Status};
 use brigade_server::start::{STATE_VARIABLE, TAKEN};
-use brigade_server::{ClientError, DaemonOptions};
+use brigade_server::{ClientError, DaemonOptions, TrustStore};
 use brigade_sqlite::SqliteStore;
 use brigade_store::StoreError;
 use rustix::process::{Pid, setsid, test_kill_process};
@@ -185,12 +186,12 @@ async fn serve(context: &Context) -> Result<Exit, Failure> {
     let store = open_store(&places.store()).await?;
     let idle = context.config.idle().map_err(Failure::usage)?;
     let options = DaemonOptions { places: places.clone(), idle };
-    let builder = Runtime::builder()
-        .store(store)
-        .processes(process_options(context))
-        .agents(models::options(&context.config)?);
+    let trust = Arc::new(TrustStore::open(places)?);
+    let agents = models::options(&context.config)?.definition_trust(trust.clone());
+    let processes = process_options(context);
+    let builder = Runtime::builder().store(store).processes(processes).agents(agents);
     let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
-    let daemon = daemon.with_counts(telemetry.counts());
+    let daemon = daemon.with_counts(telemetry.counts()).with_trust(trust);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
     let told = leave_when_told(daemon.leaving())?;
     let left = tokio::select! {

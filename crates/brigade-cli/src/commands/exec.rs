@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brigade_model::enclosure::TerminalSize;
+use brigade_model::limits::Limits;
 use brigade_model::outcome::{Failure as Ended, Outcome};
 use brigade_model::work::EnvValue;
-use brigade_server::requests::{self, Command, Started};
+use brigade_server::requests::{self, AgentBudget, Command, Started};
 use brigade_server::{Client, Target, TaskInfo};
 
 use crate::attach::{Attachment, Attended, Showing};
@@ -16,6 +17,8 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::feed::Feed;
 use crate::{show, span};
+
+use super::run::budget;
 
 /// Variables of ours that the command sees as they are here, wherever the daemon was started.
 const CALLERS: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
@@ -70,6 +73,10 @@ pub(crate) struct Exec {
     /// Give it a terminal, of our size or 80x24 or this one; what it reads is typed as --stdin has it
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = size)]
     pty: Option<Option<TerminalSize>>,
+    /// Let it and all below it start agents that use at most this together: dollars as $2.50, tokens as
+    /// 500k, or both; a confined command starts none without it, and with --no-tcp none at all
+    #[arg(long, value_name = "AMOUNT", value_parser = budget, conflicts_with = "no_tcp")]
+    agent_budget: Option<Limits>,
     #[command(flatten)]
     confine: ConfineArgs,
     /// A line for the shell instead of a program and its arguments
@@ -137,6 +144,9 @@ impl Exec {
             terminal: self.pty.map(|size| size.or_else(show::terminal_size).unwrap_or_default()),
             resources: self.confine.resources(),
             confine: self.confine.confine()?,
+            agent_budget: self
+                .agent_budget
+                .map(|Limits { tokens, money, .. }| AgentBudget { tokens, money }),
             ..requests::Exec::new(context.session()?, self.what()?)
         })
     }

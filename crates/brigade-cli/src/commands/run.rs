@@ -24,6 +24,7 @@ use crate::overrides::OverrideArgs;
 use crate::{models, show, span};
 
 use super::exec::{goes_on, print_started};
+use super::trust::{self, Asked};
 
 /// Give an agent a task, and see it and all that it starts through
 ///
@@ -152,11 +153,7 @@ impl Run {
         context: &Context,
         client: &mut Client,
     ) -> Result<requests::Run, Failure> {
-        let cwd = std::env::current_dir()?;
-        let cwd = cwd
-            .into_os_string()
-            .into_string()
-            .map_err(|cwd| Failure::usage(format!("the directory {cwd:?} is not UTF-8")))?;
+        let cwd = trust::current_directory()?;
         let defined = self.defined(context, client, &cwd).await?;
         let mut limits = self.budget.unwrap_or_default();
         limits.time = self.deadline.map(Into::into);
@@ -282,18 +279,56 @@ impl Run {
     ) -> Result<Option<AgentInfo>, Failure> {
         let known = context.ask_over(client, Agents { cwd: cwd.to_owned(), lang: None }).await?;
         let agent = self.agent.as_deref().unwrap_or("general");
-        let Some(defined) = known.agents.into_iter().find(|known| known.name == agent) else {
+        let is_meant = |known: &AgentInfo| {
+            known.name == agent || known.origin.qualify(&known.name) == agent
+        };
+        let Some(defined) = known.agents.into_iter().find(is_meant) else {
             // The daemon knows better what is to be said of it.
             return Ok(None);
         };
-        self.note_servers(agent, &defined.mcp_servers);
+        if defined.untrusted && !self.is_unattended(context) {
+            return self.trusted(context, client, defined, cwd).await;
+        }
+        self.checked(context, defined).map(Some)
+    }
+
+    /// The definition, once somebody was asked whether to trust it.
+    async fn trusted(
+        &self,
+        context: &Context,
+        client: &mut Client,
+        mut defined: AgentInfo,
+        cwd: &str,
+    ) -> Result<Option<AgentInfo>, Failure> {
+        let name = defined.name.clone();
+        let granted = trust::is_at_terminal()
+            && trust::ask(context, client, cwd.to_owned()).await? == Asked::Granted;
+        if granted {
+            let known = Agents { cwd: cwd.to_owned(), lang: None };
+            let known = context.ask_over(client, known).await?.agents;
+            match known.into_iter().find(|known| known.name == name) {
+                Some(known) => defined = known,
+                None => return Ok(None),
+            }
+        }
+        if defined.untrusted {
+            show::note(&format!(
+                "{name} is not trusted: it writes no files, runs no processes and uses no MCP \
+                 servers; `brigade trust show` shows it"
+            ));
+        }
+        self.checked(context, defined).map(Some)
+    }
+
+    fn checked(&self, context: &Context, defined: AgentInfo) -> Result<AgentInfo, Failure> {
+        self.note_servers(&defined.name, &defined.mcp_servers);
         let model = self
             .model
             .clone()
             .or_else(|| defined.model.clone())
             .or_else(|| context.config.model.clone());
         models::check(model.as_deref(), &context.config)?;
-        Ok(Some(defined))
+        Ok(defined)
     }
 }
 

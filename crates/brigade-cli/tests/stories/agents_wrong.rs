@@ -91,7 +91,11 @@ fn definitions_are_listed_with_what_is_wrong_with_others() {
     let file = kitchen.project().join(".brigade/agents/broken.md").display().to_string();
     assert!(listed.err.contains(&file) && listed.err.contains("temprature"), "{}", listed.err);
     assert!(listed.err.contains("broken.md:3: `temprature`: unknown"), "{}", listed.err);
-    assert!(listed.out.ends_with("  .brigade/agents/reviewer.md\n"), "{}", listed.out);
+    assert!(
+        listed.out.ends_with("  .brigade/agents/reviewer.md (not trusted)\n"),
+        "{}",
+        listed.out
+    );
     let json = kitchen.json(["agents"]);
     assert_eq!(json["agents"].as_array().unwrap().len(), 2);
     assert_eq!(json["problems"].as_array().unwrap().len(), 1);

@@ -114,6 +114,7 @@ fn a_delegate_that_is_not_there_is_told_by_file_line_and_field() {
     kitchen.define("cook", cook);
     let waiter = "---\nname: waiter\ndescription: Waits.\nmay_delegate_to: [cook]\n---\nWait.";
     kitchen.define("waiter", waiter);
+    kitchen.trust();
     let expect =
         "cook.md:4: `may_delegate_to`: `waitr` is no agent definition; did you mean `waiter`?";
     let ran = kitchen.run(["run", "--agent", "cook", "Cook"]);

@@ -194,6 +194,7 @@ turn
     assert_eq!(kitchen.ok(run), "It is shut.\n");
     assert_eq!(kitchen.file("in"), "in\n");
     kitchen.define("shut", "---\nname: shut\ndescription: Looks.\nconfine: true\n---\nLook.\n");
+    kitchen.trust();
     let run = ["run", "--agent", "shut", "--allow", "run_process", "Look"];
     assert_eq!(kitchen.ok(run), "It is shut.\n");
 }
@@ -207,9 +208,16 @@ fn a_confined_command_reaches_no_file_through_the_daemon() {
     let home = kitchen.home();
     fs::write(home.join("secret"), "soup\n").unwrap();
     fs::write(kitchen.project().join("own"), "agent *\nturn\n  say Fine.\n").unwrap();
+    let agents = home.join(".config/brigade/agents");
+    fs::create_dir_all(&agents).unwrap();
+    fs::write(agents.join("mine.md"), "---\nname: mine\ndescription: M.\n---\nMine.\n").unwrap();
+    let script = format!("{BRIGADE} agents; cd {} && {BRIGADE} agents", home.display());
+    let ran = kitchen.run(["exec", "--confine-read", programs(), "--shell", &script]);
+    assert!(ran.out.contains("general") && !ran.out.contains("mine"), "{ran:?}");
+    assert!(ran.err.contains("outside of what"), "{ran:?}");
     for (asked, told) in [
-        (format!("run -d --model script:{}/secret x", home.display()), "which is a file"),
-        (format!("run -d --model script:own --record {}/new x", home.display()), "which is a file"),
+        ("run -d --model script:own x".to_owned(), "starts no agents"),
+        (format!("run -d --model script:{}/secret x", home.display()), "starts no agents"),
         (format!("exec --env-file X={}/secret -- env", home.display()), "X refers to"),
         ("exec --env-from X=HOME -- env".to_owned(), "X refers to"),
     ] {
@@ -220,5 +228,19 @@ fn a_confined_command_reaches_no_file_through_the_daemon() {
         assert!(is_refused || ran.err.contains("there is no script"), "{ran:?}");
         assert!(!ran.err.contains("soup"), "{ran:?}");
     }
+    let script = format!("{BRIGADE} run -d --model script:own x");
+    let ran = kitchen.run(["exec", "--no-tcp", "--confine-read", programs(), "--shell", &script]);
+    assert!(ran.code == 126 && ran.err.contains("without TCP starts no agents"), "{ran:?}");
+    // With a budget it starts agents, and still reaches nothing through them.
+    let within = |asked: &str| {
+        let script = format!("{BRIGADE} {asked}");
+        let args =
+            ["exec", "--agent-budget", "1m", "--confine-read", programs(), "--shell", &script];
+        kitchen.run(args)
+    };
+    let ran = within(&format!("run -d --model script:{}/secret x", home.display()));
+    assert!(ran.code == 126 && ran.err.contains("which is a file"), "{ran:?}");
+    let ran = within(&format!("run -d --model script:own --record {}/new x", home.display()));
+    assert!(ran.code == 126 && ran.err.contains("which is a file"), "{ran:?}");
     assert!(!home.join("new").exists());
 }

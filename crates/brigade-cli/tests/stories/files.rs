@@ -65,6 +65,7 @@ fn a_definition_that_is_named_may_say_that_it_writes() {
     define("general", "read_file, edit_file, write_file");
     define("all", "\"*\"");
     define("cook", "read_file, edit_file, write_file");
+    kitchen.trust();
     // One that nobody asked for gives itself nothing, and neither does one that does not say what.
     assert_eq!(kitchen.ok(["run", "cook"]), "I only read.\n");
     assert_eq!(kitchen.ok(["run", "--agent", "all", "cook"]), "I only read.\n");

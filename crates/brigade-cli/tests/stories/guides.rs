@@ -35,6 +35,7 @@ fn the_commands_of_the_guide_to_agents_run() {
         "---\nname: reviewer\ndescription: Reviews.\n---\nYou are a careful reviewer.\n",
     );
     run(&kitchen, "git init --quiet && touch soup && git add soup && echo salt > soup");
+    kitchen.trust();
     let commands: Vec<&str> = blocks(&guide, "sh")
         .map(|(_, line)| line)
         .filter(|line| line.contains("brigade ") && !line.contains("cargo run"))

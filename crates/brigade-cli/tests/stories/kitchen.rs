@@ -85,6 +85,17 @@ impl Kitchen {
         fs::write(folder.join(format!("{name}.md")), text).unwrap();
     }
 
+    /// Trusts all definitions of the project, as they are now.
+    #[track_caller]
+    pub(crate) fn trust(&self) {
+        let shown = self.json(["trust", "show"]);
+        let digests = shown["definitions"].as_array().unwrap().iter();
+        let digests = digests.map(|it| it["digest"].as_str().unwrap().to_owned());
+        let words = ["trust".to_owned(), "grant".to_owned()].into_iter().chain(digests);
+        let ran = Ran::from(self.command(words).output().unwrap());
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(BRIGADE);
         command.args(args);

@@ -34,6 +34,7 @@ mod send;
 mod stop;
 mod telemetry;
 mod terminal;
+mod trust;
 mod wait;
 mod within;
 mod workspaces;

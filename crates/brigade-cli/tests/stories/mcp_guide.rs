@@ -59,6 +59,7 @@ fn the_guide_to_mcp_servers_holds() {
     assert!(GUIDE.contains("`mcp_servers: [github]`"), "as the definition here has it");
     let front = "name: triage\ndescription: Sorts issues.\nmcp_servers: [github]";
     kitchen.define("triage", &format!("---\n{front}\n---\nSort them.\n"));
+    kitchen.trust();
 
     let folder = Path::new(BRIGADE).parent().unwrap();
     let path = format!("{}:{}:/usr/bin:/bin", bin.display(), folder.display());

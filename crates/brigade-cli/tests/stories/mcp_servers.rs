@@ -68,6 +68,7 @@ fn what_a_definition_names_is_not_yet_what_it_may_use() {
     let kitchen = with_pantry(GUEST);
     let front = "name: guest\ndescription: Looks.\nmcp_servers: [pantry]";
     kitchen.define("guest", &format!("---\n{front}\n---\nLook into the pantry.\n"));
+    kitchen.trust();
     let ran = kitchen.run(["run", "--agent", "guest", "Look"]);
     assert_eq!((ran.code, &*ran.out), (0, "There is no pantry.\n"), "{}", ran.err);
     assert!(ran.err.contains("--mcp pantry lets it"), "{}", ran.err);

@@ -47,6 +47,7 @@ impl Model {
             "reader",
             "---\nname: reader\ndescription: Reads files.\ntools: [read_file]\n---\nYou read files with the tool read_file.\n",
         );
+        kitchen.trust();
         fs::write(kitchen.project().join("recipe.md"), "Two leeks, one onion.\n").unwrap();
         kitchen
     }
@@ -115,6 +116,7 @@ fn a_real_model_is_held_to_the_schema_of_a_result() {
     );
     fs::write(kitchen.project().join("schema.json"), schema).unwrap();
     kitchen.define("cook", "---\nname: cook\ndescription: Cooks.\ntools: []\n---\nYou cook.\n");
+    kitchen.trust();
     let args = ["run", "--agent", "cook", "--result-schema", "schema.json", "Name a vegetable."];
     let said: Value = serde_json::from_str(&kitchen.ok(args)).unwrap();
     assert!(said["vegetable"].is_string(), "{said}");

@@ -44,6 +44,11 @@ impl Rule {
         &self.tool
     }
 
+    /// The pattern, as it is written. None is every call.
+    pub fn pattern(&self) -> Option<&str> {
+        self.pattern.as_deref()
+    }
+
     /// Whether every call that the other speaks of is surely one that this one denies. Where it
     /// depends on what the tool makes of its pattern, it is not sure.
     pub fn shadows(&self, other: &Self) -> bool {

@@ -45,6 +45,9 @@ pub(crate) struct Blueprint {
     /// What its commands are kept to, and those of all below it.
     #[serde(default, skip_serializing_if = "Enclosure::is_empty")]
     pub(crate) enclosure: Enclosure,
+    /// A command of the agent acts with it, and not the agent itself.
+    #[serde(skip)]
+    pub(super) is_through_command: bool,
 }
 
 /// Whom an agent is made for.
@@ -57,6 +60,16 @@ pub(crate) enum Parent<'a> {
 }
 
 impl<'a> Parent<'a> {
+    /// What whoever asks is kept to itself. An agent is not: only its commands are.
+    pub(crate) fn confinement(self) -> Option<&'a Enclosure> {
+        let enclosure = match self {
+            Self::Nobody => None,
+            Self::Agent(parent) => parent.is_through_command.then_some(&parent.enclosure),
+            Self::Enclosed(enclosure) => Some(enclosure),
+        };
+        enclosure.filter(|enclosure| !enclosure.confinement.is_empty())
+    }
+
     /// What everything that it starts is kept to as well.
     pub(crate) fn enclosure(self) -> Option<&'a Enclosure> {
         match self {
@@ -81,6 +94,7 @@ impl Blueprint {
     /// is confined it has none of the servers, which are outside.
     pub(crate) fn act_through(&mut self, command: &Enclosure) {
         self.enclosure.clone_from(command);
+        self.is_through_command = true;
         if !command.confinement.is_empty() {
             self.mcp_servers.clear();
         }

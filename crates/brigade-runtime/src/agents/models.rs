@@ -32,7 +32,7 @@ pub(super) fn check_asked(
 /// What is wrong with the model of a definition: a workspace is other people's text, and an agent may
 /// be allowed to write there.
 pub(super) fn wrong_model(models: &dyn ModelSource, found: &Found) -> Option<DefinitionError> {
-    let file = found.file.as_deref()?;
+    let file = found.file()?;
     let model = found.definition.model.as_deref().filter(|model| models.is_file(model))?;
     let problem = format!("{model} is a file; only whoever starts an agent can name one");
     let field = Some("model".to_owned());

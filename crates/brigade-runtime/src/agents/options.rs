@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use brigade_agent::definition::{Definition, DefinitionError, Definitions};
+use brigade_agent::definition::{Definition, DefinitionError, DefinitionFolder, Definitions};
 use brigade_agent::mcp::{McpServer, McpServerError, McpServers};
 use brigade_agent::permission::{Permissions, Rules};
 use brigade_agent::{Backend, Plugin, Tool};
@@ -13,6 +13,8 @@ use brigade_llm::prices::Price;
 use brigade_llm::{Model, Recorder, TokenUsage};
 use brigade_model::limits::{Money, Usage};
 use brigade_model::refusal::Refusal;
+
+use super::trust::{DefinitionTrust, TrustNothing};
 
 /// Models by name.
 pub trait ModelSource: Debug + Send + Sync + 'static {
@@ -102,7 +104,7 @@ impl<S: ModelSource> ModelSource for RecordedModels<S> {
 }
 
 /// The folders with the definitions for a directory.
-pub type Folders = fn(Option<&Path>) -> Vec<PathBuf>;
+pub type Folders = fn(Option<&Path>) -> Vec<DefinitionFolder>;
 
 /// What agents are made of.
 #[derive(Clone, Debug)]
@@ -111,6 +113,7 @@ pub struct AgentOptions {
     pub(crate) model: Option<Arc<str>>,
     pub(crate) definitions: Definitions,
     pub(crate) folders: Folders,
+    pub(crate) trust: Arc<dyn DefinitionTrust>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) backends: HashMap<Arc<str>, Arc<dyn Backend>>,
@@ -125,6 +128,7 @@ impl AgentOptions {
             model: None,
             definitions: Definitions::default(),
             folders: |_| Vec::new(),
+            trust: Arc::new(TrustNothing),
             tools: Vec::new(),
             plugins: Vec::new(),
             backends: HashMap::new(),
@@ -150,6 +154,13 @@ impl AgentOptions {
     #[must_use]
     pub fn definition_folders(mut self, folders: Folders) -> Self {
         self.folders = folders;
+        self
+    }
+
+    /// Which definitions of a workspace may do more than read. Without a word, none.
+    #[must_use]
+    pub fn definition_trust(mut self, trust: Arc<dyn DefinitionTrust>) -> Self {
+        self.trust = trust;
         self
     }
 

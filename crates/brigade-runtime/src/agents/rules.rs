@@ -51,7 +51,7 @@ pub(super) fn check_delegates(
     name: &str,
     directory: Option<&str>,
 ) -> Result<(), Refusal> {
-    let file = definitions.found.get(name).and_then(|found| found.file.as_deref());
+    let file = definitions.find(name).ok().and_then(|found| found.file());
     let elsewhere = file.is_some_and(|file| directory.is_none_or(|here| !file.starts_with(here)));
     match definitions.unknown_delegate(name).filter(|_| !elsewhere) {
         None => Ok(()),

@@ -1,12 +1,16 @@
 //! What a session does with agents beside what it does with every task.
 
-use brigade_agent::definition::Definitions;
+use std::path::Path;
+
+use brigade_agent::definition::{DefinitionOrigin, DefinitionText, Definitions, Found};
 use brigade_agent::reading::as_text;
 use brigade_model::address::TaskRef;
 use brigade_model::call::Entry;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::Work;
 
+use super::trust;
+use crate::enclosing;
 use crate::error::refusal;
 use crate::runtime::Runtime;
 use crate::session::Session;
@@ -16,11 +20,45 @@ impl Runtime {
     pub fn definitions(&self, directory: Option<&str>) -> Result<Definitions, Refusal> {
         let agents = self.inner.handlers.agents.as_ref();
         let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
-        Ok(agents.usable_definitions(directory))
+        Ok(agents.usable_definitions(directory, None))
+    }
+
+    /// The definitions that come with a directory, whole: what trust in them is trust in.
+    pub fn workspace_definitions(
+        &self,
+        directory: Option<&str>,
+    ) -> Result<Vec<DefinitionText>, Refusal> {
+        let agents = self.inner.handlers.agents.as_ref();
+        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
+        let folders = (agents.options.folders)(directory.map(Path::new));
+        let theirs = folders.iter().filter(|it| it.origin == DefinitionOrigin::Workspace);
+        Ok(theirs.flat_map(Definitions::texts).collect())
+    }
+
+    /// Whether agents of this definition may have all that they are granted in this directory.
+    pub fn trusts_definition(&self, found: &Found, directory: Option<&str>) -> bool {
+        let agents = self.inner.handlers.agents.as_ref();
+        agents.is_some_and(|agents| {
+            trust::of(&agents.options, found, directory) == trust::Trusted::Yes
+        })
     }
 }
 
 impl Session {
+    /// The definitions that whoever acts here can make an agent in this directory from: no others than it
+    /// could read itself, where it is confined.
+    pub fn definitions(&self, directory: &str) -> Result<Definitions, Refusal> {
+        let agents = self.runtime.inner.handlers.agents.as_ref();
+        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
+        let own = self.own_row()?;
+        let confined = own.as_ref().and_then(|row| row.spec.work.enclosure());
+        let confined = confined.filter(|enclosure| !enclosure.confinement.is_empty());
+        if let Some(confined) = confined {
+            enclosing::check_directory(confined, Path::new(directory))?;
+        }
+        Ok(agents.usable_definitions(Some(directory), confined))
+    }
+
     /// What an agent has said and done so far, as text. `None` for work that is no agent.
     pub async fn transcript(&self, task: TaskRef) -> Result<Option<String>, Refusal> {
         let (no, row) = self.get(task).await?;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_agent::definition::{Definition, Definitions, Found};
-use brigade_agent::permission::{Permissions, Rule, RuleError, Rules};
+use brigade_agent::definition::{Definition, Definitions, Found, NoSuchDefinition};
+use brigade_agent::permission::{Permissions, Rule, RuleError, Rules, Subject, Verdict};
 use brigade_agent::{ClientTool, Overrides};
 use brigade_model::enclosure::Enclosure;
 use brigade_model::json::Json;
@@ -20,6 +20,7 @@ use super::common::{Agents, unusable};
 use super::rules::{
     check_definition, check_delegates, check_rules, check_servers, wrong_definition,
 };
+use super::trust::{self, Trusted};
 use super::{models, servers};
 use crate::enclosing;
 use crate::jobs::Handlers;
@@ -43,23 +44,34 @@ impl Agents {
         task.into_spec(&Handlers::only(self.clone()), Some(key), Parent::Agent(parent))
     }
 
-    /// The definitions that an agent in this directory can be made from.
-    pub(crate) fn definitions(&self, directory: Option<&str>) -> Definitions {
-        let folders = (self.options.folders)(directory.map(Path::new));
+    /// The definitions that an agent in this directory can be made from. Whoever is confined has those of
+    /// the folders that it could read itself.
+    pub(crate) fn definitions(
+        &self,
+        directory: Option<&str>,
+        confined: Option<&Enclosure>,
+    ) -> Definitions {
+        let mut folders = (self.options.folders)(directory.map(Path::new));
+        if let Some(confined) = confined {
+            folders.retain(|folder| enclosing::may_read(confined, &folder.path));
+        }
         let mut definitions = Definitions::load(&folders);
         definitions.found.extend(self.options.definitions.found.clone());
-        let general = || Found { definition: Arc::new(general()), file: None };
-        definitions.found.entry(GENERAL.to_owned()).or_insert_with(general);
+        definitions.add_default(general());
         definitions
     }
 
     /// The same without those that nothing can be started with: what is wrong with them is told.
-    pub(crate) fn usable_definitions(&self, directory: Option<&str>) -> Definitions {
-        let mut definitions = self.definitions(directory);
+    pub(crate) fn usable_definitions(
+        &self,
+        directory: Option<&str>,
+        confined: Option<&Enclosure>,
+    ) -> Definitions {
+        let mut definitions = self.definitions(directory, confined);
         let tools = self.tool_names(&Overrides::default());
         let mut wrong = Vec::new();
         definitions.found.retain(|_, found| {
-            let problem = wrong_definition(&found.definition, found.file.as_deref(), &tools);
+            let problem = wrong_definition(&found.definition, found.file(), &tools);
             let problem = problem.or_else(|| models::wrong_model(&*self.options.models, found));
             let is_usable = problem.is_none();
             wrong.extend(problem);
@@ -81,13 +93,29 @@ impl Agents {
         {
             work.cwd.clone_from(&parent.directory);
         }
+        if let Parent::Enclosed(outer) = parent {
+            enclosing::check_starts_agents(outer)?;
+        }
+        if let (Some(confined), Some(cwd)) = (parent.confinement(), work.cwd.as_deref()) {
+            enclosing::check_directory(confined, Path::new(cwd))?;
+        }
         let overrides = self.overrides(&work)?;
         let tools = self.tool_names(&overrides);
         check_rules(&grant.rules, &tools)?;
-        let definition = self.definition(&work, parent, &tools)?;
+        let found = self.definition(&work, parent, &tools)?;
+        let definition = found.definition.clone();
+        let unattended =
+            work.unattended || matches!(parent, Parent::Agent(parent) if parent.unattended);
+        let trusted = trust::of(&self.options, &found, work.cwd.as_deref());
+        if trusted == Trusted::No {
+            trust::check_untrusted(&found, &definition, unattended)?;
+        }
         let backend = backend(&overrides, &definition);
         self.backend(backend).map_err(|refusal| Refusal::invalid(refusal.message))?;
-        let mcp_servers = servers::of(&work, &definition, parent, &self.mcp_servers)?;
+        let mcp_servers = match trusted {
+            Trusted::Yes => servers::of(&work, &definition, parent, &self.mcp_servers)?,
+            Trusted::No => Vec::new(),
+        };
         check_servers(&grant.rules, &tools, &self.mcp_servers)?;
         let name: Arc<str> = definition.name.as_str().into();
         let (permissions, inherited) = match parent {
@@ -99,6 +127,13 @@ impl Agents {
             .narrowed("whoever started it", grant.rules)
             .narrowed(format!("the definition {name}"), definition.permissions.clone())
             .narrowed(format!("the definition {name}"), only(definition.tools.as_deref())?);
+        let permissions = match trusted {
+            Trusted::Yes => permissions,
+            Trusted::No => {
+                let by = format!("the definition {name}, which is not trusted,");
+                permissions.narrowed(by, trust::untrusted_rules())
+            }
+        };
         check_client_tools(&overrides, &definition)?;
         models::check_asked(&self.options, work.model.as_deref(), parent)?;
         let model = work.model.clone().or_else(|| definition.model.as_deref().map(Arc::from));
@@ -140,9 +175,9 @@ impl Agents {
             counts_money,
             is_child: matches!(parent, Parent::Agent(_)),
             overrides,
-            unattended: work.unattended
-                || matches!(parent, Parent::Agent(parent) if parent.unattended),
+            unattended,
             enclosure,
+            is_through_command: false,
         };
         work.blueprint = Json::of(&blueprint)?;
         Ok(work)
@@ -153,7 +188,7 @@ impl Agents {
         work: &AgentWork,
         parent: Parent<'_>,
         tools: &[Arc<str>],
-    ) -> Result<Arc<Definition>, Refusal> {
+    ) -> Result<Found, Refusal> {
         let name = work.definition.as_deref().unwrap_or(GENERAL);
         if let Parent::Agent(Blueprint { may_delegate_to: Some(allowed), .. }) = parent
             && !allowed.iter().any(|one| one == name)
@@ -163,17 +198,19 @@ impl Agents {
                 "you may not start an agent {name:?}; you may start: {allowed}"
             )));
         }
-        let definitions = self.definitions(work.cwd.as_deref());
-        let wrong_model = |found| models::wrong_model(&*self.options.models, found);
-        if let Some(wrong) = definitions.found.get(name).and_then(wrong_model) {
-            return Err(Refusal::invalid(wrong.to_string()));
-        }
+        let definitions = self.definitions(work.cwd.as_deref(), parent.confinement());
         match definitions.find(name) {
             Ok(found) => {
-                let file = definitions.found.get(name).and_then(|found| found.file.as_deref());
-                check_definition(found, file, tools)?;
+                if let Some(wrong) = models::wrong_model(&*self.options.models, found) {
+                    return Err(Refusal::invalid(wrong.to_string()));
+                }
+                check_definition(&found.definition, found.file(), tools)?;
                 check_delegates(&definitions, name, work.cwd.as_deref())?;
+                check_alias(name, found, parent)?;
                 Ok(found.clone())
+            }
+            Err(ambiguous @ NoSuchDefinition::Ambiguous { .. }) => {
+                Err(Refusal::invalid(ambiguous.to_string()))
             }
             Err(missing) => {
                 // A file that could not be read may be the one that is meant.
@@ -209,6 +246,25 @@ impl Agents {
                 Ok(Some(config))
             }
         }
+    }
+}
+
+/// Refuses a name with an origin to an agent that may not use the plain name without being asked: a rule
+/// on `spawn_agent(reviewer)` holds for `user:reviewer` too.
+fn check_alias(name: &str, found: &Found, parent: Parent<'_>) -> Result<(), Refusal> {
+    let plain = found.definition.name.as_str();
+    let Parent::Agent(parent) = parent else { return Ok(()) };
+    let subject = |text| Subject { tool: "spawn_agent", text: Some(text), is_shell: false };
+    let verdict = parent.permissions.check(&subject(plain));
+    match verdict {
+        Verdict::Allowed => Ok(()),
+        _ if name == plain => Ok(()),
+        Verdict::Refused(refused) => Err(Refusal::forbidden(refused.to_string())),
+        Verdict::Ask { .. } if parent.permissions.check(&subject(name)).is_allowed() => {
+            let problem = format!("there is a rule about {plain:?} that asks: name {plain:?}");
+            Err(Refusal::forbidden(problem))
+        }
+        Verdict::Ask { .. } => Ok(()),
     }
 }
 

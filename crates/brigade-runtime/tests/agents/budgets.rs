@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use brigade_agent::definition::Definition;
+use brigade_agent::definition::{Definition, DefinitionFolder};
 use brigade_model::limits::{LimitKind, Limits};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
@@ -172,8 +172,9 @@ async fn of_files_the_directorys_own_are_held_to_the_names_that_are_there() {
     std::fs::write(users.join("mine.md"), text("mine")).unwrap();
     let options = script("agent *\nturn\n say Done.\n").definition_folders(|cwd| {
         let above = cwd.and_then(Path::parent);
-        let own = cwd.map(|cwd| cwd.join(".brigade/agents"));
-        own.into_iter().chain(above.map(|above| above.join("config"))).collect()
+        let own = cwd.map(DefinitionFolder::of_workspace);
+        let users = above.map(|above| DefinitionFolder::user(above.join("config")));
+        own.into_iter().chain(users).collect()
     });
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let cwd = folder.path().join("here");

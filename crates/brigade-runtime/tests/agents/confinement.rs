@@ -1,10 +1,11 @@
 //! Agents whose commands are confined, and those of all below them.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use brigade_agent::definition::Definition;
+use brigade_agent::definition::{Definition, DefinitionFolder};
 use brigade_model::enclosure::{Confine, Enclosure, Resources, Tcp};
+use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{Kind, Work};
@@ -224,7 +225,10 @@ async fn a_confined_command_starts_no_agent_with_servers() {
     }
     let place = place(with_server()).await;
     let command = NewTask::shell("sleep 60").cwd(&place.work);
-    let confined = place.session.spawn(command.clone().confine(Confine::default())).await.unwrap();
+    let allowed = Confine { agents: true, ..Confine::default() };
+    let budget = Limits { tokens: Some(1_000_000), ..Limits::default() };
+    let task = command.clone().confine(allowed).limits(budget);
+    let confined = place.session.spawn(task).await.unwrap();
     let inside = place.inside().await;
     let asked = || NewTask::agent("go").name("B").cwd(&place.work);
     for agent in [asked().mcp_server("pantry"), asked().definition("keeper")] {
@@ -256,10 +260,7 @@ turn
 
 agent B
 turn
-  call read_file {\"path\": \"secret\"}
-turn
-  when no tool \"read_file\"
-  say I see nothing.
+  say I see what it sees.
 ";
     let place = place(script(text)).await;
     let agent = place.session.spawn(NewTask::agent("go").name("A").cwd(&place.work)).await.unwrap();
@@ -269,10 +270,68 @@ turn
     let operator = place.runtime.operate(place.session.id()).await.unwrap();
     let inside = place.confined().await;
     let outside = place.work.parent().unwrap();
-    let child = inside.spawn(NewTask::agent("go").name("B").cwd(outside)).await.unwrap();
+    let refused = inside.spawn(NewTask::agent("go").name("B").cwd(outside)).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Forbidden);
+    assert!(refused.message.contains("outside of what"), "{refused}");
+    assert!(inside.definitions(outside.to_str().unwrap()).is_err());
+    assert!(inside.definitions(place.work.to_str().unwrap()).is_ok());
+    let child = inside.spawn(NewTask::agent("go").name("B").cwd(&place.work)).await.unwrap();
     let mut endings = operator.wait_all([child.no().into()]).await.unwrap();
-    assert_eq!(words(&endings.pop().unwrap()), "I see nothing.");
+    assert_eq!(words(&endings.pop().unwrap()), "I see what it sees.");
     agent.stop(None).await.unwrap();
+}
+
+/// Its definitions are those that it could read itself, and its agents are paid out of its budget.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confined_command_starts_agents_only_out_of_a_budget() {
+    if !can_confine() {
+        return;
+    }
+    let options = script("agent *\nturn\n  say Done.\n").definition_folders(|cwd| {
+        let work = cwd.map(DefinitionFolder::of_workspace);
+        let users = cwd.and_then(Path::parent).map(DefinitionFolder::of_user);
+        work.into_iter().chain(users).collect()
+    });
+    let place = place(options).await;
+    let users = place.work.parent().unwrap().join("brigade/agents");
+    fs::create_dir_all(&users).unwrap();
+    fs::write(users.join("mine.md"), "---\nname: mine\ndescription: M.\n---\nMine.\n").unwrap();
+    let command = NewTask::shell("sleep 60").cwd(&place.work);
+    let asked = || NewTask::agent("go").cwd(&place.work);
+    let budget = Limits { tokens: Some(1_000_000), ..Limits::default() };
+    let allowed = Confine { agents: true, ..Confine::default() };
+    let no_tcp = Confine { tcp: Tcp::Denied, ..allowed.clone() };
+    for (confine, limits, told) in [
+        (Confine::default(), Limits::default(), "--agent-budget"),
+        (Confine::default(), budget, "--agent-budget"),
+        (no_tcp, budget, "without TCP"),
+    ] {
+        let task = command.clone().confine(confine).limits(limits);
+        let confined = place.session.spawn(task).await.unwrap();
+        let inside = place.inside().await;
+        let refused = inside.spawn(asked()).await.unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Forbidden);
+        assert!(refused.message.contains(told), "{refused}");
+        // It cannot allow itself what it is not allowed.
+        let nested = command.clone().name("Nested").confine(allowed.clone()).limits(budget);
+        inside.spawn(nested).await.unwrap();
+        let deeper = place.acting(|row| row.spec.name.is_some()).await;
+        let refused = deeper.spawn(asked()).await.unwrap_err();
+        assert!(refused.message.contains(told), "{refused}");
+        confined.stop(None).await.unwrap();
+        confined.wait().await.unwrap();
+    }
+    let refused = place.session.spawn(command.clone().confine(allowed.clone())).await.unwrap_err();
+    assert!(refused.message.contains("only with a budget"), "{refused}");
+    let task = command.clone().confine(allowed).limits(budget);
+    let confined = place.session.spawn(task).await.unwrap();
+    let inside = place.inside().await;
+    inside.spawn(asked()).await.unwrap();
+    let refused = inside.spawn(asked().definition("mine")).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::NotFound, "the user's are outside: {refused}");
+    let seen = inside.definitions(place.work.to_str().unwrap()).unwrap();
+    assert!(seen.find("mine").is_err() && seen.find("general").is_ok());
+    confined.stop(None).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! Agents from definitions: settings, results, and that a later edit changes nothing.
 
-use brigade_agent::definition::Definition;
+use brigade_agent::definition::{Definition, DefinitionFolder};
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;
@@ -97,7 +97,8 @@ turn
         std::fs::write(&file, text).unwrap();
     };
     define("[ask_parent]");
-    let options = script(text).definition_folders(|cwd| cwd.map(Into::into).into_iter().collect());
+    let options = script(text)
+        .definition_folders(|cwd| cwd.map(DefinitionFolder::user).into_iter().collect());
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("ask").definition("asker").cwd(folder.path());
     let agent = runtime.session.spawn(task).await.unwrap();

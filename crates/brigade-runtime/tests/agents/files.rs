@@ -1,6 +1,6 @@
 //! The file tools, as agents have them.
 
-use brigade_agent::definition::Definition;
+use brigade_agent::definition::{Definition, DefinitionFolder};
 use brigade_agent::permission::Rules;
 use brigade_agent::{Effect, Outcome};
 use brigade_model::refusal::RefusalKind;
@@ -145,7 +145,8 @@ async fn a_tool_of_the_program_takes_the_place_of_a_file_tool() {
 async fn a_tool_that_there_is_none_of_is_a_mistake_wherever_it_is_named() {
     let cook = Definition::new("cook").prompt("Cook.").tools(["read_file", "raed_file"]);
     let options = script("agent *\nturn\n say Never.\n").definition(cook).unwrap();
-    let options = options.definition_folders(|cwd| cwd.map(Into::into).into_iter().collect());
+    let options =
+        options.definition_folders(|cwd| cwd.map(DefinitionFolder::user).into_iter().collect());
     let kitchen = Kitchen::new(options).await;
     let refused = async |task: NewTask| {
         let task = task.cwd(kitchen.folder.path());

@@ -18,5 +18,6 @@ mod seams;
 mod stopping;
 mod support;
 mod tools;
+mod trust;
 mod waiting;
 mod working;

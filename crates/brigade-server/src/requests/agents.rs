@@ -1,7 +1,7 @@
 //! The agent definitions for a directory.
 
 use brigade_agent::Locale;
-use brigade_agent::definition::Definition;
+use brigade_agent::definition::{Definition, DefinitionOrigin};
 use brigade_agent::permission::Rule;
 use brigade_agent::tools;
 use brigade_model::refusal::Refusal;
@@ -41,7 +41,12 @@ pub struct AgentInfo {
     /// None for one that comes with the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// What its definition says of tools that write files. Nothing unless it names them.
+    /// Where it comes from: a program, the user's files, or the workspace.
+    pub origin: DefinitionOrigin,
+    /// It comes with the workspace and nobody trusts it: it only reads, and unattended it is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untrusted: bool,
+    /// What its definition says of tools that write files. Nothing unless it names them and is trusted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<Rule>,
 }
@@ -62,23 +67,26 @@ impl Ask for Agents {
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<KnownAgents, Refusal> {
         let locale = self.lang.as_deref().map(str::parse::<Locale>).transpose();
         let locale = locale.map_err(|error| Refusal::invalid(error.to_string()))?;
-        let definitions = desk.runtime().definitions(Some(&self.cwd))?;
+        let definitions = desk.definitions(&self.cwd).await?;
         let delegates =
             definitions.found.keys().filter_map(|name| definitions.unknown_delegate(name));
         let problems = definitions.problems.iter().cloned().chain(delegates);
         let problems: Vec<String> = problems.map(|problem| problem.to_string()).collect();
-        let agents = definitions.found.into_values().map(|found| {
+        let agents = definitions.found.into_iter().map(|(name, found)| {
+            let trusted = desk.runtime().trusts_definition(&found, Some(&self.cwd));
             let definition = &found.definition;
             let local = locale.as_ref().map(|locale| definition.localized(locale));
             let local = local.unwrap_or_default();
             AgentInfo {
-                name: definition.name.clone(),
+                name,
                 title: local.name,
                 description: local.description.unwrap_or_else(|| definition.description.clone()),
                 model: definition.model.clone(),
-                writes: writes(definition),
+                writes: if trusted { writes(definition) } else { Vec::new() },
+                origin: found.origin,
+                untrusted: !trusted,
                 mcp_servers: definition.mcp_servers.clone().unwrap_or_default(),
-                file: found.file.map(|file| file.display().to_string()),
+                file: found.file().map(|file| file.display().to_string()),
             }
         });
         Ok(KnownAgents { agents: agents.collect(), problems })

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use brigade_model::enclosure::{Confine, Resources, TerminalSize};
+use brigade_model::limits::{Limits, Money};
 use brigade_model::refusal::Refusal;
 use brigade_model::work::EnvValue;
 use brigade_runtime::NewTask;
@@ -44,6 +45,19 @@ pub struct Exec {
     pub resources: Resources,
     #[serde(default)]
     pub confine: Option<Confine>,
+    /// The agents that it and all below it start use at most this together. A confined command starts
+    /// none without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_budget: Option<AgentBudget>,
+}
+
+/// An amount of tokens, of money, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentBudget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<Money>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -85,6 +99,7 @@ impl Exec {
             terminal: None,
             resources: Resources::default(),
             confine: None,
+            agent_budget: None,
         }
     }
 
@@ -108,6 +123,9 @@ impl Exec {
         if self.reads_messages {
             task = task.reads_messages();
         }
+        if let Some(AgentBudget { tokens, money }) = self.agent_budget {
+            task = task.limits(Limits { tokens, money, ..Limits::default() });
+        }
         if let Some(ms) = self.deadline_ms {
             task = task.deadline(Duration::from_millis(ms));
         }
@@ -124,7 +142,8 @@ impl Exec {
             task = task.terminal(size);
         }
         if let Some(confine) = &self.confine {
-            task = task.confine(confine.clone());
+            let agents = self.agent_budget.is_some();
+            task = task.confine(Confine { agents, ..confine.clone() });
         }
         task.resources(self.resources)
     }

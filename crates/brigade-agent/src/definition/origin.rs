@@ -1,0 +1,199 @@
+//! Where a definition comes from, and which file it is: what trust in it is held against.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The longest file of Git's that names a directory.
+const GIT_FILE_MAX: u64 = 8 * 1024;
+const DIGEST_PREFIX: &str = "sha256:";
+
+/// The source of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DefinitionOrigin {
+    /// A program: built in Rust.
+    Program,
+    /// A file of the user's own.
+    User,
+    /// A file in the directory that an agent works in: other people's text, until somebody trusts it.
+    Workspace,
+}
+
+impl DefinitionOrigin {
+    /// The name by which a definition of this origin is meant, whatever others are called.
+    pub fn qualify(self, name: &str) -> String {
+        format!("{}:{name}", self.as_str())
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Program => "program",
+            Self::User => "user",
+            Self::Workspace => "workspace",
+        }
+    }
+}
+
+/// A folder with definitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinitionFolder {
+    pub path: PathBuf,
+    pub origin: DefinitionOrigin,
+    /// The directory that the folder must not lead out of.
+    pub within: Option<PathBuf>,
+}
+
+impl DefinitionFolder {
+    /// The user's own folder, `brigade/agents` in this configuration directory.
+    pub fn of_user(config: &Path) -> Self {
+        Self::user(config.join("brigade").join("agents"))
+    }
+
+    /// The folder `.brigade/agents` of a directory.
+    pub fn of_workspace(directory: &Path) -> Self {
+        let path = directory.join(".brigade").join("agents");
+        let within = Some(directory.to_owned());
+        Self { path, origin: DefinitionOrigin::Workspace, within }
+    }
+
+    /// A folder whose definitions are as good as the user's own.
+    pub fn user(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), origin: DefinitionOrigin::User, within: None }
+    }
+}
+
+/// The SHA-256 digest of a definition's file, as the file was read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DefinitionDigest(String);
+
+/// A text that is no digest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no digest: `sha256:` and 64 hexadecimal digits")]
+pub struct DigestError(pub String);
+
+impl DefinitionDigest {
+    pub fn of(bytes: &[u8]) -> Self {
+        let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("{DIGEST_PREFIX}{hex}"))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for DefinitionDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for DefinitionDigest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        let hex = text.strip_prefix(DIGEST_PREFIX).filter(|hex| hex.len() == 64);
+        match hex.filter(|hex| hex.chars().all(is_hex)) {
+            Some(_) => Ok(Self(text.to_owned())),
+            None => Err(DigestError(text.chars().take(100).collect())),
+        }
+    }
+}
+
+impl TryFrom<String> for DefinitionDigest {
+    type Error = DigestError;
+
+    fn try_from(text: String) -> Result<Self, DigestError> {
+        text.parse()
+    }
+}
+
+impl From<DefinitionDigest> for String {
+    fn from(digest: DefinitionDigest) -> Self {
+        digest.0
+    }
+}
+
+/// Finds the repository that a directory belongs to: the directory that all its worktrees share, else
+/// the directory itself.
+///
+/// A directory may claim to belong to a repository that it does not belong to. Trust in a repository is
+/// trust in the contents of certain files, so the claim gains it nothing.
+pub fn repository_of(directory: &Path) -> PathBuf {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let repository = directory.ancestors().find_map(|above| {
+        let git = above.join(".git");
+        match git.metadata() {
+            Ok(found) if found.is_dir() => git.canonicalize().ok(),
+            Ok(found) if found.is_file() => common_directory(above, &git),
+            _ => None,
+        }
+    });
+    repository.unwrap_or(directory)
+}
+
+/// The directory that the worktrees of a repository share, from the `.git` file of one of them.
+fn common_directory(worktree: &Path, git: &Path) -> Option<PathBuf> {
+    let text = read_line(git)?;
+    let own = worktree.join(text.strip_prefix("gitdir:")?.trim());
+    let common = read_line(&own.join("commondir"));
+    let common = common.map_or_else(|| own.clone(), |common| own.join(common.trim()));
+    common.canonicalize().ok()
+}
+
+fn read_line(file: &Path) -> Option<String> {
+    let mut text = String::new();
+    File::open(file).ok()?.take(GIT_FILE_MAX).read_to_string(&mut text).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_digest_is_written_in_one_way() {
+        let digest = DefinitionDigest::of(b"abc");
+        let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest.as_str(), text);
+        assert_eq!(text.parse(), Ok(digest));
+        for wrong in ["", "sha256:ba78", &text.to_uppercase(), &text[7..], &format!("{text}0")] {
+            assert!(wrong.parse::<DefinitionDigest>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn worktrees_belong_to_one_repository_and_a_plain_directory_to_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        fs::create_dir_all(at("main/.git/worktrees/one")).unwrap();
+        fs::create_dir_all(at("main/src")).unwrap();
+        fs::create_dir_all(at("one/src")).unwrap();
+        fs::create_dir_all(at("plain")).unwrap();
+        fs::write(at("main/.git/worktrees/one/commondir"), "../..\n").unwrap();
+        let gitdir = format!("gitdir: {}\n", at("main/.git/worktrees/one").display());
+        fs::write(at("one/.git"), gitdir).unwrap();
+        for directory in ["main", "main/src", "one", "one/src"] {
+            assert_eq!(repository_of(&at(directory)), at("main/.git"), "{directory}");
+        }
+        assert_eq!(repository_of(&at("plain")), at("plain"));
+        fs::write(at("plain/.git"), "gitdir: /nowhere/at/all\n").unwrap();
+        assert_eq!(repository_of(&at("plain")), at("plain"));
+        // A submodule has a directory of its own.
+        fs::create_dir_all(at("main/.git/modules/sub")).unwrap();
+        fs::create_dir_all(at("main/sub")).unwrap();
+        fs::write(at("main/sub/.git"), "gitdir: ../.git/modules/sub\n").unwrap();
+        assert_eq!(repository_of(&at("main/sub")), at("main/.git/modules/sub"));
+    }
+}

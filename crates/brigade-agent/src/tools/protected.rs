@@ -1,0 +1,65 @@
+//! Directories that file tools do not write to: what is in `.git` and `.brigade` runs as code or says
+//! what agents may do.
+
+use std::sync::Arc;
+
+use super::inside::Inside;
+use super::words::quoted;
+use crate::permission::{Grant, Rule, Subject};
+use crate::tool::ToolError;
+
+const PROTECTED: [&str; 2] = [".git", ".brigade"];
+
+/// The rules that name a protected directory: somebody meant it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProtectedRules(Arc<[Rule]>);
+
+impl ProtectedRules {
+    pub(crate) fn of(grants: &[Grant]) -> Self {
+        let rules = grants.iter().flat_map(|grant| {
+            grant.rules.allow.iter().flatten().chain(&grant.rules.ask).filter(|rule| {
+                rule.pattern().is_some_and(|pattern| pattern.split('/').any(is_protected))
+            })
+        });
+        Self(rules.cloned().collect())
+    }
+
+    /// Refuses to write to a protected directory, unless a rule for this path names each of them. What
+    /// the rules of the agent say of the path besides holds anyway.
+    pub(crate) fn check(&self, tool: &str, name: &Inside) -> Result<(), ToolError> {
+        let protected: Vec<&str> = name.names().filter(|part| is_protected(part)).collect();
+        let Some(first) = protected.first() else { return Ok(()) };
+        let subject = Subject { tool, text: Some(name.as_str()), is_shell: false };
+        let names_all = |rule: &Rule| {
+            let mut parts = rule.pattern().into_iter().flat_map(|pattern| pattern.split('/'));
+            protected.iter().all(|name| parts.any(|part| part == *name))
+        };
+        // An `ask` rule speaks of more than an `allow` rule does: whoever is asked sees the call.
+        if self.0.iter().any(|rule| names_all(rule) && rule.denies(&subject)) {
+            return Ok(());
+        }
+        let shown = quoted(name.as_str());
+        Err(ToolError::new(format!(
+            "{shown} is in a directory `{first}`, which file tools do not write to unless a permission \
+             rule names it, such as `{tool}({first}/**)`; nothing was done"
+        )))
+    }
+}
+
+/// As every file system reads a name: without regard to case, to characters that cannot be seen, and
+/// by its short name.
+fn is_protected(name: &str) -> bool {
+    let seen: String = name.chars().filter(|c| !is_ignorable(*c)).collect();
+    let seen = seen.trim_end_matches(['.', ' ']);
+    PROTECTED.iter().any(|protected| seen.eq_ignore_ascii_case(protected))
+        || seen.eq_ignore_ascii_case("git~1")
+}
+
+fn is_ignorable(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}

@@ -1,0 +1,100 @@
+//! Trust in definitions that come with a workspace.
+//!
+//! A cloned repository may hold definitions. Until the operator trusts one, its agents and all below
+//! them only read: they write no file, run no process and use no MCP server. Where nobody could be
+//! asked about it, it is not run at all.
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use brigade_agent::definition::{
+    Definition, DefinitionDigest, DefinitionOrigin, Found, repository_of,
+};
+use brigade_agent::permission::{Rule, Rules};
+use brigade_agent::tools;
+use brigade_model::refusal::Refusal;
+
+use super::options::AgentOptions;
+
+/// The definitions of workspaces that the operator trusts.
+pub trait DefinitionTrust: Debug + Send + Sync + 'static {
+    /// Whether a file with this digest is trusted in this repository ([`repository_of`]).
+    fn is_trusted(&self, repository: &Path, digest: &DefinitionDigest) -> bool;
+}
+
+/// For programs whose workspaces are other people's.
+#[derive(Clone, Copy, Debug)]
+pub struct TrustNothing;
+
+impl DefinitionTrust for TrustNothing {
+    fn is_trusted(&self, _: &Path, _: &DefinitionDigest) -> bool {
+        false
+    }
+}
+
+/// Whether agents of a definition may have all that they are granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trusted {
+    Yes,
+    No,
+}
+
+pub(super) fn of(options: &AgentOptions, found: &Found, directory: Option<&str>) -> Trusted {
+    let Some(source) =
+        found.source.as_ref().filter(|_| found.origin == DefinitionOrigin::Workspace)
+    else {
+        return Trusted::Yes;
+    };
+    let repository = repository_of(Path::new(directory.unwrap_or("/")));
+    match options.trust.is_trusted(&repository, &source.digest) {
+        true => Trusted::Yes,
+        false => Trusted::No,
+    }
+}
+
+/// Refuses an untrusted definition where restricting it is not enough: nobody is there who could have
+/// been asked, or something else than our own loop carries it out.
+pub(super) fn check_untrusted(
+    found: &Found,
+    definition: &Definition,
+    unattended: bool,
+) -> Result<(), Refusal> {
+    let why = match (unattended, &definition.backend) {
+        (true, _) => "nobody is there to be asked".to_owned(),
+        (false, Some(backend)) => format!("it is carried out by {backend:?}"),
+        (false, None) => return Ok(()),
+    };
+    let Some(source) = &found.source else { return Ok(()) };
+    let (name, file) = (&definition.name, source.file.display());
+    Err(Refusal::forbidden(format!(
+        "the agent definition {name:?} ({file}) comes with the workspace and is not trusted, and {why}: \
+         read it, then run `brigade trust grant {}`",
+        source.digest
+    )))
+}
+
+/// The rules for agents of an untrusted definition and all below them.
+pub(super) fn untrusted_rules() -> Rules {
+    let denied = tools::WRITING.into_iter().chain(["run_process", "*__*"]);
+    let deny: Vec<Rule> = denied.filter_map(|rule| rule.parse().ok()).collect();
+    Rules { deny, ..Rules::all() }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_agent::permission::Permissions;
+
+    use super::*;
+
+    #[test]
+    fn an_untrusted_definition_only_reads() {
+        let all = Permissions::of("the operator", Rules::all());
+        let left = all.narrowed("an untrusted definition", untrusted_rules());
+        for tool in ["write_file", "edit_file", "run_process", "github__push", "a__b__c"] {
+            assert!(all.may_use(tool) && !left.may_use(tool), "{tool}");
+        }
+        for tool in ["read_file", "list_files", "spawn_agent", "ask_parent", "kitchen_bell"] {
+            assert!(left.may_use(tool), "{tool}");
+        }
+    }
+}

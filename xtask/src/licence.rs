@@ -1,0 +1,176 @@
+//! Licence expressions as SPDX writes them: names, `OR`, `AND`, `WITH`, parentheses.
+
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+/// A licence expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Licence {
+    /// A name, with its exception where it has one: `Apache-2.0 WITH LLVM-exception`.
+    Named(String),
+    Any(Vec<Licence>),
+    All(Vec<Licence>),
+}
+
+impl Licence {
+    /// Reads an expression. A slash is an `OR`, as old manifests write it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut tokens = tokens(text)?.into_iter().peekable();
+        let licence = parse_any(&mut tokens)?;
+        match tokens.next() {
+            None => Ok(licence),
+            Some(token) => Err(format!("{token:?} is not expected there")),
+        }
+    }
+
+    /// Whether somebody who takes only the allowed licences may use what is under this one.
+    pub(crate) fn is_satisfied_by(&self, allowed: &[&str]) -> bool {
+        match self {
+            Self::Named(name) => allowed.contains(&name.as_str()),
+            Self::Any(choices) => choices.iter().any(|one| one.is_satisfied_by(allowed)),
+            Self::All(parts) => parts.iter().all(|one| one.is_satisfied_by(allowed)),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Name(String),
+    Or,
+    And,
+    With,
+    Open,
+    Close,
+}
+
+type Tokens = Peekable<IntoIter<Token>>;
+
+fn tokens(text: &str) -> Result<Vec<Token>, String> {
+    let spaced = text.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    spaced
+        .split_whitespace()
+        .map(|word| match word {
+            "(" => Ok(Token::Open),
+            ")" => Ok(Token::Close),
+            "OR" | "or" => Ok(Token::Or),
+            "AND" | "and" => Ok(Token::And),
+            "WITH" | "with" => Ok(Token::With),
+            name if name.chars().all(|c| c.is_ascii_alphanumeric() || "-.+:".contains(c)) => {
+                Ok(Token::Name(name.to_owned()))
+            }
+            other => Err(format!("{other:?} is no name of a licence")),
+        })
+        .collect()
+}
+
+fn parse_any(tokens: &mut Tokens) -> Result<Licence, String> {
+    let mut choices = vec![parse_all(tokens)?];
+    while tokens.next_if_eq(&Token::Or).is_some() {
+        choices.push(parse_all(tokens)?);
+    }
+    Ok(if choices.len() == 1 { choices.remove(0) } else { Licence::Any(choices) })
+}
+
+/// `AND` binds tighter than `OR`.
+fn parse_all(tokens: &mut Tokens) -> Result<Licence, String> {
+    let mut parts = vec![parse_one(tokens)?];
+    while tokens.next_if_eq(&Token::And).is_some() {
+        parts.push(parse_one(tokens)?);
+    }
+    Ok(if parts.len() == 1 { parts.remove(0) } else { Licence::All(parts) })
+}
+
+fn parse_one(tokens: &mut Tokens) -> Result<Licence, String> {
+    match tokens.next() {
+        Some(Token::Open) => {
+            let inner = parse_any(tokens)?;
+            match tokens.next() {
+                Some(Token::Close) => Ok(inner),
+                _ => Err("a parenthesis is not closed".to_owned()),
+            }
+        }
+        Some(Token::Name(name)) if tokens.next_if_eq(&Token::With).is_some() => {
+            match tokens.next() {
+                Some(Token::Name(exception)) => {
+                    Ok(Licence::Named(format!("{name} WITH {exception}")))
+                }
+                _ => Err("`WITH` is followed by no exception".to_owned()),
+            }
+        }
+        Some(Token::Name(name)) => Ok(Licence::Named(name)),
+        Some(token) => Err(format!("{token:?} is not expected there")),
+        None => Err("it ends too early".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(text: &str, allowed: &[&str]) -> bool {
+        Licence::parse(text)
+            .unwrap_or_else(|error| panic!("{text}: {error}"))
+            .is_satisfied_by(allowed)
+    }
+
+    #[test]
+    fn expressions_hold_where_one_choice_is_allowed_whole() {
+        let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"];
+        for (text, expect) in [
+            ("MIT", true),
+            ("GPL-3.0", false),
+            ("MIT OR GPL-3.0", true),
+            ("GPL-3.0 or MIT", true),
+            ("MIT/Apache-2.0", true),
+            ("GPL-3.0/Apache-2.0", false),
+            ("MIT AND GPL-3.0", false),
+            ("MIT AND ISC", true),
+            ("GPL-3.0 OR MIT AND ISC", true),
+            ("MIT OR ISC AND GPL-3.0", true),
+            ("(MIT OR ISC) AND GPL-3.0", false),
+            ("(MIT OR GPL-3.0) AND ISC", true),
+            ("((MIT))", true),
+            ("Apache-2.0", false),
+            ("Apache-2.0 WITH LLVM-exception", true),
+            ("Apache-2.0 WITH Other-exception OR GPL-2.0+", false),
+            ("Apache-2.0 WITH LLVM-exception AND ISC OR GPL-2.0", true),
+            ("MIT+", false),
+            ("mit", false),
+            ("MIT-0", false),
+        ] {
+            assert_eq!(fits(text, &allowed), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn and_binds_tighter_than_or() {
+        let named = |name: &str| Licence::Named(name.to_owned());
+        let expect =
+            Licence::Any(vec![named("A"), Licence::All(vec![named("B"), named("C")]), named("D")]);
+        assert_eq!(Licence::parse("A OR B AND C OR D"), Ok(expect));
+    }
+
+    #[test]
+    fn what_is_no_expression_is_refused() {
+        for text in [
+            "",
+            "OR",
+            "MIT OR",
+            "OR MIT",
+            "MIT AND",
+            "MIT ISC",
+            "(MIT",
+            "MIT)",
+            "()",
+            "MIT WITH",
+            "MIT WITH (x)",
+            "MIT, ISC",
+            "MIT WITH x WITH y",
+            "AND MIT",
+            "MIT OR OR ISC",
+            "see LICENSE",
+        ] {
+            assert!(Licence::parse(text).is_err(), "{text}");
+        }
+    }
+}
