@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::name::SessionName;
 use crate::outcome::Outcome;
 use crate::spec::Spec;
-use crate::task::{QueuedWhy, StopCause};
+use crate::task::{InheritedDeadline, QueuedWhy, StopCause};
 
 /// An event in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,10 +188,12 @@ pub enum Event {
     SlotReturned {
         no: TaskNo,
     },
-    /// A kept child outlives its parent.
+    /// A kept child outlives its parent. The limits above it hold on.
     PassedToSession {
         no: TaskNo,
         name_dropped: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<InheritedDeadline>,
     },
     /// These results have reached their owner.
     Collected {

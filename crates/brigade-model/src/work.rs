@@ -340,6 +340,17 @@ impl Work {
         }
     }
 
+    /// Whether a deadline above holds on when the task is kept, unless its spawner says otherwise. A
+    /// server that an agent starts may live on; what goes on by itself may not.
+    pub fn kept_deadline(&self) -> KeptDeadline {
+        match self {
+            Self::Process(_) => KeptDeadline::Dropped,
+            Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => {
+                KeptDeadline::Inherited
+            }
+        }
+    }
+
     /// The model that its tokens are spent on, where that is known.
     pub fn model(&self) -> Option<&str> {
         match self {
@@ -453,6 +464,16 @@ pub struct Conduct {
     pub follow_up: FollowUp,
     pub inbox: InboxMode,
     pub wake: WakeOn,
+}
+
+/// The effect of a deadline above a kept task after the task has passed to the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptDeadline {
+    /// It ends the task too.
+    Inherited,
+    /// It ends with those who held it.
+    Dropped,
 }
 
 /// What becomes of a running task when its runtime process is gone.

@@ -17,7 +17,9 @@ pub(super) fn set_limits(tree: &Tree, set: &SetLimits) -> Result<Decision, Refus
     let of = match &set.task {
         Some(task) => {
             let no = resolve(tree, &set.caller, task)?;
-            if let Some(row) = tree.get(no).filter(|row| !row.is_living()) {
+            // Those of an ended task may still hold for kept ones that came from it.
+            let holds = tree.node(Owner::Task(no)).is_some_and(|node| node.limited > 0);
+            if let Some(row) = tree.get(no).filter(|row| !row.is_living() && !holds) {
                 let (address, word) = (row.address(no), row.state.word());
                 return Err(Refusal::ended(format!("{address} is {word}; resume it with more")));
             }
@@ -91,7 +93,9 @@ pub(super) fn open_run(
     };
     super::spawn::check_open(tree, owner)?;
     super::spawn::check_width(tree, owner)?;
-    super::spawn::check_priced(tree, owner, &row.spec)?;
+    // Also with another owner it stays with the limits under which it was spawned.
+    super::spawn::check_priced(tree, row.limit_holder(), &row.spec)?;
+    super::spawn::check_spent(tree, row.limit_holder())?;
     if let Some(model) = row.spec.work.unpriced()
         && limits.is_some_and(|limits| limits.money.is_some())
     {

@@ -20,7 +20,7 @@ use brigade_model::stall::{Stall, Watch};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
     AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
-    OnReturn, ProcessWork, Recovery, WakeOn, Work,
+    KeptDeadline, OnReturn, ProcessWork, Recovery, WakeOn, Work,
 };
 
 use crate::approvals;
@@ -226,6 +226,8 @@ fn spec(dice: &mut Dice) -> Spec {
     let keys = dice.one_in(3).then(|| ["k1", "k2"][dice.roll(2)]);
     spec.key = keys.map(|key| key.parse().expect("a good key"));
     spec.keep = dice.one_in(3);
+    spec.kept_deadline =
+        dice.one_in(5).then(|| [KeptDeadline::Inherited, KeptDeadline::Dropped][dice.roll(2)]);
     spec.grace = dice.one_in(5).then_some(Millis(100));
     spec.limits = dice.one_in(4).then(|| Box::new(limits(dice)));
     spec
