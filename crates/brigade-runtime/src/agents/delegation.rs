@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use brigade_agent::arguments::{read, schema_of};
-use brigade_agent::{BoxFuture, Call, Hints, Outcome, Subject, Tool, ToolError, Tools};
+use brigade_agent::{BoxFuture, Call, Hints, Outcome, Outliving, Subject, Tool, ToolError, Tools};
 use brigade_llm::ToolSpec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -47,6 +47,11 @@ pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'stat
     /// What a permission's pattern is held against, for an agent that works in this directory.
     fn subject(&self, _directory: Option<&str>) -> Subject {
         Subject::Nothing
+    }
+
+    /// What it starts that goes on after the agent has ended.
+    fn outliving(&self) -> Outliving {
+        Outliving::Nothing
     }
 
     fn run(
@@ -113,6 +118,11 @@ impl<T: Delegation> Tool for Bound<T> {
             // It is refused for another reason.
             Err(_) => Subject::Nothing,
         }
+    }
+
+    fn outliving(&self, arguments: &Value) -> Outliving {
+        // What cannot be read is refused for another reason.
+        parse::<T>(arguments.clone()).map_or(Outliving::Nothing, |asked| asked.outliving())
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {

@@ -95,9 +95,14 @@ impl Agents {
             Parent::Agent(parent) => (parent.permissions.clone(), Some(parent.model.clone())),
         };
         let enclosure = enclosure(&grant, &definition, work.cwd.as_deref(), parent)?;
+        let rules = match parent {
+            // What may outlive an unattended run is said where that was started.
+            Parent::Agent(_) => definition.permissions.clone().without_keep(),
+            _ => definition.permissions.clone(),
+        };
         let permissions = permissions
             .narrowed("whoever started it", grant.rules)
-            .narrowed(format!("the definition {name}"), definition.permissions.clone())
+            .narrowed(format!("the definition {name}"), rules)
             .narrowed(format!("the definition {name}"), only(definition.tools.as_deref())?);
         check_client_tools(&overrides, &definition)?;
         models::check_asked(&self.options, work.model.as_deref(), parent)?;
