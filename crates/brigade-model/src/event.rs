@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{Grant, Verdict};
 use crate::call::OpenCall;
 use crate::ids::{
-    Attempt, CallIndex, ClientName, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time, TreeId,
+    Attempt, CallIndex, ClientIdentity, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time,
+    TreeId,
 };
 use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
@@ -215,7 +216,7 @@ pub struct SpawnedEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallIndex>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<ClientName>,
+    pub client: Option<ClientIdentity>,
     pub spec: Arc<Spec>,
     /// Whether it started in the same breath; else it queues here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -32,12 +32,12 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
         Command::Spawn(spawn) => needs.key(spawn),
         Command::Send(send) => {
             if let Recipient::Task(task) = &send.to {
-                needs.reopened(&send.caller, task);
+                needs.steered(&send.caller, task);
             }
         }
         Command::Stop(stop) => {
             if let StopTarget::Task(task) = &stop.target {
-                needs.reference(&stop.caller, task);
+                needs.steered(&stop.caller, task);
             }
         }
         Command::Collect(collect) => {
@@ -50,12 +50,12 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
             (Caller::Client(_), Given::Verdict(_)) => {
                 needs.reference(&Caller::Operator, &given.task);
             }
-            (caller, _) => needs.reference(caller, &given.task),
+            (caller, _) => needs.steered(caller, &given.task),
         },
-        Command::Resume(resume) => needs.reopened(&resume.caller, &resume.task),
+        Command::Resume(resume) => needs.steered(&resume.caller, &resume.task),
         Command::SetLimits(set) => {
             if let Some(task) = &set.task {
-                needs.reference(&set.caller, task);
+                needs.steered(&set.caller, task);
             }
         }
         Command::Report(report) => {
@@ -105,8 +105,9 @@ impl Needs<'_> {
         }
     }
 
-    /// A task whose next run may be opened, with all that limits it.
-    fn reopened(&mut self, caller: &Caller, task: &TaskRef) {
+    /// A task that is to do something, with all that limits it: that says who may ask for it, and counts
+    /// what it then uses.
+    fn steered(&mut self, caller: &Caller, task: &TaskRef) {
         self.reference(caller, task);
         match &task.who {
             Who::No(no) | Who::Kinded(_, no) => self.holders(*no),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::Verdict;
 use crate::call::OpenCall;
-use crate::ids::{Attempt, CallIndex, ClientName, Millis, Owner, RunNo, Seq, TaskNo, Time};
+use crate::ids::{Attempt, CallIndex, ClientIdentity, Millis, Owner, RunNo, Seq, TaskNo, Time};
 use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::name::Name;
@@ -34,7 +34,7 @@ pub struct TaskRow {
     pub spawner: Option<Spawner>,
     /// At top level, the client that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<ClientName>,
+    pub client: Option<ClientIdentity>,
     pub run: RunNo,
     pub attempt: Attempt,
     /// Recoveries since the last recorded progress.

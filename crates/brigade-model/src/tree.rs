@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Grants;
-use crate::ids::{CallIndex, ClientName, Epoch, MessageNo, Owner, Seq, TaskNo, Time, TreeId};
+use crate::ids::{CallIndex, ClientIdentity, Epoch, MessageNo, Owner, Seq, TaskNo, Time, TreeId};
 use crate::limits::{Limits, Usage};
 use crate::message::{Message, Receipt};
 use crate::name::SessionName;
@@ -315,13 +315,20 @@ impl PartialEq for Tree {
 
 impl Tree {
     /// Runs whose results wait at top level for this client.
-    pub(crate) fn client_runs(&self, client: &ClientName) -> impl Iterator<Item = TaskNo> {
+    pub(crate) fn client_runs(&self, client: &ClientIdentity) -> impl Iterator<Item = TaskNo> {
         self.children(Owner::Session).filter(move |no| {
             self.get(*no).is_some_and(|row| {
                 row.client.as_ref() == Some(client)
                     && row.ended().is_none_or(|ended| ended.delivery == Delivery::Pending)
             })
         })
+    }
+
+    /// The client that started the top-level run which a task came of; `None` is the operator. A kept
+    /// task is of whoever started what kept it.
+    pub(crate) fn started_by(&self, no: TaskNo) -> Option<&ClientIdentity> {
+        let top = self.limit_holders(Owner::Task(no)).filter_map(Owner::task).last()?;
+        self.get(top)?.client.as_ref()
     }
 
     /// What of a task is seldom there, for reading.

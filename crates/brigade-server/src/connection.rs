@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use brigade_model::command::ClientControl;
 use brigade_model::ids::Attempt;
 use brigade_model::refusal::Refusal;
 use brigade_process::machine::parent_of;
@@ -51,18 +52,22 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: UnixStream) -> io::Result
     let mut reader = Lines::new(BufReader::new(reader));
     let Some(hello) = greet(&mut reader, &mut writer).await? else { return Ok(()) };
     let is_understood = hello.common().is_some();
+    let control = match hello.who {
+        As::SharedClient(_) => ClientControl::Shared,
+        As::Operator | As::Client(_) => ClientControl::Own,
+    };
     let who = match acting {
         Acting::Task(id, attempt) => Who::Task { id, attempt },
         Acting::Itself => match hello.who {
             As::Operator => Who::Operator,
-            As::Client(name) => Who::Client(name),
+            As::Client(name) | As::SharedClient(name) => Who::Client(name),
         },
         // It is told nothing: whoever it belonged to has ended.
         Acting::Nobody => return Ok(()),
     };
     let _counted = Counted::new(&shared);
     let leaving = shared.leaving.clone();
-    let mut conversation = Conversation::new(Desk { shared, who }, writer);
+    let mut conversation = Conversation::new(Desk { shared, who, control }, writer);
     conversation.is_understood = is_understood;
     conversation.run(reader, leaving).await
 }

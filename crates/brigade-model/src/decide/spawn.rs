@@ -42,7 +42,7 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn, now: Time) -> Result<Decision, R
                 owner_run,
                 call: spawn.call,
                 client: match &spawn.caller {
-                    Caller::Client(client) => Some(client.clone()),
+                    Caller::Client(client) => Some(client.identity.clone()),
                     Caller::Operator | Caller::Task { .. } => None,
                 },
                 spec: spec.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::budget::deadlines;
-use super::scope::{fence, no_such_task, resolve};
+use super::scope::{Steering, fence, no_such_task, resolve_to_steer, steers};
 use super::{Decision, Draft, Reply, Stopped};
 use crate::call::Answer;
 use crate::command::{Caller, End, EndedHow, Stop, StopTarget};
@@ -23,7 +23,9 @@ pub(crate) const FIRM_BOUND: Millis = Millis(5_000);
 pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &stop.caller)?;
     let targets = match &stop.target {
-        StopTarget::Task(task) => vec![resolve(tree, &stop.caller, task)?],
+        StopTarget::Task(task) => {
+            vec![resolve_to_steer(tree, &stop.caller, task, Steering::Stop)?]
+        }
         StopTarget::Itself => match stop.caller {
             Caller::Task { no, .. } => vec![no],
             Caller::Operator | Caller::Client(_) => {
@@ -35,6 +37,7 @@ pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refu
         StopTarget::Children => tree
             .children(stop.caller.owner())
             .filter(|no| tree.get(*no).is_some_and(TaskRow::is_living))
+            .filter(|no| steers(tree, &stop.caller, *no))
             .collect(),
     };
     let order = Arc::new(StopOrder {

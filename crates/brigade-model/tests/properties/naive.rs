@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
-    Caller, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report, Reported, StopTarget,
+    Caller, ClientControl, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report,
+    Reported, StopTarget,
 };
 use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::{DEPTH_MAX, Limits};
@@ -52,13 +53,13 @@ impl<'a> Naive<'a> {
             Command::Send(send) => self.send(&send.caller, &send.to),
             Command::Resume(resume) => self
                 .fence(&resume.caller)
-                .and_then(|()| self.find(&resume.caller, &resume.task))
+                .and_then(|()| self.steered(&resume.caller, &resume.task))
                 .and_then(|no| self.reopen(&resume.caller, no)),
             Command::SetLimits(set) => self.fence(&set.caller).and_then(|()| match &set.task {
                 None if matches!(set.caller, Caller::Task { .. }) => Err(RefusalKind::Forbidden),
                 None => Ok(Expected::Accepted),
                 Some(task) => {
-                    let no = self.find(&set.caller, task)?;
+                    let no = self.steered(&set.caller, task)?;
                     let lives = self.row(no).is_some_and(living);
                     let mut limited = self.limited(Owner::Task(no));
                     let holds = lives || limited.any(|(_, row)| living(row));
@@ -74,7 +75,7 @@ impl<'a> Naive<'a> {
             Command::Answer(given) => {
                 let found = self
                     .fence(&given.caller)
-                    .and_then(|()| self.find(&given.caller, &given.task))
+                    .and_then(|()| self.steered(&given.caller, &given.task))
                     .map(|no| self.row(no).is_some_and(ending));
                 match found {
                     Err(kind) => Err(kind),
@@ -84,9 +85,7 @@ impl<'a> Naive<'a> {
                 }
             }
             Command::Report(report) => return self.report(report),
-            Command::Close(close) if matches!(close.caller, Caller::Task { .. }) => {
-                Err(RefusalKind::Forbidden)
-            }
+            Command::Close(close) if !self.may_close(&close.caller) => Err(RefusalKind::Forbidden),
             Command::ReadInbox(read) if matches!(read.caller, Caller::Task { .. }) => {
                 Err(RefusalKind::Forbidden)
             }
@@ -188,6 +187,27 @@ impl<'a> Naive<'a> {
             Some(run) if run > row.run => Err(RefusalKind::NotFound),
             _ => Ok(no),
         }
+    }
+
+    /// The same for whoever wants to change something about it.
+    fn steered(self, caller: &Caller, task: &TaskRef) -> Verdict<TaskNo> {
+        let no = self.find(caller, task)?;
+        if self.steers(caller, no) { Ok(no) } else { Err(RefusalKind::Forbidden) }
+    }
+
+    fn steers(self, caller: &Caller, no: TaskNo) -> bool {
+        match caller {
+            Caller::Operator | Caller::Task { .. } => true,
+            Caller::Client(client) => {
+                client.control == ClientControl::Shared
+                    || self.started_by(no).as_ref() == Some(&client.identity)
+            }
+        }
+    }
+
+    fn may_close(self, caller: &Caller) -> bool {
+        let mut top = self.rows().filter(|(_, row)| row.owner == Owner::Session && living(row));
+        !matches!(caller, Caller::Task { .. }) && top.all(|(no, _)| self.steers(caller, no))
     }
 
     fn named(self, caller: &Caller, name: &Name) -> Verdict<TaskNo> {
@@ -313,12 +333,12 @@ impl<'a> Naive<'a> {
     fn stop(self, caller: &Caller, target: &StopTarget) -> Verdict<Expected> {
         self.fence(caller)?;
         let targets: Vec<TaskNo> = match (target, caller) {
-            (StopTarget::Task(task), _) => vec![self.find(caller, task)?],
+            (StopTarget::Task(task), _) => vec![self.steered(caller, task)?],
             (StopTarget::Itself, Caller::Task { no, .. }) => vec![*no],
             (StopTarget::Itself, _) => return Err(RefusalKind::Invalid),
             (StopTarget::Children, _) => {
                 let mine = self.rows().filter(|(_, row)| row.owner == caller.owner());
-                mine.map(|(no, _)| no).collect()
+                mine.map(|(no, _)| no).filter(|no| self.steers(caller, *no)).collect()
             }
         };
         let mut reached = BTreeSet::new();
@@ -343,7 +363,9 @@ impl<'a> Naive<'a> {
             Caller::Client(client) if asked.is_empty() => {
                 let open = |row: &TaskRow| living(row) || !collected(row);
                 let mine = self.rows().filter(|(_, row)| {
-                    row.owner == Owner::Session && row.client.as_ref() == Some(client) && open(row)
+                    row.owner == Owner::Session
+                        && row.client.as_ref() == Some(&client.identity)
+                        && open(row)
                 });
                 asked.extend(mine.map(|(no, _)| (no, None)));
             }
@@ -388,7 +410,7 @@ impl<'a> Naive<'a> {
     fn send(self, caller: &Caller, to: &Recipient) -> Verdict<Expected> {
         self.fence(caller)?;
         let no = match (to, caller) {
-            (Recipient::Task(task), _) => self.find(caller, task)?,
+            (Recipient::Task(task), _) => self.steered(caller, task)?,
             (Recipient::Parent, Caller::Task { no, .. }) => {
                 match self.row(*no).map(|row| row.owner) {
                     Some(Owner::Task(parent)) => parent,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Answer, Asked, Condition, WaitMode};
 use brigade_model::command::{
-    AfterPark, Arrival, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone,
-    ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
-    StopTarget, Take, Written,
+    AfterPark, Arrival, Caller, ClientCaller, ClientControl, Close, Collect, Command, End,
+    EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recipient, Recover, Report, Reported, Resume,
+    Send, SetLimits, Spawn, Stop, StopTarget, Take, Written,
 };
 use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
@@ -127,7 +127,10 @@ pub(crate) fn caller(world: &World, dice: &mut Dice) -> Caller {
     match dice.roll(8) {
         0 => Caller::Operator,
         1 => Caller::Client("one".into()),
-        2 => Caller::Client("two".into()),
+        2 => {
+            let control = [ClientControl::Own, ClientControl::Shared][dice.roll(2)];
+            Caller::Client(ClientCaller { control, ..ClientCaller::from("two") })
+        }
         _ => match performer(world, dice) {
             Some((no, attempt)) => Caller::Task { no, attempt },
             None => Caller::Client("one".into()),
