@@ -12,6 +12,7 @@ use crate::enclosure::Enclosure;
 use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::Limits;
+use crate::quote_mark::QuoteMark;
 use crate::refusal::Refusal;
 use crate::stall::Stall;
 
@@ -192,6 +193,9 @@ pub struct AgentWork {
     /// What was found for this request: the definition's content, and what the agent may do. An edit
     /// of the definition changes neither running work nor whether two requests are the same.
     pub blueprint: Json,
+    /// The word that stands around what is quoted to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<QuoteMark>,
     /// The definition's limits, which hold beside those that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
@@ -236,6 +240,7 @@ impl AgentWork {
             leaves_children: false,
             unattended: false,
             blueprint: Json::null(),
+            mark: None,
             limits: None,
             chosen: None,
             unpriced: None,

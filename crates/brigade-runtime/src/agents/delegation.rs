@@ -18,6 +18,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use brigade_agent::arguments::{read, schema_of};
+use brigade_agent::news::Quoter;
 use brigade_agent::{BoxFuture, Call, Hints, Outcome, Outliving, Subject, Tool, ToolError, Tools};
 use brigade_llm::ToolSpec;
 use schemars::JsonSchema;
@@ -35,6 +36,8 @@ pub(crate) struct Delegate {
     pub(crate) link: TaskLink,
     pub(crate) agents: Arc<Agents>,
     pub(crate) blueprint: Arc<Blueprint>,
+    /// How words of its tasks are quoted to the agent.
+    pub(crate) quoter: Quoter,
 }
 
 /// A delegation tool: its arguments, read by a strict schema, and what it does.

@@ -22,6 +22,7 @@ use super::rules::{
 };
 use super::{models, servers};
 use crate::enclosing;
+use crate::ids::new_quote_mark;
 use crate::jobs::Handlers;
 use crate::new_task::NewTask;
 
@@ -150,6 +151,7 @@ impl Agents {
             enclosure,
         };
         work.blueprint = Json::of(&blueprint)?;
+        work.mark = Some(new_quote_mark());
         Ok(work)
     }
 
