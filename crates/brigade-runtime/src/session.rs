@@ -250,7 +250,18 @@ impl Session {
     /// Tasks in memory that this caller sees, in the order of their numbers: all that live and all
     /// whose results nobody has taken.
     pub fn list(&self) -> Vec<(TaskNo, Arc<TaskRow>)> {
-        self.view.list(self.scope())
+        let mut rows = self.view.list(self.scope());
+        // Of others that have ended, some are in memory as the budget of what they kept.
+        rows.retain(|(_, row)| self.is_wanted(row));
+        rows
+    }
+
+    fn is_wanted(&self, row: &TaskRow) -> bool {
+        let owner_takes = || match row.owner {
+            Owner::Session => row.client.is_some(),
+            Owner::Task(owner) => self.view.get(owner).is_some_and(|owner| owner.is_living()),
+        };
+        row.is_living() || row.holds_slot() || !row.is_collected() && owner_takes()
     }
 
     /// Tasks that are kept, ended and collected ones too.

@@ -85,7 +85,7 @@ pub(super) async fn told(
     tasks: &[TaskNo],
 ) -> Result<Outcome, ToolError> {
     let why = match told {
-        Answer::Endings(endings) => return Ok(Outcome::text(endings_of(endings))),
+        Answer::Endings(endings) => return Ok(Outcome::text(endings_of(delegate, endings))),
         Answer::Elapsed => "The time is up. Nothing was taken.",
         Answer::News => "A message came, which follows. Nothing was taken; what runs goes on.",
         Answer::Refused(refusal) => return Err(refusal.clone().into()),
