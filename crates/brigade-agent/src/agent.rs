@@ -9,6 +9,7 @@ use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{Left, Rest, Usage};
 use brigade_model::outcome::Failure;
+use brigade_model::quote_mark::QuoteMark;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
@@ -16,13 +17,14 @@ use crate::ask::Paid;
 use crate::ending::Tried;
 use crate::hooks::When;
 use crate::host::{self, Host, Proceed, Progress, Record};
+use crate::news::Quoter;
 use crate::permission::Permissions;
 use crate::plugin::Plugin;
 use crate::policy::Policy;
 use crate::remaining::Standing;
 use crate::state::Board;
 use crate::toolbox::Tools;
-use crate::transcript::{Next, Transcript, label};
+use crate::transcript::{Next, Opening, Transcript, label};
 use crate::validate::Schema;
 
 /// How many bytes of the last words, and of what it is at, whoever looks is shown.
@@ -47,6 +49,8 @@ pub struct Agent {
     pub permissions: Permissions,
     /// Nobody is there to approve what is to be asked about.
     pub unattended: bool,
+    /// What stands around everything that is quoted to it. Its system prompt names it.
+    pub mark: Option<QuoteMark>,
     pub policy: Policy,
     /// What its result must look like; words, when there is none.
     pub result: Option<Schema>,
@@ -88,7 +92,8 @@ impl Agent {
     /// Works until the task is done, waits, or fails. Dropped at any point it can be begun anew from
     /// what the host has written down. `partial` is kept at what there is of a result.
     pub async fn run(&self, host: &dyn Host, begun: Begun, partial: &Partial) -> Exit {
-        let opening = (self.task.clone(), Board::new(host.session_state()));
+        let (task, quoter) = (self.task.clone(), Quoter::new(self.mark));
+        let opening = Opening { task, quoter, board: Board::new(host.session_state()) };
         let mut transcript = match Transcript::load(opening, begun.journal, &begun.open) {
             Ok(transcript) => transcript,
             Err(refusal) => return Exit::failed(format!("its journal cannot be read: {refusal}")),
@@ -213,7 +218,7 @@ impl Agent {
         let of = u64::from(self.policy.max_steps);
         let steps = of.saturating_sub(transcript.tally.steps.into());
         let standing = Standing { left, steps: Rest { left: steps, of, shared: false } };
-        let Some(warning) = standing.warning(transcript.warned) else {
+        let Some(warning) = standing.warning(transcript.warned, Quoter::new(self.mark)) else {
             // What was raised in the meantime is told anew when it runs low.
             transcript.warned = standing.warned();
             return Ok(());

@@ -7,8 +7,8 @@ use brigade_model::approval::{self, ApprovalRequest};
 use brigade_model::call::{Answer, Asked};
 
 use crate::agent::Agent;
-use crate::permission::{self, Verdict};
-use crate::tool::{Call, Subject, Tool, ToolError};
+use crate::permission::{self, KEEP, Verdict};
+use crate::tool::{Call, Outliving, Subject, Tool, ToolError};
 
 /// What is to be done about a call first.
 pub(crate) enum Leave {
@@ -32,11 +32,19 @@ impl Agent {
             Subject::Shell(text) => (Some(text.as_str()), true),
         };
         let subject = permission::Subject { tool: &said.name, text, is_shell };
-        let (rule, by) = match self.permissions.check(&subject) {
-            Verdict::Allowed => return Ok(Leave::Given),
-            Verdict::Refused(refused) => return Err(ToolError::new(refused.to_string())),
-            Verdict::Ask { rule, by } => (rule, by),
-        };
+        let whole = subject.to_string();
+        let kept = |text| permission::Subject { tool: KEEP, text: Some(text), is_shell: false };
+        let (subject, rule, by) =
+            match (self.permissions.check(&subject), self.keeps(tool, said, call)) {
+                (Verdict::Refused(refused), _) | (_, Verdict::Refused(refused)) => {
+                    return Err(ToolError::new(refused.to_string()));
+                }
+                (Verdict::Allowed, Verdict::Allowed) => return Ok(Leave::Given),
+                (Verdict::Ask { rule, by }, Verdict::Allowed) => (subject, rule, by),
+                (Verdict::Allowed, Verdict::Ask { rule, by }) => (kept(&said.name), rule, by),
+                // One question for both: what was allowed of either alone does not answer it.
+                (Verdict::Ask { rule, by }, Verdict::Ask { .. }) => (kept(&whole), rule, by),
+            };
         match call.verdict.as_deref() {
             None => {
                 let arguments = call.arguments.to_string();
@@ -56,6 +64,15 @@ impl Agent {
             Some(other) => Err(ToolError::new(format!(
                 "{subject} is not permitted: {by} asks about `{rule}`, and the answer was {other:?}"
             ))),
+        }
+    }
+
+    /// What the rules say to what the call leaves behind when the agent ends.
+    fn keeps(&self, tool: &Arc<dyn Tool>, said: &ToolCall, call: &Call) -> Verdict {
+        match tool.outliving(&call.arguments) {
+            Outliving::Nothing => Verdict::Allowed,
+            Outliving::Process => self.permissions.check_keep(&said.name, false),
+            Outliving::Agent => self.permissions.check_keep(&said.name, self.unattended),
         }
     }
 }

@@ -69,5 +69,7 @@ pub use overrides::Overrides;
 pub use plugin::{Gate, Hook, Moment, Plugin, PluginError};
 pub use policy::Policy;
 pub use state::{Scope, SessionState, State, StateError, StateKey};
-pub use tool::{BoxFuture, Call, Effect, Hints, Outcome, Place, Subject, Tool, ToolError};
+pub use tool::{
+    BoxFuture, Call, Effect, Hints, Outcome, Outliving, Place, Subject, Tool, ToolError,
+};
 pub use toolbox::{ToolSource, Tools};

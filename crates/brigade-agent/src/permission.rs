@@ -12,6 +12,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use brigade_model::permission::{Rule, RuleError, Subject};
 
+/// The name under which rules speak of calls that start something which outlives the agent: `keep` is
+/// every such call, `keep(spawn_agent)` those of one tool. An allow list of nothing else allows no less
+/// than none.
+pub const KEEP: &str = "keep";
+
 /// What one of those concerned allows.
 ///
 /// Without an allow list everything is allowed that is not denied. With one, even an empty one, only
@@ -43,6 +48,15 @@ impl Rules {
         *self == Self::default()
     }
 
+    /// The same without a word on what may outlive an agent: a child has that from its parent.
+    #[must_use]
+    pub fn without_keep(self) -> Self {
+        let allow = self
+            .allow_list()
+            .map(|allow| allow.iter().filter(|rule| rule.tool() != KEEP).cloned().collect());
+        Self { allow, ..self }
+    }
+
     /// A rule that can never allow or ask anything, and the deny that keeps it from that.
     pub fn shadowed(&self) -> Option<Shadowed<'_>> {
         let allow = self.allow.iter().flatten().map(|rule| ("allow", rule));
@@ -63,7 +77,7 @@ impl Rules {
         if let Some(rule) = self.ask.iter().find(|rule| rule.denies(subject)) {
             return Ok(Some(rule));
         }
-        let Some(allow) = &self.allow else { return Ok(None) };
+        let Some(allow) = self.allow_list() else { return Ok(None) };
         if allow.iter().any(|rule| rule.allows(subject)) {
             return Ok(None);
         }
@@ -75,10 +89,23 @@ impl Rules {
         }
     }
 
+    /// The list beside which nothing is allowed, if there is one.
+    fn allow_list(&self) -> Option<&[Rule]> {
+        let lists_tools =
+            |allow: &&[Rule]| allow.is_empty() || allow.iter().any(|rule| rule.tool() != KEEP);
+        self.allow.as_deref().filter(lists_tools)
+    }
+
+    /// Whether a rule says by name that a call may start what outlives the agent.
+    fn allows_keep(&self, subject: &Subject<'_>) -> bool {
+        let mut rules = self.allow.iter().flatten().filter(|rule| rule.tool() == KEEP);
+        rules.any(|rule| rule.allows(subject))
+    }
+
     /// Whether some call of the tool may be allowed.
     fn may_use(&self, tool: &str) -> bool {
         let denied = self.deny.iter().any(|rule| rule.is_whole_tool() && rule.names(tool));
-        let allowed = self.allow.as_ref();
+        let allowed = self.allow_list();
         let names = |rules: &[Rule]| rules.iter().any(|rule| rule.names(tool));
         !denied && allowed.is_none_or(|allow| names(allow) || names(&self.ask))
     }
@@ -134,6 +161,27 @@ impl Permissions {
             Some((rule, by)) => Verdict::Ask { rule: rule.clone(), by: by.clone() },
             None => Verdict::Allowed,
         }
+    }
+
+    /// Checks whether what a call of this tool starts may outlive the agent. Where that has to be
+    /// allowed by name, saying nothing denies it.
+    pub fn check_keep(&self, tool: &str, by_name: bool) -> Verdict {
+        let subject = Subject { tool: KEEP, text: Some(tool), is_shell: false };
+        let mut asks = None;
+        for Grant { by, rules } in &self.0 {
+            let refused = |why| Refused { by: by.clone(), call: subject.to_string(), why };
+            if let Some(rule) = rules.deny.iter().find(|rule| rule.denies(&subject)) {
+                return Verdict::Refused(refused(Why::Denied { rule: rule.clone() }));
+            }
+            let rule = rules.ask.iter().find(|rule| rule.denies(&subject));
+            asks = asks.or(rule.map(|rule| Verdict::Ask { rule: rule.clone(), by: by.clone() }));
+        }
+        let allowed = self.0.iter().any(|grant| grant.rules.allows_keep(&subject));
+        if by_name && !allowed && asks.is_none() {
+            let (by, call) = ("the unattended run".into(), subject.to_string());
+            return Verdict::Refused(Refused { by, call, why: Why::OutlivesTheRun });
+        }
+        asks.unwrap_or(Verdict::Allowed)
     }
 
     /// Whether some call of the tool may be allowed. A model is not told of other tools.
@@ -197,6 +245,8 @@ pub enum Why {
     NotAllowed {
         allowed: Vec<Rule>,
     },
+    /// Nobody is there to look after what outlives the run.
+    OutlivesTheRun,
     /// A rule with a pattern speaks of one command, and this is more than one.
     Compound {
         sign: &'static str,
@@ -212,6 +262,10 @@ impl fmt::Display for Why {
                 f.write_str("does not allow this tool")
             }
             Self::NotAllowed { allowed } => write!(f, "allows only {}", Listed(allowed)),
+            Self::OutlivesTheRun => f.write_str(
+                "lets no sub-agent outlive it unless a rule allows `keep(spawn_agent)`; start it \
+                 without `keep`",
+            ),
             Self::Compound { sign, allowed } => write!(
                 f,
                 "allows only {}, each as one simple command, and this one has {sign}; \

@@ -4,7 +4,7 @@
 use brigade_model::limits::{Left, Rest};
 use serde::{Deserialize, Serialize};
 
-use crate::news;
+use crate::news::Quoter;
 
 /// Told when so much of a hundred is left, or less.
 const MARKS: [u64; 3] = [50, 20, 5];
@@ -51,7 +51,7 @@ impl Standing {
     }
 
     /// What is new since the agent was told last.
-    pub(crate) fn warning(&self, before: Warned) -> Option<Warning> {
+    pub(crate) fn warning(&self, before: Warned, quoter: Quoter) -> Option<Warning> {
         let warned = self.warned();
         let Left { tokens, money, time } = self.left;
         let lines = [
@@ -71,7 +71,7 @@ impl Standing {
              all that is kept.",
             lines.join(" ")
         );
-        Some(Warning { text: news::note(&text), warned })
+        Some(Warning { text: quoter.note(&text), warned })
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
         let mut warned = Warned::default();
         let mut told = Vec::new();
         for left in [50_000, 25_001, 25_000, 24_000, 12_000, 9_000, 2_500, 10, 0] {
-            if let Some(warning) = standing(left).warning(warned) {
+            if let Some(warning) = standing(left).warning(warned, Quoter::default()) {
                 told.push(left);
                 warned = warning.warned;
             }
@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn who_begins_with_little_is_told_at_once_and_only_of_that() {
-        let warning = standing(2_000).warning(Warned::default()).expect("a warning");
+        let warning =
+            standing(2_000).warning(Warned::default(), Quoter::default()).expect("a warning");
         assert!(
             warning
                 .text
@@ -167,7 +168,7 @@ mod tests {
         let money = shared(20_000, 1_000_000);
         let time = shared(90_000, 1_200_000);
         let standing = Standing { left: Left { tokens: None, money, time }, steps: rest(1, 30) };
-        let text = standing.warning(Warned::default()).expect("a warning").text;
+        let text = standing.warning(Warned::default(), Quoter::default()).expect("a warning").text;
         for words in [
             "$0.0200 of $1.00 left for you and all others who share this budget.",
             "90 seconds of 20 minutes left",

@@ -35,7 +35,22 @@ pub trait Tool: Debug + Send + Sync + 'static {
         Subject::Nothing
     }
 
+    /// What such a call starts that goes on after the agent has ended.
+    fn outliving(&self, _arguments: &Value) -> Outliving {
+        Outliving::Nothing
+    }
+
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>>;
+}
+
+/// The work that outlives the agent that started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outliving {
+    Nothing,
+    /// It does what it was started for and nothing else.
+    Process,
+    /// It spends, and decides for itself what to do next.
+    Agent,
 }
 
 /// What a permission's pattern is held against.

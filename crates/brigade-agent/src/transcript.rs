@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::calls::{CallState, Slots, Turn, TurnCall};
 use crate::hooks::{Before, Bound, restore};
 use crate::host::Record;
-use crate::news;
+use crate::news::{self, Quoter};
 use crate::policy::Tally;
 use crate::remaining::{Warned, Warning};
 use crate::state::Board;
@@ -64,6 +64,13 @@ pub(crate) mod label {
     pub(crate) const REFUSED: &str = "refused";
 }
 
+/// What a conversation begins with.
+pub(crate) struct Opening {
+    pub(crate) task: Arc<str>,
+    pub(crate) quoter: Quoter,
+    pub(crate) board: Board,
+}
+
 /// What takes the place of everything before an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Summary {
@@ -75,6 +82,8 @@ pub(crate) struct Summary {
 #[derive(Clone, Debug)]
 pub(crate) struct Transcript {
     task: Arc<str>,
+    /// How words of tasks are quoted in it.
+    quoter: Quoter,
     /// With the index of each.
     messages: Vec<(u32, Message)>,
     /// The calls of the last message, until all are answered.
@@ -127,11 +136,11 @@ pub(crate) enum Next {
 impl Transcript {
     /// Builds the conversation from what was written down.
     pub(crate) fn load(
-        (task, board): (Arc<str>, Board),
+        Opening { task, quoter, board }: Opening,
         mut journal: Vec<Entry>,
         open: &[OpenCall],
     ) -> Result<Self, Refusal> {
-        let mut transcript = Self::new(task, board);
+        let mut transcript = Self::new(task, quoter, board);
         journal.sort_by_key(|entry| entry.index);
         let answered: BTreeSet<CallIndex> = journal.iter().map(|entry| entry.index).collect();
         for entry in &journal {
@@ -147,9 +156,10 @@ impl Transcript {
         Ok(transcript)
     }
 
-    pub(crate) fn new(task: Arc<str>, board: Board) -> Self {
+    pub(crate) fn new(task: Arc<str>, quoter: Quoter, board: Board) -> Self {
         let mut transcript = Self {
             task: task.clone(),
+            quoter,
             messages: Vec::new(),
             turn: None,
             next: 0,
@@ -215,7 +225,7 @@ impl Transcript {
                 self.tally.notes = 0;
                 self.waits_for_news = false;
                 self.asked.extend(news::askers(gathered));
-                self.say(index.0, &news::text(gathered));
+                self.say(index.0, &self.quoter.text(gathered));
             }
             (label::NOTE, Answer::Value(value)) => {
                 self.tally.notes += 1;

@@ -25,6 +25,9 @@ pub(crate) struct Config {
     pub(crate) pass_env: Vec<String>,
     /// What reads shell commands.
     pub(crate) shell: PathBuf,
+    /// Workspaces in which MCP clients steer each other's work and the operator's: all, or these.
+    #[serde(skip_serializing_if = "SharedWorkspaces::is_none")]
+    pub(crate) shared: SharedWorkspaces,
     /// What agents use whose definition names no model: provider/model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
@@ -42,7 +45,27 @@ pub(crate) struct Config {
     pub(crate) telemetry: TelemetryConfig,
 }
 
-const KEYS: [&str; 9] = [
+/// `true`, or the workspaces by their names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum SharedWorkspaces {
+    All(bool),
+    These(Vec<String>),
+}
+
+impl Default for SharedWorkspaces {
+    fn default() -> Self {
+        Self::All(false)
+    }
+}
+
+impl SharedWorkspaces {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+const KEYS: [&str; 10] = [
     "idle_exit",
     "mcp_servers",
     "model",
@@ -50,6 +73,7 @@ const KEYS: [&str; 9] = [
     "pass_env",
     "prices",
     "providers",
+    "shared",
     "shell",
     "telemetry",
 ];
@@ -95,6 +119,7 @@ impl Default for Config {
             output_cap: brigade_runtime::processes::options::OUTPUT_CAP,
             pass_env: Vec::new(),
             shell: PathBuf::from("/bin/sh"),
+            shared: SharedWorkspaces::default(),
             model: None,
             providers: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
@@ -177,6 +202,14 @@ impl Config {
             }
         }
         Ok(text)
+    }
+
+    /// Whether clients steer each other's work in this workspace.
+    pub(crate) fn is_shared(&self, workspace: &str) -> bool {
+        match &self.shared {
+            SharedWorkspaces::All(all) => *all,
+            SharedWorkspaces::These(these) => these.iter().any(|one| one == workspace),
+        }
     }
 
     pub(crate) fn idle(&self) -> Result<Option<Duration>, String> {

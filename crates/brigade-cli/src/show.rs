@@ -86,6 +86,14 @@ pub(crate) fn age(since: u64) -> String {
     span::short(now().saturating_sub(since))
 }
 
+/// How long it is until then.
+pub(crate) fn until(time: u64) -> String {
+    match time.saturating_sub(now()) {
+        0 => "now".to_owned(),
+        left => format!("in {}", span::short(left)),
+    }
+}
+
 /// The state in one word with what is most wanted beside it.
 pub(crate) fn state(task: &TaskInfo) -> String {
     match (task.exit_code, task.signal) {

@@ -182,11 +182,15 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
                     ended.lingering = false;
                 }
             });
-            let above: Vec<_> = tree.upwards(Owner::Task(*no)).filter_map(Owner::task).collect();
+            let above: Vec<_> =
+                tree.limit_holders(Owner::Task(*no)).filter_map(Owner::task).collect();
             above.into_iter().for_each(|no| tree.mark_evictable(no));
         }
-        Event::PassedToSession { no, name_dropped } => {
+        Event::PassedToSession { no, name_dropped, deadline } => {
             tree.rehome(*no, Owner::Session, *name_dropped);
+            if deadline.is_some() {
+                tree.edit(*no, |row| row.extra_mut().deadline = *deadline);
+            }
         }
         Event::Collected { runs } => {
             for (no, run) in runs {
@@ -308,7 +312,7 @@ fn count_total(tree: &mut Tree, owner: Owner) {
 /// Counts a spawn for the spawn rates above it.
 fn count_rate(tree: &mut Tree, owner: Owner, at: Time) {
     let rated = |holder: &Owner| tree.limits(*holder)?.spawn_rate.map(|rate| (*holder, rate));
-    let holders: Vec<_> = tree.upwards(owner).filter_map(|holder| rated(&holder)).collect();
+    let holders: Vec<_> = tree.limit_holders(owner).filter_map(|holder| rated(&holder)).collect();
     for (holder, rate) in holders {
         match holder {
             Owner::Session => tree.row.paid = rate.after_one(tree.row.paid, at),
@@ -488,6 +492,8 @@ fn apply_run_opened(
         row.moved = at;
         if let Some(extra) = &mut row.extra {
             (extra.stalled, extra.nudged) = (false, Nudged::default());
+            // It was one of the run that ended.
+            extra.deadline = None;
         }
         row.limits = limits;
         // Between this event and the start that follows it there is no holder to queue at.

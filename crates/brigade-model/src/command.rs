@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::address::TaskRef;
 use crate::approval::Verdict;
 use crate::call::{Answer, Asked, WaitMode};
-use crate::ids::{Attempt, CallIndex, ClientName, MessageNo, Millis, TaskNo};
+use crate::ids::{Attempt, CallIndex, ClientIdentity, MessageNo, Millis, TaskNo};
 use crate::json::Json;
 use crate::limits::{Limits, Usage};
 use crate::outcome::{Failure, Verified};
@@ -18,9 +18,32 @@ pub enum Caller {
     /// Sees and controls all.
     Operator,
     /// Acts at top level.
-    Client(ClientName),
+    Client(ClientCaller),
     /// The attempt of a task that is at work; an older attempt is refused.
     Task { no: TaskNo, attempt: Attempt },
+}
+
+/// A client as it asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCaller {
+    pub identity: ClientIdentity,
+    pub control: ClientControl,
+}
+
+/// The top-level work that a client may stop, write to, answer, resume and close. It sees and awaits all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientControl {
+    /// Its own.
+    #[default]
+    Own,
+    /// Also that of other clients and of the operator.
+    Shared,
+}
+
+impl From<&str> for ClientCaller {
+    fn from(name: &str) -> Self {
+        Self { identity: name.into(), control: ClientControl::Own }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

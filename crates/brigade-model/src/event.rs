@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{Grant, Verdict};
 use crate::call::OpenCall;
 use crate::ids::{
-    Attempt, CallIndex, ClientName, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time, TreeId,
+    Attempt, CallIndex, ClientIdentity, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time,
+    TreeId,
 };
 use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
@@ -15,7 +16,7 @@ use crate::message::Message;
 use crate::name::SessionName;
 use crate::outcome::Outcome;
 use crate::spec::Spec;
-use crate::task::{QueuedWhy, StopCause};
+use crate::task::{InheritedDeadline, QueuedWhy, StopCause};
 
 /// An event in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,10 +189,12 @@ pub enum Event {
     SlotReturned {
         no: TaskNo,
     },
-    /// A kept child outlives its parent.
+    /// A kept child outlives its parent. The limits above it hold on.
     PassedToSession {
         no: TaskNo,
         name_dropped: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<InheritedDeadline>,
     },
     /// These results have reached their owner.
     Collected {
@@ -213,7 +216,7 @@ pub struct SpawnedEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallIndex>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<ClientName>,
+    pub client: Option<ClientIdentity>,
     pub spec: Arc<Spec>,
     /// Whether it started in the same breath; else it queues here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

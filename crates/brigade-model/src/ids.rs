@@ -201,6 +201,25 @@ impl fmt::Display for ClientName {
     }
 }
 
+/// The client that a top-level run belongs to. Everything that tells one client's work from another's
+/// is in here, so that it can be more than a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClientIdentity {
+    pub name: ClientName,
+}
+
+impl From<&str> for ClientIdentity {
+    fn from(name: &str) -> Self {
+        Self { name: name.into() }
+    }
+}
+
+impl fmt::Display for ClientIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,6 +39,7 @@ pub mod needs;
 pub mod outcome;
 pub mod patience;
 pub mod permission;
+pub mod quote_mark;
 mod react;
 pub mod refusal;
 pub mod shared;

@@ -8,6 +8,7 @@ use crate::call::Asked;
 use crate::command::{Caller, Command, Given, Recipient, Reported, StopTarget};
 use crate::ids::{Owner, TaskNo};
 use crate::name::Name;
+use crate::task::TaskRow;
 use crate::tree::Tree;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub enum Need {
     },
 }
 
-/// What to load. A row that does not exist is not an error here: the decision will say so.
+/// What to load. A row that does not exist is not an error here: the decision will say so. A loaded row
+/// can need others in turn, so this is asked until nothing new is needed.
 pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
     let mut needs = Needs { tree, found: Vec::new() };
     if let Some(no) = command.caller().and_then(Caller::task) {
@@ -30,12 +32,12 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
         Command::Spawn(spawn) => needs.key(spawn),
         Command::Send(send) => {
             if let Recipient::Task(task) = &send.to {
-                needs.reference(&send.caller, task);
+                needs.steered(&send.caller, task);
             }
         }
         Command::Stop(stop) => {
             if let StopTarget::Task(task) = &stop.target {
-                needs.reference(&stop.caller, task);
+                needs.steered(&stop.caller, task);
             }
         }
         Command::Collect(collect) => {
@@ -48,12 +50,12 @@ pub fn needs(tree: &Tree, command: &Command) -> Vec<Need> {
             (Caller::Client(_), Given::Verdict(_)) => {
                 needs.reference(&Caller::Operator, &given.task);
             }
-            (caller, _) => needs.reference(caller, &given.task),
+            (caller, _) => needs.steered(caller, &given.task),
         },
-        Command::Resume(resume) => needs.reference(&resume.caller, &resume.task),
+        Command::Resume(resume) => needs.steered(&resume.caller, &resume.task),
         Command::SetLimits(set) => {
             if let Some(task) = &set.task {
-                needs.reference(&set.caller, task);
+                needs.steered(&set.caller, task);
             }
         }
         Command::Report(report) => {
@@ -100,6 +102,29 @@ impl Needs<'_> {
                     self.found.push(Need::Named { owner, name: name.clone() });
                 }
             }
+        }
+    }
+
+    /// A task that is to do something, with all that limits it: that says who may ask for it, and counts
+    /// what it then uses.
+    fn steered(&mut self, caller: &Caller, task: &TaskRef) {
+        self.reference(caller, task);
+        match &task.who {
+            Who::No(no) | Who::Kinded(_, no) => self.holders(*no),
+            Who::Named(name) => {
+                let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|n| n.same_as(name));
+                let named = self.tree.rows().filter(|(_, row)| !row.is_living() && bears(row));
+                let named: Vec<TaskNo> = named.map(|(no, _)| no).collect();
+                named.into_iter().for_each(|no| self.holders(no));
+            }
+        }
+    }
+
+    fn holders(&mut self, no: TaskNo) {
+        if self.tree.get(no).is_some_and(|row| !row.is_living()) {
+            let holders = self.tree.limit_holders(Owner::Task(no)).filter_map(Owner::task);
+            let holders: Vec<TaskNo> = holders.collect();
+            holders.into_iter().for_each(|no| self.task(no));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::decide::{
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::outcome::Outcome;
-use crate::task::{QueuedWhy, State, TaskRow};
+use crate::task::{State, TaskRow};
 use crate::tree::{SessionState, Tree};
 use crate::work::{InboxMode, WakeOn};
 
@@ -64,46 +64,22 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
             reaction.actions.extend(kill);
         }
         Event::Closing { no, .. } => {
-            // A kept child that passed on has left a slot to those that are awaited.
-            reaction.freed = Some(Owner::Task(*no));
+            // Its own work is over, and its slot is for others.
+            reaction.freed = Some(tree.limit_holder(*no));
             reaction.actions.push(Action::Forget { no: *no });
             if tree.living_below(*no) == 0 {
                 reaction.drafts = closed(tree, *no);
             }
         }
         Event::Ended { no, outcome, .. } => ended(tree, *no, outcome, now, &mut reaction),
-        Event::PassedToSession { no, .. } => {
-            let mut misplaced = Vec::new();
-            queued_elsewhere(tree, *no, &mut misplaced);
-            let why = QueuedWhy::Full(Owner::Session);
-            reaction.drafts = misplaced
-                .into_iter()
-                .map(|no| Event::Queued { no, why: why.clone() }.into())
-                .collect();
-            reaction.freed = Some(Owner::Session);
-        }
         Event::Suspended { no, .. }
         | Event::Queued { no, .. }
         | Event::Recovered { no, .. }
-        | Event::SlotReturned { no } => reaction.freed = tree.owner_of(*no),
+        | Event::SlotReturned { no } => reaction.freed = Some(tree.limit_holder(*no)),
         Event::LimitsSet { of, .. } => reaction.freed = Some(*of),
         _ => {}
     }
     reaction
-}
-
-/// Tasks at or below `no` that queue at a holder which is not above them any more.
-fn queued_elsewhere(tree: &Tree, no: TaskNo, found: &mut Vec<TaskNo>) {
-    let Some(row) = tree.get(no) else { return };
-    if let State::Queued(queued) = &row.state
-        && let QueuedWhy::Full(holder) = queued.why
-        && !tree.upwards(row.owner).any(|above| above == holder)
-    {
-        found.push(no);
-    }
-    for child in tree.children(Owner::Task(no)) {
-        queued_elsewhere(tree, child, found);
-    }
 }
 
 /// Begins an attempt. Messages that came while nobody was at work are handed over after it.
@@ -175,7 +151,7 @@ fn arrived(
 
 fn ended(tree: &Tree, no: TaskNo, outcome: &Outcome, now: Time, reaction: &mut Reaction) {
     let Some(row) = tree.get(no) else { return };
-    reaction.freed = Some(row.owner);
+    reaction.freed = Some(row.limit_holder());
     if !outcome.is_success() {
         reaction.actions.push(Action::Forget { no });
     }
@@ -211,10 +187,10 @@ fn closed(tree: &Tree, no: TaskNo) -> Vec<Draft> {
 
 /// The next task that gets a slot which became free at or above `from`.
 pub(crate) fn grant(tree: &Tree, from: Owner) -> Option<Draft> {
-    tree.upwards(from).find_map(|holder| {
+    tree.limit_holders(from).find_map(|holder| {
         let no = tree.queue_head(holder)?;
         let row = tree.get(no).filter(|row| is_queued_at(row, holder))?;
-        match tree.full_above(row.owner) {
+        match tree.full_above(row.limit_holder()) {
             Some(full) if full == holder => None,
             _ => Some(start_or_queue(tree, no, row).into()),
         }

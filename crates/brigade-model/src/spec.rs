@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Millis;
 use crate::limits::Limits;
 use crate::name::{Key, Name};
-use crate::work::Work;
+use crate::work::{KeptDeadline, Work};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
@@ -23,6 +23,9 @@ pub struct Spec {
     /// The task passes to the session when its parent's own work is over, instead of being stopped.
     #[serde(default)]
     pub keep: bool,
+    /// Whether the deadlines above a kept task hold on for it; `None` is what its kind of work has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_deadline: Option<KeptDeadline>,
     /// How long a stop stays kind before it becomes firm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Millis>,
@@ -39,6 +42,7 @@ impl Spec {
             key: None,
             limits: None,
             keep: false,
+            kept_deadline: None,
             grace: None,
             attachment: None,
         }
@@ -54,6 +58,12 @@ impl Spec {
             (None, own) => own.copied().map(Box::new),
         }
     }
+
+    /// Whether the deadlines above the task hold on when it passes to the session.
+    pub fn inherits_deadline(&self) -> bool {
+        let policy = self.kept_deadline.unwrap_or_else(|| self.work.kept_deadline());
+        policy == KeptDeadline::Inherited
+    }
 }
 
 impl PartialEq for Spec {
@@ -65,6 +75,7 @@ impl PartialEq for Spec {
             && self.key == other.key
             && self.limits == other.limits
             && self.keep == other.keep
+            && self.kept_deadline == other.kept_deadline
             && self.grace == other.grace
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::Verdict;
 use crate::call::OpenCall;
-use crate::ids::{Attempt, CallIndex, ClientName, Millis, Owner, RunNo, Seq, TaskNo, Time};
+use crate::ids::{Attempt, CallIndex, ClientIdentity, Millis, Owner, RunNo, Seq, TaskNo, Time};
 use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::name::Name;
@@ -34,7 +34,7 @@ pub struct TaskRow {
     pub spawner: Option<Spawner>,
     /// At top level, the client that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<ClientName>,
+    pub client: Option<ClientIdentity>,
     pub run: RunNo,
     pub attempt: Attempt,
     /// Recoveries since the last recorded progress.
@@ -89,6 +89,13 @@ pub struct Extra {
     /// Endings of earlier runs that nobody has collected yet.
     pub earlier: Vec<EarlierRun>,
     pub clock: Clock,
+    /// The task whose limits hold for this one although it passed to the session. That task's row is
+    /// the budget that both are charged to, so it is kept for as long as this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<TaskNo>,
+    /// The deadline under which it was spawned, where it outlives the holder of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<InheritedDeadline>,
     /// Tasks ever spawned below, where a total limit counts them.
     pub total: u32,
     /// The owner's run under which the latest run was opened, if another spawned the task.
@@ -124,6 +131,16 @@ pub enum Clock {
     Ticking {
         until: Time,
     },
+}
+
+/// A deadline that a kept task has from a task above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InheritedDeadline {
+    pub at: Time,
+    /// The time limit that it comes from.
+    pub limit: Millis,
+    /// The holder of that limit.
+    pub from: TaskNo,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,6 +291,16 @@ impl TaskRow {
 
     pub fn clock(&self) -> Clock {
         self.extra.as_ref().map_or(Clock::Unlimited, |extra| extra.clock)
+    }
+
+    pub fn inherited_deadline(&self) -> Option<InheritedDeadline> {
+        self.extra.as_ref().and_then(|extra| extra.deadline)
+    }
+
+    /// The next holder of limits above it: its owner, or the task that it was kept by.
+    pub fn limit_holder(&self) -> Owner {
+        let kept_by = self.extra.as_ref().and_then(|extra| extra.limited_by);
+        kept_by.map_or(self.owner, Owner::Task)
     }
 
     pub fn extra_mut(&mut self) -> &mut Extra {

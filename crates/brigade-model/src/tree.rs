@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Grants;
-use crate::ids::{CallIndex, ClientName, Epoch, MessageNo, Owner, Seq, TaskNo, Time, TreeId};
+use crate::ids::{CallIndex, ClientIdentity, Epoch, MessageNo, Owner, Seq, TaskNo, Time, TreeId};
 use crate::limits::{Limits, Usage};
 use crate::message::{Message, Receipt};
 use crate::name::SessionName;
@@ -118,7 +118,9 @@ pub(crate) struct Node {
     pub(crate) children: u32,
     /// Living tasks anywhere below.
     pub(crate) below: u32,
-    /// Tasks below that hold a slot.
+    /// Living tasks for which its limits hold: those below, and kept ones that passed to the session.
+    pub(crate) limited: u32,
+    /// Of those, and of ended ones that have not returned, how many hold a slot.
     pub(crate) running: u32,
     /// For each parked wait, how many of its tasks still live: an ending costs one step, whatever
     /// the number of tasks waited for.
@@ -137,7 +139,7 @@ pub(crate) struct Wait {
 struct Crowd {
     inbox: VecDeque<Arc<Message>>,
     queue: BTreeSet<(Seq, TaskNo)>,
-    /// Set aside by this task and all below it.
+    /// Set aside by this task and all under its limits.
     reserved: Usage,
 }
 
@@ -224,6 +226,21 @@ impl Tree {
         })
     }
 
+    /// From `owner` up to the session, along those whose limits hold. A kept task that passed to the
+    /// session is still below the task that spawned it here.
+    pub(crate) fn limit_holders(&self, owner: Owner) -> impl Iterator<Item = Owner> {
+        let mut next = Some(owner);
+        std::iter::from_fn(move || {
+            let here = next?;
+            next = here.task().map(|no| self.limit_holder(no));
+            Some(here)
+        })
+    }
+
+    pub(crate) fn limit_holder(&self, no: TaskNo) -> Owner {
+        self.get(no).map_or(Owner::Session, TaskRow::limit_holder)
+    }
+
     pub(crate) fn node(&self, of: Owner) -> Option<&Node> {
         match of {
             Owner::Session => Some(&self.session),
@@ -247,7 +264,7 @@ impl Tree {
 
     /// The nearest holder at or above `from` whose running limit is reached.
     pub(crate) fn full_above(&self, from: Owner) -> Option<Owner> {
-        self.upwards(from).find(|&holder| {
+        self.limit_holders(from).find(|&holder| {
             let limit = self.limits(holder).and_then(|limits| limits.running);
             let running = self.node(holder).map_or(0, |node| node.running);
             limit.is_some_and(|limit| running >= limit)
@@ -267,7 +284,7 @@ impl Tree {
 
 /// Building and changing.
 impl Tree {
-    /// What a task or session and all below it have used and set aside.
+    /// What a task or session and all under its limits have used and set aside.
     pub(crate) fn committed_usage(&self, of: Owner) -> Usage {
         let used = match of {
             Owner::Session => self.row.usage,
@@ -298,13 +315,20 @@ impl PartialEq for Tree {
 
 impl Tree {
     /// Runs whose results wait at top level for this client.
-    pub(crate) fn client_runs(&self, client: &ClientName) -> impl Iterator<Item = TaskNo> {
+    pub(crate) fn client_runs(&self, client: &ClientIdentity) -> impl Iterator<Item = TaskNo> {
         self.children(Owner::Session).filter(move |no| {
             self.get(*no).is_some_and(|row| {
                 row.client.as_ref() == Some(client)
                     && row.ended().is_none_or(|ended| ended.delivery == Delivery::Pending)
             })
         })
+    }
+
+    /// The client that started the top-level run which a task came of; `None` is the operator. A kept
+    /// task is of whoever started what kept it.
+    pub(crate) fn started_by(&self, no: TaskNo) -> Option<&ClientIdentity> {
+        let top = self.limit_holders(Owner::Task(no)).filter_map(Owner::task).last()?;
+        self.get(top)?.client.as_ref()
     }
 
     /// What of a task is seldom there, for reading.
@@ -332,7 +356,7 @@ impl Tree {
         }
     }
 
-    /// Adds to what a task and everything above it has used.
+    /// Adds to what a task and everything whose limits hold for it has used.
     pub(crate) fn charge(&mut self, no: TaskNo, spent: Usage, unknown: Usage) {
         let mut here = Owner::Task(no);
         let mut below = Usage::NONE;
@@ -344,7 +368,7 @@ impl Tree {
                 extra.unknown = extra.unknown.plus(unknown);
             });
             below = spent;
-            here = self.owner_of(no).unwrap_or(Owner::Session);
+            here = self.limit_holder(no);
         }
         self.row.usage = self.row.usage.plus(spent);
     }

@@ -12,6 +12,7 @@ use crate::enclosure::Enclosure;
 use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::Limits;
+use crate::quote_mark::QuoteMark;
 use crate::refusal::Refusal;
 use crate::stall::Stall;
 
@@ -192,6 +193,9 @@ pub struct AgentWork {
     /// What was found for this request: the definition's content, and what the agent may do. An edit
     /// of the definition changes neither running work nor whether two requests are the same.
     pub blueprint: Json,
+    /// The word that stands around what is quoted to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<QuoteMark>,
     /// The definition's limits, which hold beside those that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
@@ -236,6 +240,7 @@ impl AgentWork {
             leaves_children: false,
             unattended: false,
             blueprint: Json::null(),
+            mark: None,
             limits: None,
             chosen: None,
             unpriced: None,
@@ -337,6 +342,17 @@ impl Work {
         match self {
             Self::Agent(_) => Some(Stall::OF_AGENTS),
             _ => None,
+        }
+    }
+
+    /// Whether a deadline above holds on when the task is kept, unless its spawner says otherwise. A
+    /// server that an agent starts may live on; what goes on by itself may not.
+    pub fn kept_deadline(&self) -> KeptDeadline {
+        match self {
+            Self::Process(_) => KeptDeadline::Dropped,
+            Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => {
+                KeptDeadline::Inherited
+            }
         }
     }
 
@@ -453,6 +469,16 @@ pub struct Conduct {
     pub follow_up: FollowUp,
     pub inbox: InboxMode,
     pub wake: WakeOn,
+}
+
+/// The effect of a deadline above a kept task after the task has passed to the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptDeadline {
+    /// It ends the task too.
+    Inherited,
+    /// It ends with those who held it.
+    Dropped,
 }
 
 /// What becomes of a running task when its runtime process is gone.

@@ -6,7 +6,7 @@ use brigade_model::address::TaskRef;
 use brigade_model::approval::{ApprovalRequest, Grant, Verdict};
 use brigade_model::call::Condition;
 use brigade_model::command::{Caller, Command, Given, Revoke};
-use brigade_model::ids::{CallIndex, ClientName, Owner, TaskNo, Time};
+use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo, Time};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 
@@ -40,7 +40,7 @@ impl Session {
     pub fn approvals(&self) -> Vec<PendingApproval> {
         let client = match &self.caller {
             Caller::Operator => None,
-            Caller::Client(client) => Some(client),
+            Caller::Client(client) => Some(&client.identity),
             Caller::Task { .. } => return Vec::new(),
         };
         let rows = self.view.list(None);
@@ -66,7 +66,7 @@ impl Session {
         let all = self.row().grants.all;
         let seen = |grant: &&Grant| match &self.caller {
             Caller::Operator => true,
-            Caller::Client(client) => grant.client.as_ref() == Some(client),
+            Caller::Client(client) => grant.client.as_ref() == Some(&client.identity.name),
             Caller::Task { .. } => false,
         };
         all.iter().filter(seen).cloned().collect()
@@ -78,12 +78,18 @@ impl Session {
         self.submit(Command::Revoke(revoke)).await.map(|_| ())
     }
 
-    fn top_of(&self, no: TaskNo, row: &Arc<TaskRow>) -> (TaskNo, Option<ClientName>) {
+    /// The top-level task that this one is below, and the client that started what it came of.
+    fn top_of(&self, no: TaskNo, row: &Arc<TaskRow>) -> (TaskNo, Option<ClientIdentity>) {
         let (mut top, mut here) = (no, row.clone());
         while let Owner::Task(above) = here.owner
             && let Some(row) = self.view.get(above)
         {
             (top, here) = (above, row);
+        }
+        while let Owner::Task(above) = here.limit_holder()
+            && let Some(row) = self.view.get(above)
+        {
+            here = row;
         }
         (top, here.client.clone())
     }

@@ -17,8 +17,8 @@ use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::{Attachment, Spec};
 use brigade_model::stall::Stall;
 use brigade_model::work::{
-    AgentWork, CommandLine, Conduct, CustomWork, EnvValue, JobWork, ProcessWork, Stdin, Work,
-    custom_kind,
+    AgentWork, CommandLine, Conduct, CustomWork, EnvValue, JobWork, KeptDeadline, ProcessWork,
+    Stdin, Work, custom_kind,
 };
 use serde::Serialize;
 
@@ -37,6 +37,7 @@ pub struct NewTask {
     key: Option<Result<Key, Refusal>>,
     limits: Option<Limits>,
     keep: bool,
+    kept_deadline: Option<KeptDeadline>,
     grace: Option<Duration>,
     confine: Option<Confine>,
     resources: Resources,
@@ -202,6 +203,7 @@ impl NewTask {
             key: None,
             limits: None,
             keep: false,
+            kept_deadline: None,
             grace: None,
             confine: None,
             resources: Resources::default(),
@@ -339,10 +341,19 @@ impl NewTask {
         self
     }
 
-    /// It passes to the session when its parent ends, instead of being stopped.
+    /// It passes to the session when its parent ends, instead of being stopped. What it and all below it
+    /// use is still charged to the budgets above it, and their limits hold on, but for width and total.
     #[must_use]
     pub fn keep(mut self) -> Self {
         self.keep = true;
+        self
+    }
+
+    /// Whether the deadlines above it hold on after it has passed to the session. Without a word they do
+    /// for everything but processes.
+    #[must_use]
+    pub fn kept_deadline(mut self, deadline: KeptDeadline) -> Self {
+        self.kept_deadline = Some(deadline);
         self
     }
 
@@ -404,6 +415,7 @@ impl NewTask {
         };
         spec.limits = self.limits.filter(|limits| !limits.is_empty()).map(Box::new);
         spec.keep = self.keep;
+        spec.kept_deadline = self.kept_deadline;
         spec.grace = self.grace.map(Into::into);
         Ok(spec)
     }

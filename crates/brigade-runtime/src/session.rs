@@ -7,8 +7,8 @@ use std::time::Duration;
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Ending, Spawned, WaitMode};
 use brigade_model::command::{
-    Caller, Close, Collect, Command, GiveAnswer, Given, ReadInbox, Recipient, Resume, Send,
-    SetLimits, Spawn, Stop, StopTarget, Take,
+    Caller, ClientControl, Close, Collect, Command, GiveAnswer, Given, ReadInbox, Recipient,
+    Resume, Send, SetLimits, Spawn, Stop, StopTarget, Take,
 };
 use brigade_model::decide::{Reply, Stopped};
 use brigade_model::ids::{CallIndex, MessageNo, Owner, Position, RunNo, TaskNo, TreeId};
@@ -66,6 +66,16 @@ impl Session {
     /// The session itself, as of the last commit.
     pub fn row(&self) -> TreeRow {
         self.view.row()
+    }
+
+    /// The same session for a client that may also stop, write to, answer, resume and close what others
+    /// have started in it.
+    #[must_use]
+    pub fn with_control(mut self, control: ClientControl) -> Self {
+        if let Caller::Client(client) = &mut self.caller {
+            client.control = control;
+        }
+        self
     }
 
     /// Starts a task and returns at once. Called from within a job of this session, the task is
@@ -245,7 +255,18 @@ impl Session {
     /// Tasks in memory that this caller sees, in the order of their numbers: all that live and all
     /// whose results nobody has taken.
     pub fn list(&self) -> Vec<(TaskNo, Arc<TaskRow>)> {
-        self.view.list(self.scope())
+        let mut rows = self.view.list(self.scope());
+        // Of others that have ended, some are in memory as the budget of what they kept.
+        rows.retain(|(_, row)| self.is_wanted(row));
+        rows
+    }
+
+    fn is_wanted(&self, row: &TaskRow) -> bool {
+        let owner_takes = || match row.owner {
+            Owner::Session => row.client.is_some(),
+            Owner::Task(owner) => self.view.get(owner).is_some_and(|owner| owner.is_living()),
+        };
+        row.is_living() || row.holds_slot() || !row.is_collected() && owner_takes()
     }
 
     /// Tasks that are kept, ended and collected ones too.

@@ -249,10 +249,15 @@ impl Supervisor {
         let Some(tree) = self.trees.get_mut(&id) else {
             return Err(Refusal::not_found("there is no such session"));
         };
-        let missing = needs(tree, command);
-        if !missing.is_empty() {
+        let mut looked_for = Vec::new();
+        loop {
+            let missing = needs(tree, command);
+            if missing.is_empty() || missing == looked_for {
+                break;
+            }
             decided.looked_at.push(id);
-            load_missing(&*self.store, tree, missing).await.map_err(|e| refusal(&e))?;
+            load_missing(&*self.store, tree, &missing).await.map_err(|e| refusal(&e))?;
+            looked_for = missing;
         }
         handle_into(tree, command, now, decided.outputs(id, tree.row().seq))
     }
@@ -497,12 +502,12 @@ fn keep_attachments(given_up: &Tree, loaded: &mut LoadedTree) {
 async fn load_missing(
     store: &dyn Store,
     tree: &mut Tree,
-    missing: Vec<Need>,
+    missing: &[Need],
 ) -> Result<(), StoreError> {
     for need in missing {
         let found = match need {
-            Need::Task(no) => store.task(tree.id(), no).await?.map(|row| (no, row)),
-            Need::Named { owner, name } => store.task_named(tree.id(), owner, &name).await?,
+            Need::Task(no) => store.task(tree.id(), *no).await?.map(|row| (*no, row)),
+            Need::Named { owner, name } => store.task_named(tree.id(), *owner, name).await?,
         };
         if let Some((no, row)) = found {
             tree.insert_loaded(no, row);

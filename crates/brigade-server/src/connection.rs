@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use brigade_model::command::ClientControl;
 use brigade_model::refusal::Refusal;
 use brigade_process::PeerProcess;
 use brigade_runtime::PeerOrigin;
@@ -70,7 +71,11 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: UnixStream) -> io::Result
     reader.set_bounds(shared.admission.line_bounds(place.kind()));
     let _counted = Counted::new(&shared);
     let leaving = shared.leaving.clone();
-    let mut conversation = Conversation::new(Desk { shared, who }, writer);
+    let control = match hello.who {
+        As::SharedClient(_) => ClientControl::Shared,
+        As::Operator | As::Client(_) => ClientControl::Own,
+    };
+    let mut conversation = Conversation::new(Desk { shared, who, control }, writer);
     conversation.is_understood = hello.common().is_some();
     conversation.run(reader, leaving).await
 }
@@ -91,7 +96,7 @@ fn identify(shared: &Shared, origin: PeerOrigin, hello: &Hello) -> Result<Who, R
     }
     Ok(match &hello.who {
         As::Operator => Who::Operator,
-        As::Client(name) => Who::Client(name.clone()),
+        As::Client(name) | As::SharedClient(name) => Who::Client(name.clone()),
     })
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use brigade_agent::definition::Definitions;
 use brigade_model::address::{Address, TaskRef, Who as Named};
+use brigade_model::command::ClientControl;
 use brigade_model::ids::{Attempt, Position, RunNo, TaskNo, TreeId};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
@@ -86,6 +87,8 @@ impl std::fmt::Debug for Counts {
 pub struct Desk {
     pub(crate) shared: Arc<Shared>,
     pub(crate) who: Who,
+    /// Of a client: whose work it may steer.
+    pub(crate) control: ClientControl,
 }
 
 impl Desk {
@@ -100,7 +103,10 @@ impl Desk {
                 let session = self.runtime().session(name).await?;
                 self.runtime().operate(session.id()).await
             }
-            Who::Client(client) => self.runtime().session_as(name, client).await,
+            Who::Client(client) => {
+                let session = self.runtime().session_as(name, client).await?;
+                Ok(session.with_control(self.control))
+            }
             Who::Task { id, attempt } => self.runtime().act_as(*id, *attempt).await,
         }
     }
@@ -119,7 +125,10 @@ impl Desk {
             return Err(Refusal::not_found(format!("there is no session {name}")));
         };
         match &self.who {
-            Who::Client(client) => self.runtime().visit(row.id, client).await,
+            Who::Client(client) => {
+                let session = self.runtime().visit(row.id, client).await?;
+                Ok(session.with_control(self.control))
+            }
             Who::Operator | Who::Task { .. } => self.runtime().operate(row.id).await,
         }
     }
@@ -196,7 +205,7 @@ impl Desk {
     /// Whether this client started a task, or whoever acts for all.
     pub(crate) fn started(&self, row: &TaskRow) -> bool {
         match &self.who {
-            Who::Client(name) => row.client.as_ref().is_some_and(|client| *client.0 == **name),
+            Who::Client(name) => row.client.as_ref().is_some_and(|client| *client.name.0 == **name),
             Who::Operator | Who::Task { .. } => true,
         }
     }

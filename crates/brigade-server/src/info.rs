@@ -12,7 +12,7 @@ use brigade_model::limits::{Limits, Usage};
 use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, Late, Outcome};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{Delivery, QueuedWhy, State, TaskRow};
+use brigade_model::task::{Delivery, InheritedDeadline, QueuedWhy, State, TaskRow};
 use brigade_model::work::Kind;
 use brigade_runtime::{SandboxPart, sandbox_of};
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,12 @@ pub struct TaskInfo {
     /// What holds for it and all below it, if anything does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
+    /// When one is shown: whose limits hold for it besides, from the nearest to the session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits_above: Vec<LimitsAbove>,
+    /// The deadline that it has from the task that kept it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited_deadline: Option<InheritedDeadline>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,6 +106,21 @@ pub struct TaskInfo {
     /// The parts of its sandbox that hold for a command. Unknown until it has run for a moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandbox: Vec<SandboxPart>,
+}
+
+/// Limits of a holder above a task, which all under them share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsAbove {
+    /// `agent:3`; nothing for the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// The holder has ended, and this is a task that it kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outlived: bool,
+    pub limits: Limits,
+    /// Used of them, by all who share them.
+    #[serde(default, skip_serializing_if = "Usage::is_none")]
+    pub usage: Usage,
 }
 
 /// A question that is open.
@@ -200,7 +221,7 @@ impl TaskInfo {
                 Owner::Session => None,
                 Owner::Task(parent) => Some(parent.to_string()),
             },
-            client: row.client.as_ref().map(|client| client.0.to_string()),
+            client: row.client.as_ref().map(ToString::to_string),
             run: row.run.0,
             attempt: row.attempt.0,
             spawned: row.spawned.0,
@@ -208,6 +229,8 @@ impl TaskInfo {
             stalled: row.is_stalled(),
             nudged: row.nudged().times,
             limits: row.limits.clone(),
+            limits_above: Vec::new(),
+            inherited_deadline: row.inherited_deadline().filter(|_| row.is_living()),
             ended: row.ended().map(|ended| ended.at.0),
             exit_code: None,
             signal: None,
@@ -234,7 +257,7 @@ impl TaskInfo {
     pub fn in_a_list(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
         let mut info = Self::of(session, no, row);
         (info.result, info.outcome) = (None, None);
-        (info.enclosure, info.limits) = (None, None);
+        (info.enclosure, info.limits, info.inherited_deadline) = (None, None, None);
         info.sandbox = Vec::new();
         info.progress = info.progress.filter(|progress| progress.as_str().len() <= LISTED_BYTES);
         for text in std::iter::once(&mut info.what).chain(&mut info.detail) {

@@ -34,6 +34,6 @@ pub mod wire;
 pub use client::{Client, ClientError};
 pub use daemon::{Daemon, DaemonOptions};
 pub use desk::{Desk, Target};
-pub use info::TaskInfo;
+pub use info::{LimitsAbove, TaskInfo};
 pub use places::Places;
 pub use trust::TrustStore;

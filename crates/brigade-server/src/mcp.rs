@@ -50,6 +50,8 @@ pub struct McpOptions {
     pub session: String,
     /// As whom results are taken; what the program on the other side calls itself, when there is none.
     pub client: Option<String>,
+    /// Whether it may steer what others have started in the session: stop it, write to it, answer it.
+    pub shared: bool,
     /// Where agents work, and commands that do not say where.
     pub directory: PathBuf,
     /// What agents may do beside what they usually may: run commands, above all.
@@ -71,7 +73,8 @@ impl McpOptions {
         let wake = ["brigade", "--workspace", &session, "wait"].map(str::to_owned).to_vec();
         let (client, directory) = (None, directory.into());
         let (allow, ask, env) = (Vec::new(), Vec::new(), Vec::new());
-        Self { session, client, directory, allow, ask, env, wake, kept: None }
+        let shared = false;
+        Self { session, client, shared, directory, allow, ask, env, wake, kept: None }
     }
 }
 

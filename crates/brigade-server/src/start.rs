@@ -95,12 +95,14 @@ impl Starter {
     async fn make_way(&self, client: Client, who: &As) -> Result<(), ClientError> {
         let operator = match who {
             As::Operator => client,
-            As::Client(_) => match Client::connect(&self.places, As::Operator).await {
-                Ok(operator) if is_older(operator.daemon_version()) => operator,
-                // Somebody else has asked it before.
-                Ok(_) | Err(ClientError::NoDaemon(_)) => return Ok(()),
-                Err(error) => return Err(error),
-            },
+            As::Client(_) | As::SharedClient(_) => {
+                match Client::connect(&self.places, As::Operator).await {
+                    Ok(operator) if is_older(operator.daemon_version()) => operator,
+                    // Somebody else has asked it before.
+                    Ok(_) | Err(ClientError::NoDaemon(_)) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
         };
         match operator.ask(Leave {}).await {
             // One that goes away at once does not always come to say so.

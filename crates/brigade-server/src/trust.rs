@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brigade_agent::definition::DefinitionDigest;
+use brigade_process::private_file::open_private;
 use brigade_runtime::agents::DefinitionTrust;
 use serde::{Deserialize, Serialize};
 
-use crate::places::{Places, open_private};
+use crate::places::Places;
 
 const VERSION: u32 = 1;
 const FILE_SIZE_MAX: u64 = 16 * 1024 * 1024;

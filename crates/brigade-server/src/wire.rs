@@ -74,8 +74,20 @@ impl Hello {
 pub enum As {
     /// Sees and controls everything, consumes nothing.
     Operator,
-    /// Sees its own top-level work in each session, and takes its results.
+    /// Sees all top-level work in each session, takes its results, and steers what it started itself.
     Client(String),
+    /// A client that also steers what others have started, because its user said so.
+    SharedClient(String),
+}
+
+impl As {
+    /// The client's name.
+    pub fn client(&self) -> Option<&str> {
+        match self {
+            Self::Operator => None,
+            Self::Client(name) | Self::SharedClient(name) => Some(name),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -142,8 +142,8 @@ fn next_over(conn: &Connection, after: Cursor, until: i64) -> Result<Option<Curs
     Ok(found.optional()?)
 }
 
-/// Removes at most `most` tasks of a subtree, children first, unless something in it lives or still
-/// holds a slot. What descendants left uncollected nobody can collect any more.
+/// Removes at most `most` tasks of a subtree, children first, unless something in it lives, still holds
+/// a slot or limits a kept task. What descendants left uncollected nobody can collect any more.
 fn remove_subtree(conn: &Connection, (tree, no): (TreeKey, i64), most: usize) -> Result<usize> {
     let sql = "WITH RECURSIVE below(no) AS ( \
                    VALUES(?2) \
@@ -152,10 +152,12 @@ fn remove_subtree(conn: &Connection, (tree, no): (TreeKey, i64), most: usize) ->
                    ON tasks.tree = ?1 AND tasks.owner = below.no) \
                SELECT no FROM below ORDER BY no DESC";
     let subtree = numbers(conn, sql, params![tree, no])?;
-    let sql = "SELECT phase FROM tasks WHERE tree = ?1 AND no = ?2";
-    let mut phase = conn.prepare_cached(sql)?;
+    let sql = "SELECT phase < ?3 OR EXISTS (SELECT 1 FROM tasks AS kept INDEXED BY tasks_limited \
+                   WHERE kept.tree = ?1 AND kept.limited_by = ?2) \
+               FROM tasks WHERE tree = ?1 AND no = ?2";
+    let mut is_needed = conn.prepare_cached(sql)?;
     for no in &subtree {
-        if phase.query_row([tree, *no], |row| row.get::<_, i64>(0))? < PENDING {
+        if is_needed.query_row([tree, *no, PENDING], |row| row.get(0))? {
             return Ok(0);
         }
     }

@@ -16,7 +16,7 @@ pub(crate) const APPLICATION_ID: i32 = 0x6272_6764;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Each step leads from its index to the next version. Released steps do not change.
-const STEPS: &[&str] = &[VERSION_1];
+const STEPS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// `phase` is a task's standing and `owner` or `recipient` 0 is the session; both are explained in
 /// `write`. Positions are given out by the writer: with `meta.pruned_to` they never start again.
@@ -99,6 +99,12 @@ CREATE TABLE messages(
 ) WITHOUT ROWID;
 CREATE INDEX messages_unread ON messages(tree, no) WHERE unread = 1;
 CREATE INDEX messages_recipient ON messages(tree, recipient);
+";
+
+/// Kept tasks know the task whose limits hold for them, which retention leaves there for them.
+const VERSION_2: &str = "
+ALTER TABLE tasks ADD COLUMN limited_by INTEGER;
+CREATE INDEX tasks_limited ON tasks(tree, limited_by) WHERE limited_by IS NOT NULL;
 ";
 
 /// What is at a path.

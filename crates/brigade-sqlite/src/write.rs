@@ -137,8 +137,8 @@ impl Rows<'_> {
         let body = encoded(self.buffer, row)?;
         let columns = Columns::of(row);
         let spawn_key = row.spec.key.as_ref().map(|key| key.as_str());
-        let sql = "INSERT INTO tasks(tree, no, owner, owner_run, phase, name, key, ended_at, body) \
-                   VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        let sql = "INSERT INTO tasks(tree, no, owner, owner_run, phase, name, key, ended_at, body, \
+                   limited_by) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
         self.tx.prepare_cached(sql)?.execute(params![
             key,
             no.get(),
@@ -148,7 +148,8 @@ impl Rows<'_> {
             columns.name,
             spawn_key,
             columns.ended_at,
-            body
+            body,
+            columns.limited_by
         ])?;
         Ok(())
     }
@@ -158,7 +159,7 @@ impl Rows<'_> {
     fn update_task(&mut self, key: TreeKey, no: TaskNo, row: &TaskRow) -> Result<bool> {
         let body = encoded(self.buffer, row)?;
         let no = no.get();
-        let Columns { owner, phase, name, ended_at } = &Columns::of(row);
+        let Columns { owner, phase, name, ended_at, limited_by } = &Columns::of(row);
         let sql = "UPDATE tasks SET body = ?3 WHERE tree = ?1 AND no = ?2 AND phase = ?4 \
                    AND owner = ?5 AND name IS ?6 AND ended_at IS ?7";
         let mut same = self.tx.prepare_cached(sql)?;
@@ -172,10 +173,12 @@ impl Rows<'_> {
             return Ok(true);
         }
         let run = row.owner_run.0;
+        // A task gets another holder of its limits only together with another owner.
         let sql = "UPDATE tasks SET body = ?3, phase = ?4, ended_at = ?5, owner = ?6, name = ?7, \
-                   owner_run = ?8 WHERE tree = ?1 AND no = ?2";
+                   owner_run = ?8, limited_by = ?9 WHERE tree = ?1 AND no = ?2";
         let mut rehomed = self.tx.prepare_cached(sql)?;
-        Ok(rehomed.execute(params![key, no, body, phase, ended_at, owner, name, run])? > 0)
+        let limits = params![key, no, body, phase, ended_at, owner, name, run, limited_by];
+        Ok(rehomed.execute(limits)? > 0)
     }
 
     fn journal(&mut self, key: TreeKey, part: &TreeBatch) -> Result<()> {
@@ -223,6 +226,7 @@ struct Columns {
     phase: i64,
     name: Option<String>,
     ended_at: Option<i64>,
+    limited_by: Option<i64>,
 }
 
 impl Columns {
@@ -232,6 +236,7 @@ impl Columns {
             phase: phase_code(Standing::of(row)),
             name: row.name.as_ref().map(|name| name.folded()),
             ended_at: row.ended().map(|ended| int(ended.at.0)),
+            limited_by: row.extra.as_ref().and_then(|e| e.limited_by).map(|no| no.get().into()),
         }
     }
 }

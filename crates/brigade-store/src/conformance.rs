@@ -63,6 +63,7 @@ macro_rules! conformance_tests {
             retention::a_slot_that_is_held_keeps_what_is_above
             retention::keys_stay_taken_under_living_parents
             retention::a_key_does_not_pass_to_the_session
+            retention::a_budget_stays_for_what_is_charged_to_it
             retention::a_removed_task_is_not_written_again
             retention::closed_sessions_go_with_their_events
         }

@@ -62,6 +62,8 @@ struct MemoryTree {
     row: TreeRow,
     tasks: BTreeMap<TaskNo, Arc<TaskRow>>,
     children: BTreeSet<(Owner, TaskNo)>,
+    /// Kept tasks, by the task whose limits hold for them.
+    limited: BTreeSet<(TaskNo, TaskNo)>,
     journal: HashMap<TaskNo, Vec<Entry>>,
     runs: HashMap<TaskNo, Vec<RunRow>>,
     messages: BTreeMap<MessageNo, MessageRow>,
@@ -295,8 +297,15 @@ impl Inner {
 
     fn remove_finished(&mut self, id: TreeId, no: TaskNo) {
         let Some(tree) = self.trees.get_mut(&id) else { return };
-        if tree.tasks.get(&no).is_some_and(|row| Standing::of(row) == Standing::Over) {
-            tree.remove_subtree(no);
+        let Some(row) = tree.tasks.get(&no) else { return };
+        let over = Standing::of(row) == Standing::Over;
+        let kept_by = limited_by(row).map(|holder| tree.top_above(holder));
+        if over
+            && tree.remove_subtree(no) > 0
+            && let Some(holder) = kept_by
+        {
+            // It may have had its turn before, and stayed for this one.
+            self.finished.push_front((id, holder));
         }
     }
 
@@ -355,6 +364,7 @@ impl MemoryTree {
             row,
             tasks: BTreeMap::new(),
             children: BTreeSet::new(),
+            limited: BTreeSet::new(),
             journal: HashMap::new(),
             runs: HashMap::new(),
             messages: BTreeMap::new(),
@@ -386,6 +396,14 @@ impl MemoryTree {
         LoadedTree { row: self.row.clone(), tasks, unread, keys }
     }
 
+    /// The top-level task that this one is below.
+    fn top_above(&self, mut no: TaskNo) -> TaskNo {
+        while let Some(owner) = self.tasks.get(&no).and_then(|row| row.owner.task()) {
+            no = owner;
+        }
+        no
+    }
+
     fn row_of(&self, no: TaskNo) -> Option<TaskRow> {
         self.tasks.get(&no).map(|row| (**row).clone())
     }
@@ -409,6 +427,7 @@ impl MemoryTree {
     /// Returns how the task stood before.
     fn put(&mut self, no: TaskNo, row: Arc<TaskRow>) -> Option<Standing> {
         let owner = row.owner;
+        self.limited.extend(limited_by(&row).map(|holder| (holder, no)));
         let before = self.tasks.insert(no, row);
         match &before {
             Some(before) if before.owner == owner => {}
@@ -431,8 +450,8 @@ impl MemoryTree {
         self.tasks.iter().filter(|(_, row)| old(row)).map(|(no, _)| *no).collect()
     }
 
-    /// Removes a task with all below it, unless something there is not over. What its descendants
-    /// left uncollected nobody can collect any more.
+    /// Removes a task with all below it, unless something there is not over or limits a kept task. What
+    /// its descendants left uncollected nobody can collect any more.
     fn remove_subtree(&mut self, no: TaskNo) -> u64 {
         let mut subtree = vec![no];
         let mut at = 0;
@@ -444,6 +463,7 @@ impl MemoryTree {
         }
         let kept = |no: &TaskNo| {
             self.tasks.get(no).is_some_and(|row| Standing::of(row) < Standing::Pending)
+                || self.limited.range((*no, TaskNo::FIRST)..).next().is_some_and(|(of, _)| of == no)
         };
         if subtree.iter().any(kept) {
             return 0;
@@ -461,6 +481,9 @@ impl MemoryTree {
         }
         let gone = Owner::Task(no);
         self.children.remove(&(row.owner, no));
+        if let Some(holder) = limited_by(&row) {
+            self.limited.remove(&(holder, no));
+        }
         let marks = self.marks.range((gone, TaskNo::FIRST)..).map(|(mark, _)| *mark);
         for mark in marks.take_while(|(owner, _)| *owner == gone).collect::<Vec<_>>() {
             self.marks.remove(&mark);
@@ -479,4 +502,9 @@ impl MemoryTree {
             self.recipients.remove(&(row.message.to, no));
         }
     }
+}
+
+/// The task that a kept one came from.
+fn limited_by(row: &TaskRow) -> Option<TaskNo> {
+    row.extra.as_ref().and_then(|extra| extra.limited_by)
 }

@@ -33,16 +33,20 @@ impl Standing {
 }
 
 /// Adds to the open tasks of a tree what they lead to: the tasks that their parked waits will be
-/// told of, and whatever is above a task that still holds a slot. The tasks are in
-/// ascending order, before and after.
+/// told of, whatever is above a task that still holds a slot, and whatever limits one that lives. The
+/// tasks are in ascending order, before and after.
 pub fn complete<E>(
     tasks: &mut Vec<(TaskNo, TaskRow)>,
     mut stored: impl FnMut(TaskNo) -> Result<Option<TaskRow>, E>,
 ) -> Result<(), E> {
     let mut wanted: Vec<TaskNo> = Vec::new();
     for (_, row) in &*tasks {
-        if Standing::of(row) == Standing::Lingering {
+        let standing = Standing::of(row);
+        if standing == Standing::Lingering {
             wanted.extend(row.owner.task());
+        }
+        if standing < Standing::Pending {
+            wanted.extend(row.limit_holder().task());
         }
         for call in &row.calls {
             if let Condition::Tasks(wait) = &call.on {
@@ -59,6 +63,7 @@ pub fn complete<E>(
             && let Some(row) = stored(no)?
         {
             wanted.extend(row.owner.task());
+            wanted.extend(row.limit_holder().task());
             tasks.push((no, row));
         }
     }

@@ -47,9 +47,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The open or closing tree of this name, else the newest closed one.
     fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>>;
 
-    /// What the loop needs in memory of a tree: all that lives or still holds a slot, all that
-    /// somebody has yet to collect, the tasks that a parked wait will be told of, unread messages,
-    /// and the keys of children whose parents live.
+    /// What the loop needs in memory of a tree: all that lives or still holds a slot with all whose
+    /// limits hold for it, all that somebody has yet to collect, the tasks that a parked wait will be
+    /// told of, unread messages, and the keys of children whose parents live.
     fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>>;
 
     fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>>;
@@ -81,8 +81,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn last_position(&self) -> Answer<'_, Position>;
 
     /// Removes what retention allows: tasks that are over (see [`crate::Standing`]) with all below
-    /// them, their journals and the messages to them, unless something below still holds a slot;
-    /// closed trees; old events. A removed task leaves its key behind while its parent lives. A
+    /// them, their journals and the messages to them, unless something below still holds a slot or
+    /// limits a kept task that is not removed itself; closed trees; old events. A removed task leaves its key behind while its parent lives. A
     /// crash in the middle leaves some of it for the next time.
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned>;
 }

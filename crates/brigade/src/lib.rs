@@ -64,7 +64,7 @@ pub use brigade_model::refusal::{Refusal, RefusalKind};
 pub use brigade_model::spawn_rate::SpawnRate;
 pub use brigade_model::stall::{Stall, Watch};
 pub use brigade_model::task::{State, TaskRow};
-pub use brigade_model::work::{Conduct, EnvValue, Recovery};
+pub use brigade_model::work::{Conduct, EnvValue, KeptDeadline, Recovery};
 pub use brigade_runtime::{
     AgentOptions, Builder, Child, ChosenModel, Clock, Cost, Delivery, FeedMessage, Foreground,
     JobContext, JobError, ModelSource, NewTask, OneModel, PendingApproval, Performer,

@@ -368,6 +368,48 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     })
 }
 
+#[test]
+fn rules_speak_of_what_outlives_an_agent() {
+    let rules = |list: &str, rule: &str| -> Rules {
+        serde_json::from_value(serde_json::json!({ list: [rule] })).expect("rules")
+    };
+    let checked =
+        |rules: Rules, tool: &str, by_name: bool| match Permissions::of("the session", rules)
+            .check_keep(tool, by_name)
+        {
+            Verdict::Allowed => "allowed",
+            Verdict::Ask { .. } => "ask",
+            Verdict::Refused(_) => "refused",
+        };
+    for (list, rule, tool, attended, unattended) in [
+        ("ask", "other", "spawn_agent", "allowed", "refused"),
+        ("allow", "spawn_agent", "spawn_agent", "allowed", "refused"),
+        ("allow", "*", "spawn_agent", "allowed", "refused"),
+        ("allow", "keep(spawn_agent)", "spawn_agent", "allowed", "allowed"),
+        ("allow", "keep(run_process)", "spawn_agent", "allowed", "refused"),
+        ("ask", "keep(spawn_agent)", "spawn_agent", "ask", "ask"),
+        ("ask", "keep(spawn_agent)", "run_process", "allowed", "refused"),
+        ("deny", "keep", "run_process", "refused", "refused"),
+    ] {
+        let got = [false, true].map(|by_name| checked(rules(list, rule), tool, by_name));
+        assert_eq!(got, [attended, unattended], "{list} {rule} for {tool}");
+    }
+    let only_keep = Permissions::of("the session", rules("allow", "keep(spawn_agent)"));
+    assert!(only_keep.may_use("run_process") && only_keep.check(&shell("make")).is_allowed());
+    let none: Rules = serde_json::from_value(serde_json::json!({ "allow": [] })).expect("rules");
+    assert!(!Permissions::of("the session", none).may_use("run_process"));
+}
+
+#[test]
+fn a_child_is_not_allowed_by_itself_to_leave_something_behind() {
+    let rules: Rules = serde_json::from_value(serde_json::json!({
+        "allow": ["keep(spawn_agent)"], "deny": ["keep(run_process)"]
+    }))
+    .expect("rules");
+    let child = rules.without_keep();
+    assert_eq!((child.allow, child.deny.len()), (None, 1));
+}
+
 fn any_call() -> impl Strategy<Value = (String, Option<String>, bool)> {
     ("[ab]", prop::option::of("[xy/ ;.&\n]{0,6}"), any::<bool>())
 }

@@ -277,6 +277,7 @@ impl Stage {
             plugins: Vec::new(),
             permissions: Permissions::of("test", Rules::all()),
             unattended: false,
+            mark: None,
             policy: Policy::default(),
             result: None,
             temperature: None,

@@ -19,6 +19,9 @@ pub(crate) struct Mcp {
     /// As whom results are taken [default: what the agent calls itself]
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
+    /// Steer what other clients and you have started in this workspace, not only see and await it
+    #[arg(long)]
+    shared: bool,
     /// Let sub-agents use a tool, as run_process, or some calls of one, as 'run_process(cargo *)'
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<Rule>,
@@ -38,6 +41,7 @@ impl Mcp {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let mut options = McpOptions::new(context.session()?, std::env::current_dir()?);
         options.client = self.client;
+        options.shared = self.shared || context.config.is_shared(&options.session);
         options.allow = self.allow;
         options.ask = self.ask;
         options.wake = context.command_line("wait");

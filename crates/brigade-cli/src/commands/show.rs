@@ -5,7 +5,7 @@ use std::fmt;
 use brigade_agent::Progress;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_server::TaskInfo;
+use brigade_server::{LimitsAbove, TaskInfo};
 use brigade_server::requests;
 use serde::Deserialize;
 
@@ -97,6 +97,11 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     if let Some(limits) = task.limits.as_deref().and_then(limits) {
         lines.push(("limits", limits));
     }
+    lines.extend(task.limits_above.iter().filter_map(limits_above));
+    if let Some(deadline) = task.inherited_deadline {
+        let (left, limit) = (show::until(deadline.at.0), span::short(deadline.limit.0));
+        lines.push(("deadline", format!("{left}: the {limit} of task {}", deadline.from)));
+    }
     for approval in &task.approvals {
         let (text, call, since) = (&approval.text, approval.call, show::age(approval.since));
         let why = format!("{} asks about {}", approval.by, approval.rule);
@@ -122,6 +127,17 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         }
     }
     lines
+}
+
+/// What a holder above shares with it, in a line.
+fn limits_above(above: &LimitsAbove) -> Option<(&'static str, String)> {
+    let holder = match (&above.holder, above.outlived) {
+        (None, _) => "the session".to_owned(),
+        (Some(holder), false) => holder.clone(),
+        (Some(holder), true) => format!("{holder}, which kept it and has ended"),
+    };
+    let used = show::spent(&above.usage).map(|spent| format!("; used: {spent}"));
+    Some(("shared", format!("{} of {holder}{}", limits(&above.limits)?, used.unwrap_or_default())))
 }
 
 /// What holds for it, in a line.

@@ -83,12 +83,12 @@ fn show_has_the_conversation() {
     assert!(head.contains("used 3000 tokens\n"), "{head}");
     assert_eq!(
         said,
-        "[task]\nGo\n\n\
-         [assistant]\nOne helper will do.\n-> spawn_agent {\"name\":\"Helper\",\"task\":\"Wait for the file.\"}\n\n\
-         [spawn_agent]\nagent:2 has started.\n\n\
-         [assistant]\n-> wait_tasks {}\n\n\
-         [wait_tasks]\n<result task=\"agent:2\" name=\"Helper\" outcome=\"succeeded\">\nGone.\n</result>\n\n\
-         [assistant]\nThe helper is back.\n"
+        "[task]\n  Go\n\n\
+         [assistant]\n  One helper will do.\n  -> spawn_agent {\"name\":\"Helper\",\"task\":\"Wait for the file.\"}\n\n\
+         [spawn_agent]\n  agent:2 has started.\n\n\
+         [assistant]\n  -> wait_tasks {}\n\n\
+         [wait_tasks]\n  <result task=\"agent:2\" name=\"Helper\" outcome=\"succeeded\">\n    Gone.\n  </result>\n\n\
+         [assistant]\n  The helper is back.\n"
     );
     assert_eq!(kitchen.json(["show", "Boss"])["result"], "The helper is back.");
 }
@@ -96,16 +96,16 @@ fn show_has_the_conversation() {
 #[test]
 fn logs_of_an_agent_are_its_conversation() {
     let kitchen = begun();
-    assert!(kitchen.ok(["logs", "Helper"]).starts_with("[task]\nWait for the file.\n"));
+    assert!(kitchen.ok(["logs", "Helper"]).starts_with("[task]\n  Wait for the file.\n"));
     let following = kitchen.start(["logs", "-f", "Boss"]);
     go(&kitchen);
     let ran: Ran = following.wait_with_output().unwrap().into();
     let whole = kitchen.ok(["logs", "Boss"]);
     assert_eq!((ran.code, &ran.out), (0, &whole), "{}", ran.err);
-    assert_eq!(kitchen.ok(["logs", "--tail", "2", "Boss"]), "[assistant]\nThe helper is back.\n");
+    assert_eq!(kitchen.ok(["logs", "--tail", "2", "Boss"]), "[assistant]\n  The helper is back.\n");
     assert_eq!(
-        kitchen.ok(["logs", "--grep", "^THE HELPER", "-i", "Boss"]),
-        "The helper is back.\n"
+        kitchen.ok(["logs", "--grep", "^ *THE HELPER", "-i", "Boss"]),
+        "  The helper is back.\n"
     );
     assert_eq!(kitchen.run(["logs", "--grep", "nothing of the kind", "Boss"]).code, 1);
     assert_eq!(kitchen.run(["logs", "--grep", "(", "Boss"]).code, 2);

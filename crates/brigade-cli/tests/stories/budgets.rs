@@ -34,7 +34,7 @@ fn a_silent_agent_is_seen_to_be_nudged_and_ends_as_stalled_with_its_last_words()
     assert!(shown["detail"].as_str().unwrap().contains("stalled: nothing happened for"), "{shown}");
     assert_eq!(shown["result"], "So far, so good.");
     let said = kitchen.ok(["show", "Cook"]);
-    assert!(said.contains("<note from=\"brigade\">"), "{said}");
+    assert!(said.contains("<note from=\"brigade\""), "{said}");
 }
 
 #[test]
@@ -153,4 +153,144 @@ fn guide(language: &str) -> impl Iterator<Item = &'static str> {
     let begin = format!("```{language}\n");
     let blocks: Vec<&str> = GUIDE.split(begin.as_str()).skip(1).collect();
     blocks.into_iter().filter_map(|block| block.split("```").next())
+}
+
+/// An agent that spends 4,000 tokens with each of many steps, each another one.
+fn spender() -> String {
+    let step = |step| format!("turn\n  call run_process {{\"command\": \"echo {step}\"}}\n");
+    let steps: String = (0..20).map(step).collect();
+    format!("agent *\nusage input=100 output=3900\n{steps}turn\n  say All of it.\n")
+}
+
+/// A boss that leaves two of them behind and ends.
+fn leaving() -> String {
+    format!(
+        r#"
+agent Boss
+usage input=100 output=3900
+turn
+  call spawn_agent {{"name": "One", "task": "Cook.", "keep": true}}
+  call spawn_agent {{"name": "Two", "task": "Cook.", "keep": true}}
+turn
+  say They cook.
+
+{}"#,
+        spender()
+    )
+}
+
+fn start(kitchen: &Kitchen, limit: [&str; 2]) {
+    let [option, most] = limit;
+    let allow = "run_process";
+    kitchen.ok(["run", "-d", "--name", "Boss", "--allow", allow, option, most, "Go"]);
+}
+
+#[test]
+fn a_run_spends_no_more_than_its_budget_with_what_it_leaves_behind() {
+    let kitchen = Kitchen::new();
+    kitchen.script(&leaving());
+    start(&kitchen, ["--budget", "40k"]);
+    for cook in ["Boss", "One", "Two"] {
+        kitchen.run(["wait", cook]);
+    }
+    let used = |task: &str| kitchen.json(["show", task])["usage"]["tokens"].as_u64().unwrap();
+    assert_eq!(kitchen.state_of("Boss"), "succeeded");
+    for cook in ["One", "Two"] {
+        let shown = kitchen.json(["show", cook]);
+        assert_eq!(shown["state"], "failed", "{shown}");
+        assert!(shown["detail"].as_str().unwrap().contains("tokens"), "{shown}");
+    }
+    assert!((36_000..=40_000).contains(&used("Boss")), "{}", used("Boss"));
+    assert_eq!(used("Boss"), 8_000 + used("One") + used("Two"));
+    let shown = kitchen.ok(["show", "One"]);
+    let expect = "of agent:1, which kept it and has ended; used: ";
+    assert!(shown.contains("40k tokens") && shown.contains(expect), "{shown}");
+    // A budget of its own does not free it from the one that it came from.
+    kitchen.ok(["resume", "One", "--budget", "100k"]);
+    assert_eq!(kitchen.run(["wait", "One"]).code, 122);
+    assert!(used("Boss") <= 40_000, "{}", used("Boss"));
+}
+
+#[test]
+fn a_budget_holds_for_what_was_left_behind_after_the_daemon_was_killed() {
+    let kitchen = Kitchen::new();
+    kitchen.script(&leaving().replace("echo 0", "until [ -e go ]; do sleep 0.02; done"));
+    start(&kitchen, ["--budget", "40k"]);
+    kitchen.run(["wait", "Boss"]);
+    poll("both cook", || {
+        let all = kitchen.json(["ps"]);
+        let waiting = all.as_array().unwrap().iter().filter(|task| task["state"] == "waiting");
+        (waiting.count() == 2).then_some(())
+    });
+    kitchen.kill_daemon();
+    kitchen.ok(["ps"]);
+    std::fs::write(kitchen.project().join("go"), "").unwrap();
+    for cook in ["One", "Two"] {
+        assert_eq!(kitchen.run(["wait", cook]).code, 122);
+    }
+    let used = kitchen.json(["show", "Boss"])["usage"]["tokens"].as_u64().unwrap();
+    assert!((36_000..=40_000).contains(&used), "{used}");
+}
+
+#[test]
+fn a_deadline_holds_for_agents_that_are_left_behind_and_not_for_commands() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        r#"
+agent Boss
+turn
+  call spawn_agent {"name": "Cook", "task": "Cook.", "keep": true}
+  call run_process {"name": "Server", "command": "sleep 600", "background": true, "keep": true}
+turn
+  say Done.
+
+agent *
+turn
+  fault hang always
+  say Never.
+"#,
+    );
+    start(&kitchen, ["--deadline", "4s"]);
+    assert_eq!(kitchen.run(["wait", "Boss"]).code, 0);
+    let shown = kitchen.ok(["show", "Cook"]);
+    assert!(shown.contains("deadline   in ") && shown.contains(": the 4s of task 1"), "{shown}");
+    kitchen.kill_daemon();
+    let ran = kitchen.run(["wait", "Cook"]);
+    let shown = kitchen.json(["show", "Cook"]);
+    assert_eq!((ran.code, &shown["state"]), (124, &"failed".into()), "{shown}");
+    assert_eq!(kitchen.state_of("Server"), "running");
+    kitchen.ok(["stop", "--wait", "Server"]);
+}
+
+#[test]
+fn rules_say_what_may_outlive_an_agent() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        r#"
+agent Boss
+turn
+  call spawn_agent {"name": "Cook", "task": "Cook.", "keep": true}
+turn
+  when is not permitted
+  say Not kept.
+turn
+  say Kept.
+
+agent *
+turn
+  say Cooked.
+"#,
+    );
+    let run = |more: &[&str]| {
+        let args = ["run", "--name", "Boss"].iter().chain(more).chain(&["Go"]);
+        Ran::from(kitchen.command(args).output().unwrap()).out
+    };
+    assert_eq!(run(&["--unattended"]), "Not kept.\n");
+    assert_eq!(run(&["--unattended", "--allow", "keep(spawn_agent)"]), "Kept.\n");
+    assert_eq!(
+        run(&["--unattended", "--allow", "keep", "--deny", "keep(spawn_agent)"]),
+        "Not kept.\n"
+    );
+    let ran = kitchen.run(["run", "--deny", "keep(spawn)", "Go"]);
+    assert!(ran.err.contains("`keep(spawn)` can never match"), "{ran:?}");
 }

@@ -6,6 +6,7 @@
 //! | `2026-11-16`, `2026-11-16T06:30:12.5Z` | a date, with or without a time |
 //! | `06:30:12`, `06:30` | a time |
 //! | `1.5s`, `350 ms`, `2 minutes`, `2m 3s` | a span |
+//! | `mark-1f0c5a9be2d34c77` | the mark around what is quoted to an agent |
 //! | ten digits and more | a time in seconds or milliseconds |
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use regex::{Captures, Regex};
 
 const VARYING: &str = r"(?x)
     (?-u:\b)(?P<kind>agent|process|job):[0-9]+(?-u:\b)
+    | (?-u:\b)mark-[0-9a-f]{16}(?-u:\b)
     | (?-u:\b)[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T\ ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?
     | (?-u:\b)[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?-u:\b)
     | (?-u:\b)[0-9]+(?:\.[0-9]+)?\ ?(?:ms|s|m|h|d|milliseconds?|seconds?|minutes?|hours?|days?)(?-u:\b)
@@ -80,6 +82,8 @@ mod tests {
             ("since 06:30", "since 23:59:01", true),
             ("since 1731738612000", "since 1831738612000", true),
             ("three mushrooms, 3 of them", "three mushrooms, 4 of them", false),
+            ("</note mark-00112233445566aa>", "</note mark-99887766554433ff>", true),
+            ("mark-0011", "mark-0012", false),
             ("version 1.2", "version 1.3", false),
             ("line 12: x", "line 13: x", false),
         ] {

@@ -1,6 +1,6 @@
 //! Answers from people, parents and clients to calls that wait for them.
 
-use super::scope::{fence, no_such_task, resolve};
+use super::scope::{Steering, fence, no_such_task, resolve_to_steer};
 use super::{Decision, Draft, Reply, approve};
 use crate::call::{Answer, Condition, OpenCall};
 use crate::command::{GiveAnswer, Given};
@@ -22,7 +22,7 @@ pub(super) fn answer(tree: &Tree, given: &GiveAnswer, now: Time) -> Result<Decis
 
 fn reply_to(tree: &Tree, given: &GiveAnswer, reply: &Json) -> Result<Decision, Refusal> {
     fence(tree, &given.caller)?;
-    let no = resolve(tree, &given.caller, &given.task)?;
+    let no = resolve_to_steer(tree, &given.caller, &given.task, Steering::Answer)?;
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
     let address = row.address(no);
     if row.is_ending() {

@@ -8,7 +8,7 @@ use crate::approval::{ApprovalRequest, Covers, GRANTS_MAX, Grant, Verdict};
 use crate::call::{Answer, Condition, OpenCall};
 use crate::command::{Caller, GiveAnswer, Revoke};
 use crate::event::Event;
-use crate::ids::{ClientName, Owner, TaskNo, Time};
+use crate::ids::{ClientName, TaskNo, Time};
 use crate::refusal::Refusal;
 use crate::task::TaskRow;
 use crate::tree::Tree;
@@ -52,12 +52,13 @@ fn approvable(tree: &Tree, given: &GiveAnswer) -> Result<TaskNo, Refusal> {
             let no = resolve(tree, &Caller::Operator, &given.task)?;
             // Of what has ended there is nothing to decide, and what was above it may be forgotten.
             let ended = tree.get(no).is_some_and(|row| !row.is_living());
-            if ended || client_of(tree, no) == Some(client) {
+            if ended || client_of(tree, no) == Some(&client.identity.name) {
                 return Ok(no);
             }
             let address = tree.get(no).map(|row| row.address(no)).unwrap_or_default();
             Err(Refusal::forbidden(format!(
-                "{address} is below nothing that {client} started; ask the operator"
+                "{address} is below nothing that {} started; ask the operator",
+                client.identity
             )))
         }
     }
@@ -65,8 +66,7 @@ fn approvable(tree: &Tree, given: &GiveAnswer) -> Result<TaskNo, Refusal> {
 
 /// The client that started the top-level task above this one.
 fn client_of(tree: &Tree, no: TaskNo) -> Option<&ClientName> {
-    let top = tree.upwards(Owner::Task(no)).filter_map(Owner::task).last()?;
-    tree.get(top)?.client.as_ref()
+    tree.started_by(no).map(|client| &client.name)
 }
 
 /// The one call that is meant among those that wait for leave.
@@ -121,7 +121,7 @@ fn said_before(
 /// What is allowed for good from here on, unless it is already.
 fn grant(tree: &Tree, caller: &Caller, covers: Covers, at: Time) -> Result<Option<Event>, Refusal> {
     let client = match caller {
-        Caller::Client(client) => Some(client.clone()),
+        Caller::Client(client) => Some(client.identity.name.clone()),
         Caller::Operator | Caller::Task { .. } => None,
     };
     let grants = &tree.row().grants;
@@ -147,7 +147,7 @@ pub(super) fn revoke(tree: &Tree, revoke: &Revoke) -> Result<Decision, Refusal> 
         return Err(Refusal::not_found(format!("nothing is allowed here as {}", revoke.grant)));
     };
     if let Caller::Client(client) = &revoke.caller
-        && grant.client.as_ref() != Some(client)
+        && grant.client.as_ref() != Some(&client.identity.name)
     {
         return Err(Refusal::forbidden(format!("grant {} is not yours", grant.no)));
     }

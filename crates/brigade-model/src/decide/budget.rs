@@ -1,4 +1,4 @@
-//! Budgets: set aside before, charged after, up the whole tree.
+//! Budgets: set aside before, charged after, with everybody whose limits hold.
 
 use super::stop::fail;
 use super::{Decision, Draft, Reply};
@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::ids::{Owner, TaskNo, Time};
 use crate::limits::{Left, LimitKind, Money, Rest, Usage};
 use crate::outcome::Failure;
-use crate::task::{Clock, TaskRow};
+use crate::task::{Clock, InheritedDeadline, TaskRow};
 use crate::tree::Tree;
 
 pub(super) fn reserve(
@@ -20,7 +20,7 @@ pub(super) fn reserve(
     if is_unmetered(tree, no) {
         return Decision::reply(Reply::Granted(granted));
     }
-    for holder in tree.upwards(Owner::Task(no)) {
+    for holder in tree.limit_holders(Owner::Task(no)) {
         let Some(left) = left(tree, holder) else { continue };
         if let Some(limit) = left.short_of(&least) {
             return exhausted(tree, (no, holder), limit, now);
@@ -42,7 +42,7 @@ pub(super) fn leave(tree: &Tree, no: TaskNo, (most, least): (Usage, Usage), now:
 /// What is left for a task of all that holds for it, before it takes anything more.
 fn left_above(tree: &Tree, no: TaskNo, now: Time) -> Left {
     let mut least = Left::default();
-    for holder in tree.upwards(Owner::Task(no)) {
+    for holder in tree.limit_holders(Owner::Task(no)) {
         let Some(limits) = tree.limits(holder) else { continue };
         let shared = holder != Owner::Task(no);
         if limits.tokens.is_some() || limits.money.is_some() {
@@ -56,20 +56,39 @@ fn left_above(tree: &Tree, no: TaskNo, now: Time) -> Left {
         }
     }
     for holder in tree.upwards(Owner::Task(no)).filter_map(Owner::task) {
-        let Some(Clock::Ticking { until }) = tree.get(holder).map(TaskRow::clock) else { continue };
-        let own = tree.limits(Owner::Task(holder)).and_then(|limits| limits.time);
-        let is_top = tree.owner_of(holder) == Some(Owner::Session);
-        let inherited = tree.row().limits.time.filter(|_| is_top);
-        let Some(of) = own.into_iter().chain(inherited).min() else { continue };
-        let rest = Rest { left: until.since(now).0, of: of.0, shared: holder != no };
-        Rest::lower(&mut least.time, rest);
+        for deadline in deadlines(tree, holder, now) {
+            let left = deadline.at.since(now).0;
+            let shared = holder != no || deadline.from != no;
+            Rest::lower(&mut least.time, Rest { left, of: deadline.limit.0, shared });
+        }
     }
     least
 }
 
+/// The deadlines that end a task: of its own time limit, and the one that it has inherited.
+pub(super) fn deadlines(
+    tree: &Tree,
+    no: TaskNo,
+    now: Time,
+) -> impl Iterator<Item = InheritedDeadline> {
+    let row = tree.get(no);
+    let at = row.and_then(|row| match row.clock() {
+        Clock::Unlimited => None,
+        Clock::Ticking { until } => Some(until),
+        Clock::Stopped { left } => Some(now.after(left)),
+    });
+    let own = tree.limits(Owner::Task(no)).and_then(|limits| limits.time);
+    let is_top = tree.owner_of(no) == Some(Owner::Session);
+    let of_session = tree.row().limits.time.filter(|_| is_top);
+    let limit = own.into_iter().chain(of_session).min();
+    let limit = limit.unwrap_or_default();
+    let own = at.map(|at| InheritedDeadline { at, limit, from: no });
+    own.into_iter().chain(row.and_then(TaskRow::inherited_deadline))
+}
+
 /// Whether no budget holds here: then there is nothing to set anything aside from.
 pub(crate) fn is_unmetered(tree: &Tree, no: TaskNo) -> bool {
-    let mut limits = tree.upwards(Owner::Task(no)).filter_map(|holder| tree.limits(holder));
+    let mut limits = tree.limit_holders(Owner::Task(no)).filter_map(|holder| tree.limits(holder));
     limits.all(|limits| limits.tokens.is_none() && limits.money.is_none())
 }
 
@@ -111,12 +130,11 @@ fn left(tree: &Tree, holder: Owner) -> Option<Usage> {
     })
 }
 
-/// The holder ends; where that is the session, the run at its top level does.
+/// The holder ends. Where that is not above the task by ownership (it is the session, or the task was
+/// kept by it), the top-level run that asks does: others find out when they ask.
 fn exhausted(tree: &Tree, (no, holder): (TaskNo, Owner), limit: LimitKind, now: Time) -> Decision {
-    let ends = match holder {
-        Owner::Task(holder) => Some(holder),
-        Owner::Session => tree.upwards(Owner::Task(no)).filter_map(Owner::task).last(),
-    };
+    let owners: Vec<TaskNo> = tree.upwards(Owner::Task(no)).filter_map(Owner::task).collect();
+    let ends = holder.task().filter(|holder| owners.contains(holder)).or(owners.last().copied());
     let event = ends.and_then(|no| fail(tree, no, Failure::Budget { limit }, now));
     Decision {
         drafts: event.into_iter().map(Draft::from).collect(),

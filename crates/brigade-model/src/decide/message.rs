@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::scope::{fence, resolve};
+use super::scope::{Steering, fence, resolve_to_steer, steers};
 use super::session::open_run;
 use super::{Decision, Draft, Reply};
 use crate::call::Answer;
@@ -50,7 +50,10 @@ pub(super) fn send(tree: &Tree, send: &Send, now: Time) -> Result<Decision, Refu
 
 fn recipients(tree: &Tree, send: &Send) -> Result<Vec<Owner>, Refusal> {
     match &send.to {
-        Recipient::Task(task) => Ok(vec![Owner::Task(resolve(tree, &send.caller, task)?)]),
+        Recipient::Task(task) => {
+            let no = resolve_to_steer(tree, &send.caller, task, Steering::Send)?;
+            Ok(vec![Owner::Task(no)])
+        }
         Recipient::Parent => match &send.caller {
             Caller::Task { no, .. } => Ok(tree.owner_of(*no).into_iter().collect()),
             Caller::Operator | Caller::Client(_) => {
@@ -58,7 +61,9 @@ fn recipients(tree: &Tree, send: &Send) -> Result<Vec<Owner>, Refusal> {
             }
         },
         Recipient::Children => {
-            let takes = |no: &TaskNo| tree.get(*no).is_some_and(|row| !row.is_ending());
+            let takes = |no: &TaskNo| {
+                tree.get(*no).is_some_and(|row| !row.is_ending()) && steers(tree, &send.caller, *no)
+            };
             Ok(tree.children(send.caller.owner()).filter(takes).map(Owner::Task).collect())
         }
     }

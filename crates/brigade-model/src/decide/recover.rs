@@ -45,16 +45,16 @@ pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decis
     drafts.extend(match (&row.state, &recover.why, conduct.recovery) {
         (State::Running | State::Stopping(_), Gone::NotFound { by, evidence }, _) => {
             let lost = Failure::Lost { by: by.clone(), evidence: evidence.clone() };
-            failed(tree, (no, row), lost)
+            failed(tree, (no, row), lost, now)
         }
         (State::Running, Gone::NeverBegan, _) => crashed(tree, (no, row), NEVER_BEGAN, now),
         (State::Stopping(_), Gone::NeverBegan, _) => {
-            finish(tree, no, outcome_of(tree, row, &EndedHow::Aborted.into()))
+            finish(tree, no, outcome_of(tree, row, &EndedHow::Aborted.into()), now)
         }
         // Work that can outlive us stays as it is until its performer has looked.
         (State::Running | State::Stopping(_), _, Recovery::Adopt) => Vec::new(),
         (State::Stopping(_), _, _) => {
-            finish(tree, no, outcome_of(tree, row, &EndedHow::Aborted.into()))
+            finish(tree, no, outcome_of(tree, row, &EndedHow::Aborted.into()), now)
         }
         (State::Running, Gone::Shutdown, Recovery::Resume { .. }) => {
             vec![Event::Queued { no, why: QueuedWhy::Backoff { until: now } }.into()]
@@ -63,7 +63,7 @@ pub(super) fn recover(tree: &Tree, recover: &Recover, now: Time) -> Result<Decis
             crashed(tree, (no, row), (max, backoff), now)
         }
         (State::Running | State::Waiting | State::Queued(_), why, Recovery::Lost) => {
-            failed(tree, (no, row), lost(why))
+            failed(tree, (no, row), lost(why), now)
         }
         (State::Queued(queued), _, _) => match queued.why {
             QueuedWhy::NoPerformer { .. } => vec![start_or_queue(tree, no, row).into()],
@@ -85,7 +85,7 @@ fn crashed(
 ) -> Vec<Draft> {
     let crashes = row.crashes.saturating_add(1);
     if crashes > max {
-        return failed(tree, (no, row), Failure::CrashLoop { crashes });
+        return failed(tree, (no, row), Failure::CrashLoop { crashes }, now);
     }
     let doublings = u32::from(crashes.saturating_sub(2)).min(16);
     let pause = if crashes < 2 { 0 } else { backoff.0.saturating_mul(1 << doublings) };
@@ -93,9 +93,9 @@ fn crashed(
 }
 
 /// The run ends as failed, or as cancelled where a stop has been ordered above it.
-fn failed(tree: &Tree, (no, row): (TaskNo, &TaskRow), failure: Failure) -> Vec<Draft> {
+fn failed(tree: &Tree, (no, row): (TaskNo, &TaskRow), failure: Failure, now: Time) -> Vec<Draft> {
     let end = EndedHow::Failed { failure, partial: None }.into();
-    finish(tree, no, outcome_of(tree, row, &end))
+    finish(tree, no, outcome_of(tree, row, &end), now)
 }
 
 fn lost(why: &Gone) -> Failure {

@@ -98,13 +98,13 @@ fn reported(
             _ => {
                 let end = EndedHow::Aborted.into();
                 let outcome = outcome_of(tree, row, &end);
-                Decision { drafts: finish(tree, no, outcome), reply: Reply::Done }
+                Decision { drafts: finish(tree, no, outcome, now), reply: Reply::Done }
             }
         }),
         Reported::Ended(end) => {
             hears_first(tree, (no, row), end)?;
             let settled = budget::settled(tree, (no, row), &end.how);
-            let ending = finish(tree, no, outcome_of(tree, row, end));
+            let ending = finish(tree, no, outcome_of(tree, row, end), now);
             Ok(Decision { drafts: settled.into_iter().chain(ending).collect(), reply: Reply::Done })
         }
     }

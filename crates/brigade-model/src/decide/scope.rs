@@ -1,7 +1,7 @@
 //! Whom a caller can see, and what an address means to it.
 
 use crate::address::{TaskRef, Who};
-use crate::command::Caller;
+use crate::command::{Caller, ClientControl};
 use crate::ids::{Owner, TaskNo};
 use crate::refusal::Refusal;
 use crate::task::TaskRow;
@@ -70,6 +70,71 @@ pub(crate) fn resolve(tree: &Tree, caller: &Caller, task: &TaskRef) -> Result<Ta
         )));
     }
     Ok(no)
+}
+
+/// What a caller wants to do to a task, in the words of the user's own command for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Steering {
+    Stop,
+    Send,
+    Answer,
+    Resume,
+    SetLimits,
+}
+
+impl Steering {
+    fn command(self, address: &str) -> String {
+        match self {
+            Self::Stop => format!("`brigade stop {address}`"),
+            Self::Send => format!("`brigade send {address} MESSAGE`"),
+            Self::Answer => format!("`brigade answer {address} ANSWER`"),
+            Self::Resume | Self::SetLimits => format!("`brigade resume {address}`"),
+        }
+    }
+}
+
+/// The task that a caller means, if it may not only see but steer it.
+pub(crate) fn resolve_to_steer(
+    tree: &Tree,
+    caller: &Caller,
+    task: &TaskRef,
+    steering: Steering,
+) -> Result<TaskNo, Refusal> {
+    let no = resolve(tree, caller, task)?;
+    if steers(tree, caller, no) {
+        return Ok(no);
+    }
+    let address = tree.get(no).map(|row| row.address(no)).unwrap_or_default();
+    let command = steering.command(&address);
+    Err(not_shared(&format!("{address} was started by {}", starter(tree, no)), &command))
+}
+
+/// Whether a caller may steer a task that it sees.
+pub(crate) fn steers(tree: &Tree, caller: &Caller, no: TaskNo) -> bool {
+    match caller {
+        Caller::Operator | Caller::Task { .. } => true,
+        Caller::Client(client) => match client.control {
+            ClientControl::Shared => true,
+            ClientControl::Own => tree.started_by(no) == Some(&client.identity),
+        },
+    }
+}
+
+/// Whoever started the top-level run that a task came of, in words.
+pub(super) fn starter(tree: &Tree, no: TaskNo) -> String {
+    match tree.started_by(no) {
+        Some(client) => format!("the client {client}"),
+        None => "the operator".to_owned(),
+    }
+}
+
+/// The refusal to steer somebody else's work, with the ways that there are.
+pub(super) fn not_shared(why: &str, command: &str) -> Refusal {
+    Refusal::forbidden(format!(
+        "{why}, and a client steers only what it started itself; ask the user for {command}, or for \
+         `shared = true` in the configuration (`brigade mcp --shared`), which lets clients steer each \
+         other's work"
+    ))
 }
 
 fn sees(caller: &Caller, row: &TaskRow) -> bool {

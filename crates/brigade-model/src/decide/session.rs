@@ -1,6 +1,6 @@
 //! A session's own life: limits, closing, and ended tasks that go on.
 
-use super::scope::{fence, resolve};
+use super::scope::{Steering, fence, not_shared, resolve_to_steer, starter, steers};
 use super::{Decision, Reply};
 use crate::call::Spawned;
 use crate::command::{Caller, Close, Resume, SetLimits};
@@ -16,8 +16,10 @@ pub(super) fn set_limits(tree: &Tree, set: &SetLimits) -> Result<Decision, Refus
     fence(tree, &set.caller)?;
     let of = match &set.task {
         Some(task) => {
-            let no = resolve(tree, &set.caller, task)?;
-            if let Some(row) = tree.get(no).filter(|row| !row.is_living()) {
+            let no = resolve_to_steer(tree, &set.caller, task, Steering::SetLimits)?;
+            // Those of an ended task may still hold for kept ones that came from it.
+            let holds = tree.node(Owner::Task(no)).is_some_and(|node| node.limited > 0);
+            if let Some(row) = tree.get(no).filter(|row| !row.is_living() && !holds) {
                 let (address, word) = (row.address(no), row.state.word());
                 return Err(Refusal::ended(format!("{address} is {word}; resume it with more")));
             }
@@ -37,6 +39,13 @@ pub(super) fn close(tree: &Tree, close: &Close) -> Result<Decision, Refusal> {
     if let Caller::Task { .. } = close.caller {
         return Err(Refusal::forbidden("a task cannot close its session"));
     }
+    let living = |no: &TaskNo| tree.get(*no).is_some_and(TaskRow::is_living);
+    let others = |no: &TaskNo| living(no) && !steers(tree, &close.caller, *no);
+    if let Some(no) = tree.children(Owner::Session).find(others) {
+        let address = tree.get(no).map(|row| row.address(no)).unwrap_or_default();
+        let why = format!("{address} runs here, started by {}", starter(tree, no));
+        return Err(not_shared(&why, "`brigade close`"));
+    }
     let mut decision = Decision::reply(Reply::Done);
     if tree.row().state == SessionState::Open {
         decision.drafts.push(Event::SessionClosing { reason: close.reason.clone() }.into());
@@ -49,7 +58,7 @@ pub(super) fn close(tree: &Tree, close: &Close) -> Result<Decision, Refusal> {
 
 pub(super) fn resume(tree: &Tree, resume: &Resume) -> Result<Decision, Refusal> {
     fence(tree, &resume.caller)?;
-    let no = resolve(tree, &resume.caller, &resume.task)?;
+    let no = resolve_to_steer(tree, &resume.caller, &resume.task, Steering::Resume)?;
     let opened = open_run(tree, &resume.caller, no, resume.limits.as_ref())?;
     let row = tree.get(no).ok_or_else(|| super::scope::no_such_task(tree, no))?;
     let kind = row.spec.work.kind();
@@ -91,7 +100,9 @@ pub(super) fn open_run(
     };
     super::spawn::check_open(tree, owner)?;
     super::spawn::check_width(tree, owner)?;
-    super::spawn::check_priced(tree, owner, &row.spec)?;
+    // Also with another owner it stays with the limits under which it was spawned.
+    super::spawn::check_priced(tree, row.limit_holder(), &row.spec)?;
+    super::spawn::check_spent(tree, row.limit_holder())?;
     if let Some(model) = row.spec.work.unpriced()
         && limits.is_some_and(|limits| limits.money.is_some())
     {

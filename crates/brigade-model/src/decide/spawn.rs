@@ -42,7 +42,7 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn, now: Time) -> Result<Decision, R
                 owner_run,
                 call: spawn.call,
                 client: match &spawn.caller {
-                    Caller::Client(client) => Some(client.clone()),
+                    Caller::Client(client) => Some(client.identity.clone()),
                     Caller::Operator | Caller::Task { .. } => None,
                 },
                 spec: spec.clone(),
@@ -134,10 +134,10 @@ pub(super) fn check_width(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
 }
 
 /// A budget of money holds nobody back whose price is not known, wherever above it is set.
-pub(super) fn check_priced(tree: &Tree, owner: Owner, spec: &Spec) -> Result<(), Refusal> {
+pub(super) fn check_priced(tree: &Tree, holder: Owner, spec: &Spec) -> Result<(), Refusal> {
     let Some(model) = spec.work.unpriced() else { return Ok(()) };
     let counts = |holder: &Owner| tree.limits(*holder).is_some_and(|limits| limits.money.is_some());
-    match tree.upwards(owner).find(counts) {
+    match tree.limit_holders(holder).find(counts) {
         Some(holder) => Err(Refusal::invalid(format!(
             "{} has a budget of money, and what {model} costs is not known; give its price",
             called(tree, holder)
@@ -148,26 +148,20 @@ pub(super) fn check_priced(tree: &Tree, owner: Owner, spec: &Spec) -> Result<(),
 
 fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     check_width(tree, owner)?;
+    check_depth(tree, owner)?;
+    check_total(tree, owner)?;
+    check_spent(tree, owner)
+}
+
+/// A kept task is as deep as it was spawned, so that no chain of them gets deeper than its limits.
+fn check_depth(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     let mut distance: u16 = 0;
-    let mut top: Option<TaskNo> = None;
-    for holder in tree.upwards(owner) {
+    for holder in tree.limit_holders(owner) {
         distance += 1;
-        let Some(limits) = tree.limits(holder) else {
-            top = holder.task().or(top);
-            continue;
-        };
-        if limits.depth.is_some_and(|depth| distance > depth) {
+        let depth = tree.limits(holder).and_then(|limits| limits.depth);
+        if depth.is_some_and(|depth| distance > depth) {
             return Err(reached(tree, holder, LimitKind::Depth, u64::from(distance - 1)));
         }
-        let counted = holder.task().or(top);
-        let total = counted.and_then(|no| tree.extra(no)).map_or(0, |extra| extra.total);
-        if counted.is_some() && limits.total.is_some_and(|most| total >= most) {
-            return Err(reached(tree, holder, LimitKind::Total, u64::from(total)));
-        }
-        if let Some((kind, most)) = spent_up(limits, tree.committed_usage(holder)) {
-            return Err(reached(tree, holder, kind, most));
-        }
-        top = holder.task().or(top);
     }
     if distance > DEPTH_MAX {
         return Err(reached(tree, Owner::Session, LimitKind::Depth, u64::from(DEPTH_MAX)));
@@ -175,9 +169,34 @@ fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn check_total(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+    let mut top: Option<TaskNo> = None;
+    for holder in tree.upwards(owner) {
+        let counted = holder.task().or(top);
+        let most = tree.limits(holder).and_then(|limits| limits.total);
+        let total = counted.and_then(|no| tree.extra(no)).map_or(0, |extra| extra.total);
+        if counted.is_some() && most.is_some_and(|most| total >= most) {
+            return Err(reached(tree, holder, LimitKind::Total, u64::from(total)));
+        }
+        top = counted;
+    }
+    Ok(())
+}
+
+/// Refuses to begin anything under a budget of which nothing is left.
+pub(super) fn check_spent(tree: &Tree, holder: Owner) -> Result<(), Refusal> {
+    for holder in tree.limit_holders(holder) {
+        let Some(limits) = tree.limits(holder) else { continue };
+        if let Some((kind, most)) = spent_up(limits, tree.committed_usage(holder)) {
+            return Err(reached(tree, holder, kind, most));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses what comes too fast, and says when it would not.
 fn check_rate(tree: &Tree, owner: Owner, now: Time) -> Result<(), Refusal> {
-    for holder in tree.upwards(owner) {
+    for holder in tree.limit_holders(owner) {
         let Some(rate) = tree.limits(holder).and_then(|limits| limits.spawn_rate) else { continue };
         let paid = match holder {
             Owner::Session => tree.row().paid,
@@ -236,7 +255,7 @@ fn next_no(tree: &Tree) -> Result<TaskNo, Refusal> {
 
 /// The event by which a task that could run does so, or queues.
 pub(crate) fn start_or_queue(tree: &Tree, no: TaskNo, row: &TaskRow) -> Event {
-    match tree.full_above(row.owner) {
+    match tree.full_above(row.limit_holder()) {
         None => Event::Started { no, attempt: row.attempt.next() },
         Some(holder) => Event::Queued { no, why: QueuedWhy::Full(holder) },
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::scope::{fence, no_such_task, resolve};
+use super::budget::deadlines;
+use super::scope::{Steering, fence, no_such_task, resolve_to_steer, steers};
 use super::{Decision, Draft, Reply, Stopped};
 use crate::call::Answer;
 use crate::command::{Caller, End, EndedHow, Stop, StopTarget};
@@ -11,7 +12,7 @@ use crate::ids::{Millis, Owner, TaskNo, Time};
 use crate::json::Json;
 use crate::outcome::{Cancelled, Failed, Failure, Late, Outcome, StopOrder, Stopper, Verified};
 use crate::refusal::Refusal;
-use crate::task::{State, StopCause, StopStage, TaskRow};
+use crate::task::{InheritedDeadline, State, StopCause, StopStage, TaskRow};
 use crate::tree::{Tree, sweeps_children};
 
 /// How long a stop stays kind unless the task or the order says otherwise.
@@ -22,7 +23,9 @@ pub(crate) const FIRM_BOUND: Millis = Millis(5_000);
 pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &stop.caller)?;
     let targets = match &stop.target {
-        StopTarget::Task(task) => vec![resolve(tree, &stop.caller, task)?],
+        StopTarget::Task(task) => {
+            vec![resolve_to_steer(tree, &stop.caller, task, Steering::Stop)?]
+        }
         StopTarget::Itself => match stop.caller {
             Caller::Task { no, .. } => vec![no],
             Caller::Operator | Caller::Client(_) => {
@@ -34,6 +37,7 @@ pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refu
         StopTarget::Children => tree
             .children(stop.caller.owner())
             .filter(|no| tree.get(*no).is_some_and(TaskRow::is_living))
+            .filter(|no| steers(tree, &stop.caller, *no))
             .collect(),
     };
     let order = Arc::new(StopOrder {
@@ -142,7 +146,7 @@ fn over(tree: &Tree, no: TaskNo, outcome: Arc<Outcome>) -> Event {
 }
 
 /// Own work ended by itself. Kept children pass to the session, unless a stop is on its way to them.
-pub(super) fn finish(tree: &Tree, no: TaskNo, outcome: Outcome) -> Vec<Draft> {
+pub(super) fn finish(tree: &Tree, no: TaskNo, outcome: Outcome, now: Time) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
     let Some(row) = tree.get(no) else { return drafts };
     let stopped = stopped_above(tree, Owner::Task(no)).is_some();
@@ -150,7 +154,7 @@ pub(super) fn finish(tree: &Tree, no: TaskNo, outcome: Outcome) -> Vec<Draft> {
     for child in tree.children(Owner::Task(no)) {
         let Some(row) = tree.get(child).filter(|row| row.is_living()) else { continue };
         if row.spec.keep && !stopped && !row.is_ending() {
-            drafts.push(pass(tree, child, row, &drafts).into());
+            drafts.push(pass(tree, (child, row), &drafts, now).into());
         } else {
             left += 1;
         }
@@ -164,7 +168,7 @@ pub(super) fn finish(tree: &Tree, no: TaskNo, outcome: Outcome) -> Vec<Draft> {
     drafts
 }
 
-fn pass(tree: &Tree, no: TaskNo, row: &TaskRow, before: &[Draft]) -> Event {
+fn pass(tree: &Tree, (no, row): (TaskNo, &TaskRow), before: &[Draft], now: Time) -> Event {
     let passed_before = |name: &crate::name::Name| {
         before.iter().any(|draft| match &draft.event {
             Event::PassedToSession { no, .. } => tree
@@ -176,7 +180,14 @@ fn pass(tree: &Tree, no: TaskNo, row: &TaskRow, before: &[Draft]) -> Event {
     let name_dropped = row.name.as_ref().is_some_and(|name| {
         tree.living_named(Owner::Session, name).is_some() || passed_before(name)
     });
-    Event::PassedToSession { no, name_dropped }
+    let deadline = row.spec.inherits_deadline().then(|| nearest_deadline(tree, row.owner, now));
+    Event::PassedToSession { no, name_dropped, deadline: deadline.flatten() }
+}
+
+/// The first deadline that would end a holder, and with it all that it owns.
+fn nearest_deadline(tree: &Tree, holder: Owner, now: Time) -> Option<InheritedDeadline> {
+    let above = tree.upwards(holder).filter_map(Owner::task);
+    above.flat_map(|no| deadlines(tree, no, now)).min_by_key(|deadline| deadline.at)
 }
 
 /// How a run ends whose performer says that it is over.

@@ -1,6 +1,6 @@
 //! What the clock brings about, one timer at a time.
 
-use super::budget::unsettled;
+use super::budget::{deadlines, unsettled};
 use super::message::check_room;
 use super::spawn::start_or_queue;
 use super::stop::{FIRM_BOUND, fail, unconfirmed};
@@ -41,8 +41,9 @@ fn fire(tree: &Tree, (no, row): (TaskNo, &TaskRow), timer: Timer, now: Time) -> 
             settled.into_iter().chain([event.into()]).collect()
         }
         Timer::Limit => {
-            let after = row.limits.as_ref().and_then(|limits| limits.time);
-            let after = after.or(tree.row().limits.time).unwrap_or_default();
+            let due = deadlines(tree, no, now).filter(|deadline| deadline.at <= now);
+            let after = due.min_by_key(|deadline| deadline.at).map(|deadline| deadline.limit);
+            let after = after.unwrap_or_default();
             fail(tree, no, Failure::Timeout { after }, now).into_iter().map(Draft::from).collect()
         }
         Timer::Stall => stalled(tree, (no, row), now),

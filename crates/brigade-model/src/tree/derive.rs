@@ -16,7 +16,7 @@ pub(crate) enum Timer {
     Call(CallIndex),
     /// A stop becomes firm, or gives up.
     Stop,
-    /// The run's time limit.
+    /// The run's time limit, or a deadline that it inherited.
     Limit,
     /// No progress for too long.
     Stall,
@@ -119,6 +119,19 @@ impl Tree {
             }
             here = holder.task().and_then(|no| self.owner_of(no));
         }
+        let mut here = Some(self.limit_holder(no));
+        while let Some(holder) = here {
+            if let Some(node) = self.node_mut(holder) {
+                step(&mut node.limited);
+            }
+            if let Owner::Task(holder) = holder
+                && !now_living
+                && !self.lives(holder)
+            {
+                self.evictable.push(holder);
+            }
+            here = holder.task().map(|no| self.limit_holder(no));
+        }
         self.set_bearer(no, now_living);
         if !now_living {
             self.evictable_children(no);
@@ -133,24 +146,24 @@ impl Tree {
     }
 
     fn count_slot(&mut self, no: TaskNo, holds: bool) {
-        let mut here = self.owner_of(no);
+        let mut here = Some(self.limit_holder(no));
         while let Some(holder) = here {
             if let Some(node) = self.node_mut(holder) {
                 node.running =
                     if holds { node.running + 1 } else { node.running.saturating_sub(1) };
             }
-            here = holder.task().and_then(|no| self.owner_of(no));
+            here = holder.task().map(|no| self.limit_holder(no));
         }
     }
 
-    pub(super) fn count_reserved(&mut self, from: Owner, before: Usage, after: Usage) {
+    fn count_reserved(&mut self, from: Owner, before: Usage, after: Usage) {
         let mut here = Some(from);
         while let Some(holder) = here {
             if let Some(node) = self.node_mut(holder) {
                 let crowd = node.crowd.get_or_insert_default();
                 crowd.reserved = crowd.reserved.minus(before).plus(after);
             }
-            here = holder.task().and_then(|no| self.owner_of(no));
+            here = holder.task().map(|no| self.limit_holder(no));
         }
     }
 
@@ -234,16 +247,22 @@ impl Facts {
     }
 
     fn limit_timer(row: &TaskRow) -> Option<(Time, Timer)> {
-        match (&row.state, row.clock()) {
-            (State::Running | State::Waiting, Clock::Ticking { until }) => {
-                Some((until, Timer::Limit))
-            }
+        let inherited = row.inherited_deadline().map(|deadline| deadline.at);
+        let own = match row.clock() {
+            Clock::Ticking { until } => Some(until),
+            Clock::Unlimited | Clock::Stopped { .. } => None,
+        };
+        let until = match &row.state {
+            State::Running | State::Waiting => own.into_iter().chain(inherited).min(),
             // Awaiting children is part of the run; stopping them has deadlines of its own.
-            (State::Closing { .. }, Clock::Ticking { until }) if !sweeps_children(row) => {
-                Some((until, Timer::Limit))
+            State::Closing { .. } if !sweeps_children(row) => {
+                own.into_iter().chain(inherited).min()
             }
-            _ => None,
-        }
+            // A queue stops its own clock, but not one that ran where it was spawned.
+            State::Queued(_) => inherited,
+            State::Closing { .. } | State::Stopping(_) | State::Ended(_) => None,
+        };
+        Some((until?, Timer::Limit))
     }
 }
 

@@ -3,27 +3,17 @@
 use std::sync::Arc;
 
 use crate::ids::{Owner, RunNo, TaskNo};
-use crate::limits::Usage;
 use crate::tree::Tree;
 
 impl Tree {
-    /// Hands a living task to another owner, with all the counting that hangs on it.
+    /// Hands a task to another owner, with the counting that hangs on owners. The limits that hold for
+    /// it stay, and so does what is counted along them.
     pub(crate) fn rehome(&mut self, no: TaskNo, owner: Owner, drop_name: bool) {
         let Some(task) = self.tasks.get(no) else { return };
         let (old, living) = (task.row.owner, task.row.is_living());
-        let (below, running) =
-            (task.node.below, task.node.running + u32::from(task.row.holds_slot()));
-        let whole = below + u32::from(living);
-        let reserved = task.node.crowd.as_ref().map_or(Usage::NONE, |crowd| crowd.reserved);
-        self.count_reserved(old, reserved, Usage::NONE);
-        let mut here = Some(old);
-        while let Some(holder) = here {
-            if let Some(node) = self.node_mut(holder) {
-                node.below = node.below.saturating_sub(whole);
-                node.running = node.running.saturating_sub(running);
-            }
-            here = holder.task().and_then(|no| self.owner_of(no));
-        }
+        let holder = task.row.limit_holder();
+        let whole = task.node.below + u32::from(living);
+        self.count_below(old, |below| below.saturating_sub(whole));
         if let Some(node) = self.node_mut(old) {
             node.children = node.children.saturating_sub(u32::from(living));
         }
@@ -38,6 +28,11 @@ impl Tree {
                 // Its key belongs to the run that spawned it, which is none of the new owner's.
                 row.owner_run = RunNo::NONE;
             }
+            if let Owner::Task(holder) = holder
+                && owner != Owner::Task(holder)
+            {
+                row.extra_mut().limited_by = Some(holder);
+            }
             if drop_name {
                 row.name = None;
             }
@@ -46,19 +41,21 @@ impl Tree {
         if living {
             self.set_bearer(no, true);
         }
-        self.count_reserved(owner, Usage::NONE, reserved);
-        let mut here = Some(owner);
-        while let Some(holder) = here {
-            if let Some(node) = self.node_mut(holder) {
-                node.below += whole;
-                node.running += running;
-            }
-            here = holder.task().and_then(|no| self.owner_of(no));
-        }
+        self.count_below(owner, |below| below + whole);
         if let Some(node) = self.node_mut(owner) {
             node.children += u32::from(living);
         }
         self.touch(no);
+    }
+
+    fn count_below(&mut self, owner: Owner, count: impl Fn(u32) -> u32) {
+        let mut here = Some(owner);
+        while let Some(holder) = here {
+            if let Some(node) = self.node_mut(holder) {
+                node.below = count(node.below);
+            }
+            here = holder.task().and_then(|no| self.owner_of(no));
+        }
     }
 
     /// Links what has waited in memory for its owner to come back.

@@ -34,8 +34,8 @@ impl Tree {
     /// Brings a stored task into memory.
     ///
     /// A tree is loaded with every task that lives or lingers, every uncollected result of a living
-    /// owner or a client, every task that a parked wait names, and all that is above one of these.
-    /// Parents come before their children.
+    /// owner or a client, every task that a parked wait names, and all that is above one of these or
+    /// limits it. Parents and holders of limits come before those below them.
     pub fn insert_loaded(&mut self, no: TaskNo, row: TaskRow) {
         if self.tasks.get(no).is_some() {
             return;
@@ -121,8 +121,8 @@ impl Tree {
         let waited = task.row.owner.task().is_some_and(|owner| {
             self.tasks.get(owner).is_some_and(|owner| !owner.node.waits.is_empty())
         });
-        // Slots are counted along the owners, so they stay while something below holds one.
-        let counting = task.node.below > 0 || task.node.running > 0;
+        // Slots and budgets are counted along those whose limits hold, so these stay for what they limit.
+        let counting = task.node.below > 0 || task.node.limited > 0 || task.node.running > 0;
         !ended.lingering && !wanted && !waited && !task.touched && !counting
     }
 

@@ -158,29 +158,6 @@ fn a_raised_limit_starts_what_queues() {
 }
 
 #[test]
-fn a_kept_child_that_leaves_makes_room_for_its_siblings() {
-    let mut env = Env::new();
-    let parent = env.spawn(agent().limited(running(1)));
-    let kept = env.below(parent, job().kept());
-    let awaited = env.below(parent, job());
-    env.states(&[(kept, "running"), (awaited, "queued")]);
-    env.succeed(parent);
-    env.states(&[(parent, "closing"), (kept, "running"), (awaited, "running")]);
-    env.succeed(awaited);
-    assert_eq!(env.state(parent), "succeeded");
-}
-
-#[test]
-fn a_kept_child_queues_at_the_session_after_it_passed() {
-    let mut env = Env::new();
-    let parent = env.spawn(job().limited(running(0)));
-    let kept = env.below(parent, job().kept());
-    assert_eq!(env.state(kept), "queued");
-    env.succeed(parent);
-    env.states(&[(parent, "succeeded"), (kept, "running")]);
-}
-
-#[test]
 fn a_reservation_is_cut_to_what_is_left_and_freed_by_the_charge() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));

@@ -2,6 +2,7 @@
 
 mod approvals_and_questions;
 mod grants;
+mod kept;
 mod leave;
 mod limits;
 mod liveness;

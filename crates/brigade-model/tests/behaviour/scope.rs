@@ -3,7 +3,8 @@
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::WaitMode;
 use brigade_model::command::{
-    Caller, Close, Command, Given, ReadInbox, Recipient, SetLimits, StopTarget, Take,
+    Caller, ClientCaller, ClientControl, Close, Command, Given, ReadInbox, Recipient, SetLimits,
+    StopTarget, Take,
 };
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::limits::Limits;
@@ -168,4 +169,71 @@ fn an_attempt_that_is_over_controls_nothing() {
     assert_ne!(env.by(parent), old);
     assert_eq!(touch(&mut env, &old, child), vec![Err(RefusalKind::Ended); 5]);
     assert_eq!(env.state(child), "running");
+}
+
+#[test]
+fn a_client_steers_only_what_it_started() {
+    let Family { mut env, parent, .. } = family();
+    let operators = env.try_spawn(operator(), agent()).expect("the operator may").no;
+    let kept = env.below(operators, agent().kept());
+    env.succeed(operators);
+    for (caller, no) in [(client("other"), parent), (client("me"), operators), (client("me"), kept)]
+    {
+        let expect = vec![Err(RefusalKind::Forbidden); 5];
+        assert_eq!(touch(&mut env, &caller, no), expect, "{caller:?} on {no:?}");
+        env.collect(caller, &[no.into()], WaitMode::Any).expect("every client may wait");
+    }
+    env.states(&[(parent, "running"), (kept, "running")]);
+    let stop = env.stop(client("other"), StopTarget::Task(parent.into()));
+    refused(stop, RefusalKind::Forbidden, "agent:1 was started by the client me");
+    let send = env.send(client("me"), Recipient::Task(kept.into()));
+    refused(send, RefusalKind::Forbidden, "was started by the operator");
+    let send = env.send(client("me"), Recipient::Task(kept.into()));
+    refused(send, RefusalKind::Forbidden, "`brigade send agent:6 MESSAGE`");
+    let resumed = env.resume(client("me"), operators);
+    refused(resumed, RefusalKind::Forbidden, "`shared = true`");
+}
+
+#[test]
+fn what_a_client_says_to_all_reaches_its_own() {
+    let Family { mut env, parent, sibling, .. } = family();
+    let others = env.try_spawn(client("other"), agent()).expect("it starts").no;
+    assert_eq!(env.send(client("other"), Recipient::Children).unwrap().len(), 1);
+    let stopped = env.stop(client("other"), StopTarget::Children).unwrap();
+    assert_eq!(stopped.tasks, 1);
+    env.states(&[(others, "stopping"), (parent, "running"), (sibling, "running")]);
+}
+
+#[test]
+fn a_client_closes_a_session_in_which_nobody_else_works() {
+    let Family { mut env, parent, sibling, .. } = family();
+    let close = |caller| Command::Close(Close { caller, reason: None });
+    let closed = env.submit(&close(client("other")));
+    refused(closed, RefusalKind::Forbidden, "agent:1 runs here, started by the client me");
+    env.states(&[(parent, "running"), (sibling, "running")]);
+    env.submit(&close(client("me"))).expect("all of it is its own");
+    env.states(&[(parent, "stopping"), (sibling, "stopping")]);
+}
+
+#[test]
+fn clients_that_share_steer_each_others_work() {
+    let Family { mut env, parent, .. } = family();
+    let other = || {
+        let control = ClientControl::Shared;
+        Caller::Client(ClientCaller { control, ..ClientCaller::from("other") })
+    };
+    env.send(other(), Recipient::Task(parent.into())).expect("it is shared");
+    env.stop(other(), StopTarget::Task(parent.into())).expect("it is shared");
+    assert_eq!(env.state(parent), "stopping");
+}
+
+#[test]
+fn a_kept_task_is_of_whoever_started_what_kept_it() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let kept = env.below(parent, agent().kept());
+    env.succeed(parent);
+    env.tree.take_touched();
+    env.stop(client("me"), StopTarget::Task(kept.into())).expect("it came of its own");
+    assert_eq!(env.state(kept), "stopping");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use brigade_model::approval::{ApprovalRequest, Covers, Grant, Verdict};
 use brigade_model::call::{Asked, Condition};
 use brigade_model::command::{Caller, Command, GiveAnswer, Given, Revoke};
-use brigade_model::ids::{CallIndex, ClientName, Owner, TaskNo};
+use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo};
 use brigade_model::permission::Subject;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::TaskRow;
@@ -84,7 +84,7 @@ impl Naive<'_> {
             Caller::Operator => true,
             Caller::Client(client) => {
                 let ended = self.row(found).is_some_and(|row| !living(row));
-                ended || self.started_by(found).as_ref() == Some(client)
+                ended || self.started_by(found).as_ref() == Some(&client.identity)
             }
             Caller::Task { .. } => false,
         };
@@ -122,7 +122,9 @@ impl Naive<'_> {
         match (&revoke.caller, grant) {
             (Caller::Task { .. }, _) => Err(RefusalKind::Forbidden),
             (_, None) => Err(RefusalKind::NotFound),
-            (Caller::Client(client), Some(grant)) if grant.client.as_ref() != Some(client) => {
+            (Caller::Client(client), Some(grant))
+                if grant.client.as_ref() != Some(&client.identity.name) =>
+            {
                 Err(RefusalKind::Forbidden)
             }
             _ => Ok(Expected::Accepted),
@@ -139,13 +141,15 @@ impl Naive<'_> {
             }
         };
         let client = self.started_by(no);
+        let client = client.map(|client| client.name);
         let reaches = |grant: &Grant| grant.client.is_none() || grant.client == client;
         let grants = &self.all.row().grants.all;
         request.is_unattended || grants.iter().any(|grant| reaches(grant) && covers(grant))
     }
 
-    fn started_by(self, no: TaskNo) -> Option<ClientName> {
-        let top = self.chain(Owner::Task(no)).into_iter().filter_map(Owner::task).next_back()?;
+    pub(crate) fn started_by(self, no: TaskNo) -> Option<ClientIdentity> {
+        let holders = self.limit_chain(Owner::Task(no));
+        let top = holders.into_iter().filter_map(Owner::task).next_back()?;
         self.row(top)?.client.clone()
     }
 }

@@ -10,7 +10,7 @@ use brigade_model::message::Receipt;
 use brigade_model::task::{QueuedWhy, State, TaskRow};
 use brigade_model::tree::SessionState;
 
-use crate::naive::{Expected, being_stopped, living};
+use crate::naive::{Expected, being_stopped, limit_holder, living};
 use crate::world::World;
 
 /// The real answer against the one that was predicted.
@@ -46,6 +46,7 @@ pub(crate) fn all(world: &World, command: &Command) {
         is_performed_only_if_started(world, no, row);
         queues_only_where_it_is_full(world, no, row);
         has_no_answer_outstanding(world, no, row);
+        has_its_holders_in_memory(world, no, row);
         if !world.tree.has_sweep() {
             was_reached_by_stops(world, no, row);
         }
@@ -56,6 +57,9 @@ pub(crate) fn all(world: &World, command: &Command) {
         assert_eq!(world.tree.living(), 0, "a closed session has living tasks");
     }
     if matches!(command, Command::Tick) {
+        for (no, row) in world.folded.rows() {
+            ends_at_its_inherited_deadline(world, no, row);
+        }
         let due = world.tree.next_due().filter(|due| *due <= world.now);
         assert_eq!(due, None, "a timer is due after the tick");
     }
@@ -109,7 +113,7 @@ fn is_performed_only_if_started(world: &World, no: TaskNo, row: &TaskRow) {
 fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {
     let State::Queued(queued) = &row.state else { return };
     let QueuedWhy::Full(holder) = queued.why else { return };
-    let above = world.naive().chain(row.owner);
+    let above = world.naive().limit_chain(limit_holder(row));
     assert!(above.contains(&holder), "{no:?} queues at {holder:?}, which is not above it");
     let full = above.into_iter().any(|holder| world.naive().is_full(holder));
     assert!(full, "{no:?} queues though nothing above it is full");
@@ -153,13 +157,39 @@ fn names_are_unique(world: &World) {
     }
 }
 
+/// Everything that a task spent is on the account of each task under whose limits it was spawned, also
+/// of those that have ended since, and on no other.
 fn usage_adds_up(world: &World) {
-    assert_eq!(world.folded.row().usage, world.ledger.spent);
-    let own = |(no, _): &(TaskNo, &TaskRow)| !world.ledger.rehomed.contains(no);
-    for (no, row) in world.folded.rows() {
-        let below = world.folded.rows().filter(|(_, child)| child.owner == Owner::Task(no));
-        let sum = below.filter(own).fold(Usage::NONE, |sum, (_, row)| sum.plus(row.usage()));
-        let used = row.usage();
-        assert!(used.tokens >= sum.tokens && used.money >= sum.money, "usage of {no:?}");
+    let mut expected: BTreeMap<TaskNo, Usage> = BTreeMap::new();
+    let mut whole = Usage::NONE;
+    for (no, spent) in &world.ledger.spent {
+        whole = whole.plus(*spent);
+        let mut here = Some(*no);
+        while let Some(no) = here {
+            let account = expected.entry(no).or_default();
+            *account = account.plus(*spent);
+            here = world.ledger.spawners.get(&no).copied();
+        }
     }
+    assert_eq!(world.folded.row().usage, whole);
+    for (no, row) in world.folded.rows() {
+        assert_eq!(row.usage(), expected.remove(&no).unwrap_or_default(), "usage of {no:?}");
+    }
+}
+
+/// A living task has all in memory that its limits are counted at.
+fn has_its_holders_in_memory(world: &World, no: TaskNo, row: &TaskRow) {
+    if living(row) || row.holds_slot() {
+        let holders = world.naive().limit_chain(Owner::Task(no));
+        let missing = holders.into_iter().filter_map(Owner::task);
+        let missing: Vec<_> = missing.filter(|no| world.tree.get(*no).is_none()).collect();
+        assert!(missing.is_empty(), "{no:?} is limited by {missing:?}, which left memory");
+    }
+}
+
+/// Nothing goes on past a deadline that it inherited.
+fn ends_at_its_inherited_deadline(world: &World, no: TaskNo, row: &TaskRow) {
+    let over = row.inherited_deadline().is_some_and(|deadline| deadline.at <= world.now);
+    let goes_on = matches!(row.state, State::Queued(_) | State::Running | State::Waiting);
+    assert!(!(over && goes_on), "{no:?} is {} past its deadline", row.state.word());
 }

@@ -1,5 +1,7 @@
 //! Every history has an end: all work over, every timer fired, every result and message accounted for.
 
+use std::collections::BTreeSet;
+
 use brigade_model::approval::Verdict;
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
@@ -33,8 +35,11 @@ pub(crate) fn drive_to_the_end(world: &mut World) {
 }
 
 fn lift_the_limits(world: &mut World) {
-    let mut of: Vec<_> = tasks(world, |row| living(row) && row.limits.is_some());
-    of.reverse();
+    let living: Vec<_> = tasks(world, living);
+    let holders = living.into_iter().flat_map(|no| world.naive().limit_chain(Owner::Task(no)));
+    let holders: BTreeSet<TaskNo> = holders.filter_map(Owner::task).collect();
+    let limited = |no: &TaskNo| world.folded.get(*no).is_some_and(|row| row.limits.is_some());
+    let of: Vec<TaskNo> = holders.into_iter().rev().filter(limited).collect();
     for task in of.into_iter().map(|no| Some(no.into())).chain([None]) {
         let set = brigade_model::command::SetLimits {
             caller: Caller::Operator,

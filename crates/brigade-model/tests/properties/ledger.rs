@@ -8,11 +8,11 @@ use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Outcome;
-use brigade_model::task::State;
+use brigade_model::task::{Clock, State};
 use brigade_model::tree::Tree;
-use brigade_model::work::WakeOn;
+use brigade_model::work::{KeptDeadline, WakeOn, Work};
 
-use crate::naive::{Naive, living};
+use crate::naive::{Naive, limit_holder, living};
 
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -23,8 +23,10 @@ pub(crate) struct Ledger {
     pub(crate) keys: BTreeMap<(Owner, RunNo, String), TaskNo>,
     pub(crate) totals: BTreeMap<TaskNo, u32>,
     pub(crate) spawns: BTreeMap<Owner, Vec<Time>>,
-    pub(crate) rehomed: BTreeSet<TaskNo>,
-    pub(crate) spent: Usage,
+    /// What was charged to each task itself.
+    pub(crate) spent: BTreeMap<TaskNo, Usage>,
+    /// The task under whose limits each one was spawned: whatever becomes of it, they hold.
+    pub(crate) spawners: BTreeMap<TaskNo, TaskNo>,
     attempts: BTreeMap<TaskNo, Attempt>,
     starts: BTreeSet<(TaskNo, Attempt)>,
     /// Runs that were told to stop while they were at it: they end as cancelled.
@@ -45,6 +47,7 @@ impl Ledger {
         let collected_just_before = std::mem::take(&mut self.last_collected);
         match &record.event {
             Event::Spawned(spawned) => {
+                self.spawners.extend(spawned.owner.task().map(|owner| (spawned.no, owner)));
                 self.count_total(naive, spawned.owner);
                 self.count_rate(naive, spawned.owner);
                 if let Some(key) = &spawned.spec.key {
@@ -90,13 +93,13 @@ impl Ledger {
                 }
                 self.last_collected.clone_from(runs);
             }
-            Event::RunOpened { no, owner, .. } if before.owner_of(*no) != Some(*owner) => {
-                self.rehomed.insert(*no);
+            Event::PassedToSession { no, deadline, .. } => {
+                inherits_what_it_should(naive, *no, deadline.map(|deadline| deadline.at));
             }
-            Event::PassedToSession { no, .. } => {
-                self.rehomed.insert(*no);
+            Event::Charged { no, spent, .. } => {
+                let so_far = self.spent.entry(*no).or_default();
+                *so_far = so_far.plus(**spent);
             }
-            Event::Charged { spent, .. } => self.spent = self.spent.plus(**spent),
             Event::MessageSent(message) => {
                 assert!(self.sent.insert(message.no), "message {} sent twice", message.no);
             }
@@ -133,7 +136,11 @@ impl Ledger {
         let Some(row) = event.task().and_then(|no| before.get(no)) else { return };
         let allowed = matches!(
             event,
-            Event::DeadLettered { .. } | Event::SlotReturned { .. } | Event::RunOpened { .. }
+            Event::DeadLettered { .. }
+                | Event::SlotReturned { .. }
+                | Event::RunOpened { .. }
+                // Of limits that still hold for kept tasks.
+                | Event::LimitsSet { .. }
         );
         assert!(living(row) || allowed, "after the end came {event:?}");
     }
@@ -141,7 +148,8 @@ impl Ledger {
     fn started(&mut self, naive: Naive<'_>, (no, owner): (TaskNo, Owner), attempt: Attempt) {
         let before = self.attempts.insert(no, attempt);
         assert!(before.is_none_or(|before| before < attempt), "attempts of {no:?} do not rise");
-        for holder in naive.chain(owner) {
+        let holder = naive.row(no).map_or(owner, limit_holder);
+        for holder in naive.limit_chain(holder) {
             assert!(!naive.is_full(holder), "{no:?} started beyond the limit of {holder:?}");
         }
     }
@@ -157,7 +165,7 @@ impl Ledger {
     }
 
     fn count_rate(&mut self, naive: Naive<'_>, owner: Owner) {
-        for holder in naive.chain(owner) {
+        for holder in naive.limit_chain(owner) {
             if naive.limits(holder).spawn_rate.is_some() {
                 self.spawns.entry(holder).or_default().push(naive.now);
             }
@@ -222,4 +230,24 @@ fn wakes_when_it_should(before: &Tree, event: &Event) {
     };
     let enough = row.spec.work.conduct().wake == WakeOn::AnyAnswer || row.calls.is_empty();
     assert!(enough, "{no:?} was woken with calls still open");
+}
+
+/// A kept task ends no later than it would have where it was, unless it is one that may.
+fn inherits_what_it_should(naive: Naive<'_>, no: TaskNo, deadline: Option<Time>) {
+    let row = naive.row(no).expect("what passes exists");
+    let above = naive.chain(row.owner).into_iter().filter_map(Owner::task);
+    let ends = above.filter_map(|no| naive.row(no)).flat_map(|row| {
+        let own = match row.clock() {
+            Clock::Unlimited => None,
+            Clock::Ticking { until } => Some(until),
+            Clock::Stopped { left } => Some(naive.now.after(left)),
+        };
+        own.into_iter().chain(row.inherited_deadline().map(|deadline| deadline.at))
+    });
+    let may_live_on = match row.spec.kept_deadline {
+        Some(policy) => policy == KeptDeadline::Dropped,
+        None => matches!(row.spec.work, Work::Process(_)),
+    };
+    let expected = ends.min().filter(|_| !may_live_on);
+    assert_eq!(deadline, expected, "the deadline of {no:?}");
 }

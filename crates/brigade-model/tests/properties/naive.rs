@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
-    Caller, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report, Reported, StopTarget,
+    Caller, ClientControl, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report,
+    Reported, StopTarget,
 };
 use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::{DEPTH_MAX, Limits};
@@ -52,15 +53,18 @@ impl<'a> Naive<'a> {
             Command::Send(send) => self.send(&send.caller, &send.to),
             Command::Resume(resume) => self
                 .fence(&resume.caller)
-                .and_then(|()| self.find(&resume.caller, &resume.task))
+                .and_then(|()| self.steered(&resume.caller, &resume.task))
                 .and_then(|no| self.reopen(&resume.caller, no)),
             Command::SetLimits(set) => self.fence(&set.caller).and_then(|()| match &set.task {
                 None if matches!(set.caller, Caller::Task { .. }) => Err(RefusalKind::Forbidden),
                 None => Ok(Expected::Accepted),
-                Some(task) => match self.row(self.find(&set.caller, task)?) {
-                    Some(row) if !living(row) => Err(RefusalKind::Ended),
-                    _ => Ok(Expected::Accepted),
-                },
+                Some(task) => {
+                    let no = self.steered(&set.caller, task)?;
+                    let lives = self.row(no).is_some_and(living);
+                    let mut limited = self.limited(Owner::Task(no));
+                    let holds = lives || limited.any(|(_, row)| living(row));
+                    if holds { Ok(Expected::Accepted) } else { Err(RefusalKind::Ended) }
+                }
             }),
             Command::Revoke(revoke) => {
                 self.fence(&revoke.caller).and_then(|()| self.revoke(revoke))
@@ -71,7 +75,7 @@ impl<'a> Naive<'a> {
             Command::Answer(given) => {
                 let found = self
                     .fence(&given.caller)
-                    .and_then(|()| self.find(&given.caller, &given.task))
+                    .and_then(|()| self.steered(&given.caller, &given.task))
                     .map(|no| self.row(no).is_some_and(ending));
                 match found {
                     Err(kind) => Err(kind),
@@ -81,9 +85,7 @@ impl<'a> Naive<'a> {
                 }
             }
             Command::Report(report) => return self.report(report),
-            Command::Close(close) if matches!(close.caller, Caller::Task { .. }) => {
-                Err(RefusalKind::Forbidden)
-            }
+            Command::Close(close) if !self.may_close(&close.caller) => Err(RefusalKind::Forbidden),
             Command::ReadInbox(read) if matches!(read.caller, Caller::Task { .. }) => {
                 Err(RefusalKind::Forbidden)
             }
@@ -109,6 +111,15 @@ impl<'a> Naive<'a> {
         chain
     }
 
+    /// The same along those whose limits hold: a kept task stays below the one that spawned it.
+    pub(crate) fn limit_chain(self, owner: Owner) -> Vec<Owner> {
+        let mut chain = vec![owner];
+        while let Some(Owner::Task(no)) = chain.last() {
+            chain.push(self.row(*no).map_or(Owner::Session, limit_holder));
+        }
+        chain
+    }
+
     pub(crate) fn limits(self, holder: Owner) -> Limits {
         match holder {
             Owner::Session => self.all.row().limits,
@@ -122,8 +133,12 @@ impl<'a> Naive<'a> {
         self.rows().filter(move |(_, row)| self.chain(row.owner).contains(&holder))
     }
 
+    fn limited(self, holder: Owner) -> impl Iterator<Item = (TaskNo, &'a TaskRow)> {
+        self.rows().filter(move |(_, row)| self.limit_chain(limit_holder(row)).contains(&holder))
+    }
+
     pub(crate) fn is_full(self, holder: Owner) -> bool {
-        let slots = self.below(holder).filter(|(_, row)| holds_slot(row)).count();
+        let slots = self.limited(holder).filter(|(_, row)| holds_slot(row)).count();
         self.limits(holder).running.is_some_and(|most| slots >= most as usize)
     }
 
@@ -174,6 +189,27 @@ impl<'a> Naive<'a> {
         }
     }
 
+    /// The same for whoever wants to change something about it.
+    fn steered(self, caller: &Caller, task: &TaskRef) -> Verdict<TaskNo> {
+        let no = self.find(caller, task)?;
+        if self.steers(caller, no) { Ok(no) } else { Err(RefusalKind::Forbidden) }
+    }
+
+    fn steers(self, caller: &Caller, no: TaskNo) -> bool {
+        match caller {
+            Caller::Operator | Caller::Task { .. } => true,
+            Caller::Client(client) => {
+                client.control == ClientControl::Shared
+                    || self.started_by(no).as_ref() == Some(&client.identity)
+            }
+        }
+    }
+
+    fn may_close(self, caller: &Caller) -> bool {
+        let mut top = self.rows().filter(|(_, row)| row.owner == Owner::Session && living(row));
+        !matches!(caller, Caller::Task { .. }) && top.all(|(no, _)| self.steers(caller, no))
+    }
+
     fn named(self, caller: &Caller, name: &Name) -> Verdict<TaskNo> {
         let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|other| same(other, name));
         let mine = match caller {
@@ -216,7 +252,7 @@ impl<'a> Naive<'a> {
         if self.beyond_a_limit(owner) {
             return Err(RefusalKind::Limit);
         }
-        let queued = self.chain(owner).into_iter().find(|holder| self.is_full(*holder));
+        let queued = self.limit_chain(owner).into_iter().find(|holder| self.is_full(*holder));
         Ok(Expected::Spawned { existing: None, queued })
     }
 
@@ -242,21 +278,32 @@ impl<'a> Naive<'a> {
     }
 
     fn beyond_a_limit(self, owner: Owner) -> bool {
-        let chain = self.chain(owner);
-        let top = chain.iter().rev().find_map(|holder| holder.task());
+        let owners = self.chain(owner);
+        let top = owners.iter().rev().find_map(|holder| holder.task());
+        let too_many = |holder: &Owner| {
+            let total = holder.task().or(top).map(|no| self.totals.get(&no).copied().unwrap_or(0));
+            self.limits(*holder).total.zip(total).is_some_and(|(most, total)| total >= most)
+        };
+        let holders = self.limit_chain(owner);
         let beyond = |(level, holder): (usize, &Owner)| {
             let limits = self.limits(*holder);
-            let total = holder.task().or(top).map(|no| self.totals.get(&no).copied().unwrap_or(0));
-            let (tokens, money) = self.committed(*holder);
             limits.depth.is_some_and(|most| level + 1 > usize::from(most))
-                || limits.total.zip(total).is_some_and(|(most, total)| total >= most)
-                || limits.tokens.is_some_and(|most| tokens >= most)
-                || limits.money.is_some_and(|most| money >= most.0)
                 || limits.spawn_rate.is_some_and(|rate| self.too_fast(*holder, rate))
         };
         self.too_wide(owner)
-            || chain.len() > usize::from(DEPTH_MAX)
-            || chain.iter().enumerate().any(beyond)
+            || owners.iter().any(too_many)
+            || self.is_spent(owner)
+            || holders.len() > usize::from(DEPTH_MAX)
+            || holders.iter().enumerate().any(beyond)
+    }
+
+    /// Whether nothing is left of a budget that holds here.
+    fn is_spent(self, holder: Owner) -> bool {
+        self.limit_chain(holder).into_iter().any(|holder| {
+            let (limits, (tokens, money)) = (self.limits(holder), self.committed(holder));
+            limits.tokens.is_some_and(|most| tokens >= most)
+                || limits.money.is_some_and(|most| money >= most.0)
+        })
     }
 
     /// Since whichever spawn one counts, there may be as many as may come at once, and one more for
@@ -271,14 +318,14 @@ impl<'a> Naive<'a> {
         })
     }
 
-    /// Tokens and money that a holder and all below it have used and set aside.
+    /// Tokens and money that a holder and all under its limits have used and set aside.
     fn committed(self, holder: Owner) -> (u64, u64) {
         let used = match holder {
             Owner::Session => self.all.row().usage,
             Owner::Task(no) => self.row(no).map(TaskRow::usage).unwrap_or_default(),
         };
         let own = holder.task().and_then(|no| self.row(no)).map(TaskRow::reserved);
-        let others = self.below(holder).map(|(_, row)| row.reserved());
+        let others = self.limited(holder).map(|(_, row)| row.reserved());
         let all = others.chain(own).fold(used, brigade_model::limits::Usage::plus);
         (all.tokens, all.money.0)
     }
@@ -286,12 +333,12 @@ impl<'a> Naive<'a> {
     fn stop(self, caller: &Caller, target: &StopTarget) -> Verdict<Expected> {
         self.fence(caller)?;
         let targets: Vec<TaskNo> = match (target, caller) {
-            (StopTarget::Task(task), _) => vec![self.find(caller, task)?],
+            (StopTarget::Task(task), _) => vec![self.steered(caller, task)?],
             (StopTarget::Itself, Caller::Task { no, .. }) => vec![*no],
             (StopTarget::Itself, _) => return Err(RefusalKind::Invalid),
             (StopTarget::Children, _) => {
                 let mine = self.rows().filter(|(_, row)| row.owner == caller.owner());
-                mine.map(|(no, _)| no).collect()
+                mine.map(|(no, _)| no).filter(|no| self.steers(caller, *no)).collect()
             }
         };
         let mut reached = BTreeSet::new();
@@ -316,7 +363,9 @@ impl<'a> Naive<'a> {
             Caller::Client(client) if asked.is_empty() => {
                 let open = |row: &TaskRow| living(row) || !collected(row);
                 let mine = self.rows().filter(|(_, row)| {
-                    row.owner == Owner::Session && row.client.as_ref() == Some(client) && open(row)
+                    row.owner == Owner::Session
+                        && row.client.as_ref() == Some(&client.identity)
+                        && open(row)
                 });
                 asked.extend(mine.map(|(no, _)| (no, None)));
             }
@@ -361,7 +410,7 @@ impl<'a> Naive<'a> {
     fn send(self, caller: &Caller, to: &Recipient) -> Verdict<Expected> {
         self.fence(caller)?;
         let no = match (to, caller) {
-            (Recipient::Task(task), _) => self.find(caller, task)?,
+            (Recipient::Task(task), _) => self.steered(caller, task)?,
             (Recipient::Parent, Caller::Task { no, .. }) => {
                 match self.row(*no).map(|row| row.owner) {
                     Some(Owner::Task(parent)) => parent,
@@ -394,7 +443,8 @@ impl<'a> Naive<'a> {
             _ => Owner::Session,
         };
         self.open(owner)?;
-        if self.too_wide(owner) { Err(RefusalKind::Limit) } else { Ok(Expected::Accepted) }
+        let limited = self.too_wide(owner) || self.is_spent(limit_holder(row));
+        if limited { Err(RefusalKind::Limit) } else { Ok(Expected::Accepted) }
     }
 
     fn report(self, report: &Report) -> Option<Expected> {
@@ -491,6 +541,15 @@ impl<'a> Naive<'a> {
 
 pub(crate) fn same(one: &Name, other: &Name) -> bool {
     one.as_str().to_lowercase() == other.as_str().to_lowercase()
+}
+
+/// The task that a kept one came from.
+pub(crate) fn limited_by(row: &TaskRow) -> Option<TaskNo> {
+    row.extra.as_ref().and_then(|extra| extra.limited_by)
+}
+
+pub(crate) fn limit_holder(row: &TaskRow) -> Owner {
+    limited_by(row).map_or(row.owner, Owner::Task)
 }
 
 pub(crate) fn living(row: &TaskRow) -> bool {

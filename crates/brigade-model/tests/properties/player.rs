@@ -6,9 +6,9 @@ use std::sync::Arc;
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Answer, Asked, Condition, WaitMode};
 use brigade_model::command::{
-    AfterPark, Arrival, Caller, Close, Collect, Command, End, EndedHow, GiveAnswer, Given, Gone,
-    ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
-    StopTarget, Take, Written,
+    AfterPark, Arrival, Caller, ClientCaller, ClientControl, Close, Collect, Command, End,
+    EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recipient, Recover, Report, Reported, Resume,
+    Send, SetLimits, Spawn, Stop, StopTarget, Take, Written,
 };
 use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
@@ -20,7 +20,7 @@ use brigade_model::stall::{Stall, Watch};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
     AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
-    OnReturn, ProcessWork, Recovery, WakeOn, Work,
+    KeptDeadline, OnReturn, ProcessWork, Recovery, WakeOn, Work,
 };
 
 use crate::approvals;
@@ -127,7 +127,10 @@ pub(crate) fn caller(world: &World, dice: &mut Dice) -> Caller {
     match dice.roll(8) {
         0 => Caller::Operator,
         1 => Caller::Client("one".into()),
-        2 => Caller::Client("two".into()),
+        2 => {
+            let control = [ClientControl::Own, ClientControl::Shared][dice.roll(2)];
+            Caller::Client(ClientCaller { control, ..ClientCaller::from("two") })
+        }
         _ => match performer(world, dice) {
             Some((no, attempt)) => Caller::Task { no, attempt },
             None => Caller::Client("one".into()),
@@ -226,6 +229,8 @@ fn spec(dice: &mut Dice) -> Spec {
     let keys = dice.one_in(3).then(|| ["k1", "k2"][dice.roll(2)]);
     spec.key = keys.map(|key| key.parse().expect("a good key"));
     spec.keep = dice.one_in(3);
+    spec.kept_deadline =
+        dice.one_in(5).then(|| [KeptDeadline::Inherited, KeptDeadline::Dropped][dice.roll(2)]);
     spec.grace = dice.one_in(5).then_some(Millis(100));
     spec.limits = dice.one_in(4).then(|| Box::new(limits(dice)));
     spec

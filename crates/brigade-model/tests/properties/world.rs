@@ -18,7 +18,7 @@ use brigade_model::tree::{KeyMark, MessageRow, Tree, TreeRow};
 use brigade_model::turn::{Outputs, handle, open_session};
 
 use crate::ledger::Ledger;
-use crate::naive::{Expected, Naive, living, same};
+use crate::naive::{Expected, Naive, limited_by, living, same};
 use crate::{checks, round_trip};
 
 pub(crate) struct World {
@@ -98,8 +98,20 @@ impl World {
 
     /// Loads what the command needs, as a loop does before it decides.
     fn load(&mut self, command: &Command) {
-        for need in needs(&self.tree, command) {
-            let found = match &need {
+        let mut looked_for = Vec::new();
+        loop {
+            let missing = needs(&self.tree, command);
+            if missing.is_empty() || missing == looked_for {
+                return;
+            }
+            self.load_needs(&missing);
+            looked_for = missing;
+        }
+    }
+
+    fn load_needs(&mut self, missing: &[Need]) {
+        for need in missing {
+            let found = match need {
                 Need::Task(no) => self.store.tasks.get(no).map(|row| (*no, row.clone())),
                 Need::Named { owner, name } => {
                     let fits = |row: &TaskRow| {
@@ -201,11 +213,13 @@ impl World {
                 }
             }
         }
-        for no in wanted.clone() {
-            let mut above = tasks.get(&no).and_then(|row| row.owner.task());
-            while let Some(no) = above {
-                wanted.insert(no);
-                above = tasks.get(&no).and_then(|row| row.owner.task());
+        let mut above: Vec<TaskNo> = wanted.iter().copied().collect();
+        while let Some(no) = above.pop() {
+            let Some(row) = tasks.get(&no) else { continue };
+            for no in row.owner.task().into_iter().chain(limited_by(row)) {
+                if wanted.insert(no) {
+                    above.push(no);
+                }
             }
         }
         wanted

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
 use brigade_agent::mcp::Granted;
+use brigade_agent::news::Quoter;
 use brigade_agent::tools as builtin;
 use brigade_agent::validate::Schema;
 use brigade_agent::{Agent, Backend, Plugin, Policy, Tool, Tools, client_tool};
@@ -56,7 +57,8 @@ impl Agents {
         let chosen = self.options.models.find(&blueprint.model)?;
         let link = self.link(reporter);
         let (agents, blueprint) = (self.clone(), blueprint.clone());
-        let delegate = Arc::new(Delegate { link, agents, blueprint: blueprint.clone() });
+        let quoter = Quoter::new(work.mark);
+        let delegate = Arc::new(Delegate { link, agents, blueprint: blueprint.clone(), quoter });
         let tools = prepared.tools(&delegate);
         let (definition, overrides) = (&blueprint.definition, &blueprint.overrides);
         let name = start.spec.name.as_ref().map_or(definition.name.as_str(), |name| name.as_str());
@@ -67,7 +69,11 @@ impl Agents {
         let agent = Agent {
             name: name.into(),
             task: work.task.clone(),
-            system: prepared.system.clone(),
+            system: match work.mark {
+                Some(mark) => prompt::with_mark(&prepared.system, mark).into(),
+                None => prepared.system.clone(),
+            },
+            mark: work.mark,
             model: chosen.model,
             provider: provider_and_model(&blueprint.model).0.into(),
             model_name: chosen.name,

@@ -18,7 +18,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use brigade_agent::arguments::{read, schema_of};
-use brigade_agent::{BoxFuture, Call, Hints, Outcome, Subject, Tool, ToolError, Tools};
+use brigade_agent::news::Quoter;
+use brigade_agent::{BoxFuture, Call, Hints, Outcome, Outliving, Subject, Tool, ToolError, Tools};
 use brigade_llm::ToolSpec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -35,6 +36,8 @@ pub(crate) struct Delegate {
     pub(crate) link: TaskLink,
     pub(crate) agents: Arc<Agents>,
     pub(crate) blueprint: Arc<Blueprint>,
+    /// How words of its tasks are quoted to the agent.
+    pub(crate) quoter: Quoter,
 }
 
 /// A delegation tool: its arguments, read by a strict schema, and what it does.
@@ -47,6 +50,11 @@ pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'stat
     /// What a permission's pattern is held against, for an agent that works in this directory.
     fn subject(&self, _directory: Option<&str>) -> Subject {
         Subject::Nothing
+    }
+
+    /// What it starts that goes on after the agent has ended.
+    fn outliving(&self) -> Outliving {
+        Outliving::Nothing
     }
 
     fn run(
@@ -113,6 +121,11 @@ impl<T: Delegation> Tool for Bound<T> {
             // It is refused for another reason.
             Err(_) => Subject::Nothing,
         }
+    }
+
+    fn outliving(&self, arguments: &Value) -> Outliving {
+        // What cannot be read is refused for another reason.
+        parse::<T>(arguments.clone()).map_or(Outliving::Nothing, |asked| asked.outliving())
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, Definitions};
 use brigade_agent::mcp::{McpServers, check_name};
-use brigade_agent::permission::{Rule, Rules};
+use brigade_agent::permission::{KEEP, Rule, Rules, Subject};
 use brigade_llm::nearest::did_you_mean;
 use brigade_model::refusal::Refusal;
 
 /// Tools of our own whose calls have nothing that a pattern could be held against.
 const WITHOUT_SUBJECT: [&str; 6] =
     ["list_tasks", "wait_tasks", "send_message", "stop_task", "read_output", "ask_parent"];
+
+/// Tools whose calls can start what outlives their agent.
+const KEEPING: [&str; 2] = ["spawn_agent", "run_process"];
 
 /// Refuses a definition with rules or tools that mean nothing here.
 pub(super) fn check_definition(
@@ -101,8 +104,20 @@ fn unknown_server<'a>(rule: &'a Rule, known: &[Arc<str>], servers: &McpServers) 
 }
 
 fn wrong_rule(rules: &Rules, known: &[Arc<str>]) -> Option<(String, String)> {
-    lists(rules)
-        .find_map(|(list, rule)| Some((format!("permissions.{list}"), problem(rule, known)?)))
+    let problem = |rule: &Rule| match rule.tool() == KEEP {
+        true => never_keeps(rule),
+        false => problem(rule, known),
+    };
+    lists(rules).find_map(|(list, rule)| Some((format!("permissions.{list}"), problem(rule)?)))
+}
+
+/// Why a rule on what may outlive an agent can never match.
+fn never_keeps(rule: &Rule) -> Option<String> {
+    let matches = |tool| rule.denies(&Subject { tool: KEEP, text: Some(tool), is_shell: false });
+    (!KEEPING.into_iter().any(matches)).then(|| {
+        let [one, other] = KEEPING;
+        format!("`{rule}` can never match: write `keep`, `keep({one})` or `keep({other})`")
+    })
 }
 
 fn lists(rules: &Rules) -> impl Iterator<Item = (&'static str, &Rule)> {
@@ -159,6 +174,16 @@ mod tests {
                 Some(
                     "`permissions.deny`: `run_proces` can never match: there is no tool \
                      \"run_proces\"; did you mean `run_process`?",
+                ),
+            ),
+            ("ask", "keep(spawn_agent)", None),
+            ("deny", "keep", None),
+            (
+                "deny",
+                "keep(spawn)",
+                Some(
+                    "`permissions.deny`: `keep(spawn)` can never match: write `keep`, \
+                     `keep(spawn_agent)` or `keep(run_process)`",
                 ),
             ),
             (

@@ -64,6 +64,6 @@ impl Session {
         let (no, row) = self.get(task).await?;
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
         let journal: Result<Vec<Entry>, _> = self.runtime.inner.store.journal(self.tree, no).await;
-        Ok(Some(as_text(&agent.task, journal.map_err(|error| refusal(&error))?)))
+        Ok(Some(as_text(&agent.task, agent.mark, journal.map_err(|error| refusal(&error))?)))
     }
 }

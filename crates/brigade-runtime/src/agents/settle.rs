@@ -23,6 +23,7 @@ use super::rules::{
 use super::trust::{self, Trusted};
 use super::{models, servers};
 use crate::enclosing;
+use crate::ids::new_quote_mark;
 use crate::jobs::Handlers;
 use crate::new_task::NewTask;
 
@@ -123,9 +124,14 @@ impl Agents {
             Parent::Agent(parent) => (parent.permissions.clone(), Some(parent.model.clone())),
         };
         let enclosure = enclosure(&grant, &definition, work.cwd.as_deref(), parent)?;
+        let rules = match parent {
+            // What may outlive an unattended run is said where that was started.
+            Parent::Agent(_) => definition.permissions.clone().without_keep(),
+            _ => definition.permissions.clone(),
+        };
         let permissions = permissions
             .narrowed("whoever started it", grant.rules)
-            .narrowed(format!("the definition {name}"), definition.permissions.clone())
+            .narrowed(format!("the definition {name}"), rules)
             .narrowed(format!("the definition {name}"), only(definition.tools.as_deref())?);
         let permissions = match trusted {
             Trusted::Yes => permissions,
@@ -180,6 +186,7 @@ impl Agents {
             is_through_command: false,
         };
         work.blueprint = Json::of(&blueprint)?;
+        work.mark = Some(new_quote_mark());
         Ok(work)
     }
 

@@ -119,7 +119,7 @@ async fn a_call_waits_until_it_is_allowed_and_is_carried_out_once() {
     assert_eq!(words(&end(&agent).await), "Baked.");
     assert_eq!(*baked.lock().unwrap(), ["bread"]);
     let said = transcript(&runtime, &agent).await;
-    assert!(said.contains("[approval]\nallowed once"), "{said}");
+    assert!(said.contains("[approval]\n  allowed once"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

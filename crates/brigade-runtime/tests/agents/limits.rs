@@ -6,8 +6,9 @@ use std::time::Duration;
 use brigade_agent::definition::Definition;
 use brigade_llm::Model;
 use brigade_llm::scripted::{Script, Scripted};
+use brigade_model::ids::TaskNo;
 use brigade_model::limits::{LimitKind, Limits, Money};
-use brigade_model::outcome::Failure;
+use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_runtime::{AgentOptions, ChosenModel, Cost, ModelSource, NewTask, OneModel};
 use brigade_testkit::TestRuntime;
@@ -84,6 +85,48 @@ async fn under_a_budget_of_money_every_price_must_be_known() {
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(refused.message.contains("the session counted has a budget of money"), "{refused}");
     assert_eq!(session.list().len(), 0);
+}
+
+/// A model of which each thousand tokens costs a thousandth of a dollar.
+#[derive(Debug)]
+struct Priced(Arc<dyn Model>);
+
+impl ModelSource for Priced {
+    fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
+        let price = serde_json::json!({ "input": 1.0, "output": 1.0 });
+        let price = serde_json::from_value(price).expect("a price");
+        let chosen = OneModel(self.0.clone()).find(name)?;
+        Ok(ChosenModel { cost: Cost::Known(price), ..chosen })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_money_holds_for_what_an_agent_leaves_behind() {
+    let step = |step| format!("turn\n  call list_tasks {{\"name\": \"{step}\"}}\n");
+    let steps: String = (0..20).map(step).collect();
+    let text = format!(
+        "agent Boss\nusage input=100 output=3900\nturn\n  \
+         call spawn_agent {{\"name\": \"One\", \"task\": \"Cook.\", \"keep\": true}}\n  \
+         call spawn_agent {{\"name\": \"Two\", \"task\": \"Cook.\", \"keep\": true}}\n\
+         turn\n  say They cook.\n\n\
+         agent *\nusage input=100 output=3900\n{steps}turn\n  say All of it.\n"
+    );
+    let script = Script::parse("test", &text).unwrap();
+    let options = AgentOptions::new(Priced(Arc::new(Scripted::new(script)))).model("priced");
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let money = Limits { money: Some(Money(40_000)), ..Limits::default() };
+    let boss = NewTask::agent("go").name("Boss").limits(money);
+    let boss = runtime.session.spawn(boss).await.unwrap();
+    boss.wait().await.unwrap();
+    let operator = runtime.runtime.operate(runtime.session.id()).await.unwrap();
+    for no in [2, 3].map(|no| TaskNo::new(no).unwrap()) {
+        let waited = operator.wait_all([no.into()]).await.unwrap();
+        let Outcome::Failed(failed) = &*waited[0].outcome else { panic!("{:?}", waited[0]) };
+        assert_eq!(failed.failure, Failure::Budget { limit: LimitKind::Money });
+    }
+    let (_, row) = operator.get(boss.no()).await.unwrap();
+    assert!((30_000..=40_000).contains(&row.usage().money.0), "{:?}", row.usage());
+    assert_eq!(row.own_usage().money, Money(8_000));
 }
 
 #[derive(Debug)]

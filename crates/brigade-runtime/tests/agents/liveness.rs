@@ -40,7 +40,7 @@ turn
     assert_eq!(words(&ending), "Here I am.");
     let said = transcript(&runtime, &agent).await;
     assert!(
-        said.contains("<note from=\"brigade\">\nNothing has happened here for 20 minutes."),
+        said.contains("<note from=\"brigade\">\n    Nothing has happened here for 20 minutes."),
         "{said}"
     );
 }

@@ -77,7 +77,7 @@ turn
     let boss = spawn(&runtime, "Boss", "go").await;
     boss.wait().await.unwrap();
     let said = transcript(&runtime, &boss).await;
-    assert!(said.contains("<message from=\"task 2\">\nNorth comes.\n</message>"), "{said}");
+    assert!(said.contains("<message from=\"task 2\">\n    North comes.\n  </message>"), "{said}");
     assert_eq!(said.matches("outcome=\"succeeded\"").count(), 2, "{said}");
 }
 

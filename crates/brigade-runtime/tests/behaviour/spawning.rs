@@ -104,7 +104,7 @@ async fn who_spawned_a_task_is_recorded_with_it() {
     settle().await;
     let row = parent.get().await.unwrap();
     assert_eq!(row.owner, Owner::Session);
-    assert_eq!(row.client.as_ref().unwrap().0.as_ref(), "the test");
+    assert_eq!(row.client.as_ref().unwrap().name.0.as_ref(), "the test");
     assert_eq!(row.attempt, Attempt(1));
     let operator = test.runtime.operate(test.session.id()).await.unwrap();
     let (_, child) = operator.get(number(2)).await.unwrap();

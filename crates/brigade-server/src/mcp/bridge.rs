@@ -97,7 +97,7 @@ impl Bridge {
         let client = context.client_capabilities();
         Call {
             options: self.options.clone(),
-            line: Line::new(self.starter.clone(), As::Client(self.client_name(context))),
+            line: Line::new(self.starter.clone(), self.acting(context)),
             cancelled: context.ct.clone(),
             gone: self.gone.clone(),
             progress: token.map(|token| Progress::new(context.peer.clone(), token)),
@@ -108,6 +108,11 @@ impl Bridge {
                 .is_some_and(|ways| ways.form.is_some() || ways.url.is_none()),
             key: format!("mcp-{:016x}-{number}", self.mark),
         }
+    }
+
+    fn acting(&self, context: &RequestContext<RoleServer>) -> As {
+        let name = self.client_name(context);
+        if self.options.shared { As::SharedClient(name) } else { As::Client(name) }
     }
 
     /// The same in every conversation with the same program.

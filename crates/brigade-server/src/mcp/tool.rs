@@ -21,7 +21,6 @@ use super::progress::Progress;
 use crate::desk::Target;
 use crate::info::TaskInfo;
 use crate::requests::{self, Heed, Inbox, List, Note, Show, Wait, Waited};
-use crate::wire::As;
 
 /// What is still answered after the client has closed its end: it may only have asked and gone.
 const AFTER_THE_END: Duration = Duration::from_secs(1);
@@ -150,7 +149,7 @@ impl Call {
     }
 
     pub(super) fn is_own(&self, info: &TaskInfo) -> bool {
-        matches!(&self.line.who, As::Client(name) if info.client.as_ref() == Some(name))
+        self.line.who.client().is_some_and(|name| info.client.as_deref() == Some(name))
     }
 
     /// Answers a question. Each is answered once: where word of it was lost, the next try finds it

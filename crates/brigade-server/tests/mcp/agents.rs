@@ -250,7 +250,7 @@ async fn its_conversation_is_read_in_parts() {
     client.call("spawn_agent", json!({"task": "Look around.", "wait": true})).await.has("nothing.");
     let read = |arguments: Value| client.call("read_output", arguments);
     let whole = read(json!({"task": "1", "from": 0})).await;
-    whole.has("[task]\nLook around.").has("-> list_tasks").has("There was nothing.\n[agent:1 ");
+    whole.has("[task]\n  Look around.").has("-> list_tasks").has("  There was nothing.\n[agent:1 ");
     let total = whole.structured["output"]["total_bytes"].as_u64().unwrap();
     let mut parts = String::new();
     let mut from = 0;

@@ -195,6 +195,27 @@ async fn two_clients_see_each_other_and_take_only_their_own() {
 }
 
 #[tokio::test]
+async fn a_client_steers_its_own_work_and_sees_that_of_others() {
+    let kitchen = Kitchen::new();
+    let (one, other) = (kitchen.client("one").await, kitchen.client("other").await);
+    let cat = json!({"command": "cat", "name": "Oven", "background": true});
+    one.call("run_process", cat).await;
+    other.call("list_tasks", json!({})).await.has("\"Oven\"");
+    let refused = other.call("stop_task", json!({"task": "Oven"})).await;
+    refused.refused("forbidden").has("process:1 was started by the client one");
+    refused.has("`brigade stop process:1`").has("`shared = true`").has("`brigade mcp --shared`");
+    let message = json!({"to": "Oven", "message": "hi"});
+    let refused = other.call("send_message", message.clone()).await;
+    refused.refused("forbidden").has("`brigade send process:1 MESSAGE`");
+    one.call("send_message", message.clone()).await;
+    let sharing = kitchen.client_sharing("other").await;
+    sharing.call("send_message", message).await;
+    sharing.call("stop_task", json!({"task": "Oven"})).await;
+    one.call("wait_tasks", json!({"tasks": ["Oven"]})).await.has("cancelled");
+    one.call("read_output", json!({"task": "Oven"})).await.has("hi\nhi\n");
+}
+
+#[tokio::test]
 async fn the_next_conversation_finds_the_work() {
     let kitchen = Kitchen::new();
     let before = kitchen.client("cook").await;

@@ -72,6 +72,13 @@ impl Kitchen {
             .await
     }
 
+    /// A client that may steer what others have started.
+    pub(crate) async fn client_sharing(&self, name: &str) -> Client {
+        let options = McpOptions { shared: true, ..McpOptions::new(SESSION, self.path()) };
+        let config = ClientConfig::new(Default::default(), Implementation::new(name, "1"));
+        self.client_of(options, config).await
+    }
+
     /// A client whose sub-agents may do this beside the usual.
     pub(crate) async fn client_allowing(&self, name: &str, rule: &str) -> Client {
         let mut options = McpOptions::new(SESSION, self.path());

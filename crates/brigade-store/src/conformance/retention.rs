@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use brigade_model::command::{Caller, Close, Command, Recipient, Resume};
+use brigade_model::command::{Caller, Close, Command, Recipient, Reported, Resume};
+use brigade_model::decide::Reply;
 use brigade_model::ids::{Millis, Owner, TaskNo, TreeId};
-use brigade_model::limits::Limits;
+use brigade_model::limits::{Limits, Money, Usage};
 
 use super::Harness;
-use super::writer::{Writer, agent, client, closure, job, keyed, tree_id};
+use super::writer::{Writer, agent, client, closure, job, keyed, limited, tree_id};
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::store::{EventQuery, Pruned, Retention, Store, TaskQuery};
@@ -148,6 +149,42 @@ pub async fn a_key_does_not_pass_to_the_session(harness: &dyn Harness) {
     writer.reload().await;
     let (other, existing) = writer.spawned(client(), keyed(job(), "key")).await;
     assert!(other > child && !existing);
+}
+
+/// The row of an ended task is the budget of what it kept, for as long as that could spend.
+pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn Harness) {
+    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+    let limits = Limits { tokens: Some(100), ..Limits::default() };
+    let top = writer.spawn(client(), limited(agent(), limits)).await;
+    let acting = writer.acting(top);
+    let middle = writer.spawn(acting, agent()).await;
+    let mut kept = agent();
+    kept.keep = true;
+    let acting = writer.acting(middle);
+    let kept = writer.spawn(acting, kept).await;
+    writer.finish(middle).await;
+    writer.finish(top).await;
+    writer.collect(client(), &[top]).await;
+    assert_eq!(prune_tasks(&writer).await, 0);
+    writer = writer.reopen(harness);
+    writer.reload().await;
+    assert!([top, middle].iter().all(|no| writer.tree.get(*no).is_some()), "they limit {kept}");
+    writer.report(kept, Reported::Charge(Usage { tokens: 60, money: Money(0) })).await;
+    writer.finish(kept).await;
+    // It is ended and out of memory, and so is all that it is charged to.
+    writer = writer.reopen(harness);
+    writer.reload().await;
+    writer.tree.evict();
+    assert_eq!(writer.tree.loaded(), 0);
+    let resume = Resume { caller: Caller::Operator, task: kept.into(), limits: None };
+    writer.submit(Command::Resume(resume)).await;
+    let most = Usage { tokens: 1_000, money: Money(0) };
+    let reply = writer.report(kept, Reported::Reserve { most, least: Usage::NONE }).await;
+    assert_eq!(reply, Reply::Granted(Usage { tokens: 40, money: Money(0) }));
+    writer.finish(kept).await;
+    let removed = prune_tasks(&writer).await + prune_tasks(&writer).await;
+    assert_eq!(removed, 3, "nothing is left for nobody");
+    assert_eq!(rows(&writer.store, writer.id()).await, []);
 }
 
 /// A writer that still has a task in memory which is gone from the store is not let to bring half

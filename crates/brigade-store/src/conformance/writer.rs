@@ -97,20 +97,28 @@ impl Writer {
     }
 
     async fn load_needs(&mut self, command: &Command) {
-        for need in needs(&self.tree, command) {
-            let found = match need {
-                Need::Task(no) => {
-                    let row = self.store.task(self.id(), no).await.expect("a task is read");
-                    row.map(|row| (no, row))
-                }
-                Need::Named { owner, name } => {
-                    let found = self.store.task_named(self.id(), owner, &name).await;
-                    found.expect("a name is looked up")
-                }
-            };
-            if let Some((no, row)) = found {
-                self.tree.insert_loaded(no, row);
+        let mut looked_for = Vec::new();
+        loop {
+            let missing = needs(&self.tree, command);
+            if missing.is_empty() || missing == looked_for {
+                return;
             }
+            for need in &missing {
+                let found = match need {
+                    Need::Task(no) => {
+                        let row = self.store.task(self.id(), *no).await.expect("a task is read");
+                        row.map(|row| (*no, row))
+                    }
+                    Need::Named { owner, name } => {
+                        let found = self.store.task_named(self.id(), *owner, name).await;
+                        found.expect("a name is looked up")
+                    }
+                };
+                if let Some((no, row)) = found {
+                    self.tree.insert_loaded(no, row);
+                }
+            }
+            looked_for = missing;
         }
     }
 
@@ -281,6 +289,11 @@ pub(super) fn process() -> Spec {
 
 pub(super) fn named(mut spec: Spec, name: &str) -> Spec {
     spec.name = Some(name.parse().expect("a name"));
+    spec
+}
+
+pub(super) fn limited(mut spec: Spec, limits: Limits) -> Spec {
+    spec.limits = Some(Box::new(limits));
     spec
 }
 

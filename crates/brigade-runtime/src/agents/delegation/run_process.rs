@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brigade_agent::{Call, Effect, Hints, Outcome, Subject, ToolError};
+use brigade_agent::{Call, Effect, Hints, Outcome, Outliving, Subject, ToolError};
 use brigade_model::call::{Answer, Asked, WaitMode};
 use brigade_model::ids::Millis;
 use brigade_model::patience::wait_timeout;
@@ -74,6 +74,10 @@ impl Delegation for RunProcess {
         Subject::Shell(
             elsewhere.into_iter().chain(variables).chain([self.command.clone()]).collect(),
         )
+    }
+
+    fn outliving(&self) -> Outliving {
+        if self.keep { Outliving::Process } else { Outliving::Nothing }
     }
 
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {

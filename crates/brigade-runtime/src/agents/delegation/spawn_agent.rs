@@ -1,6 +1,6 @@
 //! Starts a sub-agent.
 
-use brigade_agent::{Call, Effect, Hints, Outcome, Subject, ToolError};
+use brigade_agent::{Call, Effect, Hints, Outcome, Outliving, Subject, ToolError};
 use brigade_model::call::{Asked, WaitMode};
 use brigade_model::ids::Millis;
 use brigade_model::limits::{Limits, Money};
@@ -67,6 +67,10 @@ impl Delegation for SpawnAgent {
 
     fn subject(&self, _directory: Option<&str>) -> Subject {
         Subject::Text(self.agent.clone().unwrap_or_else(|| GENERAL.to_owned()))
+    }
+
+    fn outliving(&self) -> Outliving {
+        if self.keep { Outliving::Agent } else { Outliving::Nothing }
     }
 
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {

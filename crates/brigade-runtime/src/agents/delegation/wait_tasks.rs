@@ -1,6 +1,5 @@
 //! Waits for tasks and takes their results.
 
-use brigade_agent::news::endings_text;
 use brigade_agent::{Call, Effect, Hints, Outcome, ToolError};
 use brigade_model::call::{Answer, Asked, Ending, WaitMode};
 use brigade_model::ids::TaskNo;
@@ -46,7 +45,7 @@ impl Delegation for WaitTasks {
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
         // The results are taken: nothing may stand between them and the model any more.
         if let Some(Answer::Endings(endings)) = call.told.as_deref() {
-            return Ok(Outcome::text(endings_of(endings)));
+            return Ok(Outcome::text(endings_of(delegate, endings)));
         }
         let patience = self.timeout_secs.map(wait_timeout).transpose()?;
         let names = self.tasks.unwrap_or_default();
@@ -72,10 +71,10 @@ impl Delegation for WaitTasks {
     }
 }
 
-fn endings_of(endings: &[Ending]) -> String {
+fn endings_of(delegate: &Delegate, endings: &[Ending]) -> String {
     match endings {
         [] => "There is nothing to wait for: no task of yours is left.".to_owned(),
-        endings => endings_text(endings),
+        endings => delegate.quoter.endings(endings),
     }
 }
 
@@ -86,7 +85,7 @@ pub(super) async fn told(
     tasks: &[TaskNo],
 ) -> Result<Outcome, ToolError> {
     let why = match told {
-        Answer::Endings(endings) => return Ok(Outcome::text(endings_of(endings))),
+        Answer::Endings(endings) => return Ok(Outcome::text(endings_of(delegate, endings))),
         Answer::Elapsed => "The time is up. Nothing was taken.",
         Answer::News => "A message came, which follows. Nothing was taken; what runs goes on.",
         Answer::Refused(refusal) => return Err(refusal.clone().into()),

@@ -1,0 +1,266 @@
+//! Kept tasks: they outlive their parent, and the limits under which they were spawned outlive it too.
+
+use brigade_model::command::{Caller, Command, Reported, Resume};
+use brigade_model::decide::Reply;
+use brigade_model::ids::{Millis, Owner, TaskNo, Time};
+use brigade_model::limits::{LimitKind, Limits, Money, Usage};
+use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::refusal::RefusalKind;
+use brigade_model::spec::Spec;
+use brigade_model::task::InheritedDeadline;
+use brigade_model::work::KeptDeadline;
+
+use crate::support::*;
+
+fn of_tokens(most: u64) -> Limits {
+    Limits { tokens: Some(most), ..Limits::default() }
+}
+
+fn of_time(most: u64) -> Limits {
+    Limits { time: Some(Millis(most)), ..Limits::default() }
+}
+
+fn running(most: u32) -> Limits {
+    Limits { running: Some(most), ..Limits::default() }
+}
+
+fn reserve(env: &mut Env, no: TaskNo, most: u64) -> Reply {
+    env.report(no, Reported::Reserve { most: tokens(most), least: tokens(10) })
+}
+
+/// A parent that has ended, and what it kept.
+fn kept_by(env: &mut Env, parent: Spec, child: Spec) -> (TaskNo, TaskNo) {
+    let parent = env.spawn(parent);
+    let kept = env.below(parent, child.kept());
+    env.succeed(parent);
+    assert_eq!(env.row(kept).owner, Owner::Session);
+    (parent, kept)
+}
+
+#[track_caller]
+fn failed_with(env: &Env, no: TaskNo, expected: &Failure) {
+    match env.outcome(no) {
+        Outcome::Failed(failed) => assert_eq!(failed.failure, *expected),
+        other => panic!("{no:?} ended {other}"),
+    }
+}
+
+#[test]
+fn a_kept_child_spends_from_the_budget_it_came_from() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(of_tokens(100)));
+    env.report(parent, Reported::Charge(tokens(30)));
+    let [one, two] = [0; 2].map(|_| env.below(parent, agent().kept()));
+    env.succeed(parent);
+    assert_eq!(reserve(&mut env, one, 1_000), Reply::Granted(tokens(70)));
+    env.report(one, Reported::Charge(tokens(50)));
+    assert_eq!(env.row(parent).usage(), tokens(80), "an ended parent's account goes on");
+    assert_eq!(env.row(parent).own_usage(), tokens(30));
+    assert_eq!(reserve(&mut env, two, 15), Reply::Granted(tokens(15)));
+    assert_eq!(reserve(&mut env, one, 15), Reply::Exhausted(LimitKind::Tokens));
+    env.states(&[(parent, "succeeded"), (one, "stopping"), (two, "running")]);
+    env.aborted(one);
+    failed_with(&env, one, &Failure::Budget { limit: LimitKind::Tokens });
+}
+
+#[test]
+fn a_kept_child_spends_from_the_money_it_came_from() {
+    let mut env = Env::new();
+    let limits = Limits { money: Some(Money(100)), ..Limits::default() };
+    let (_, kept) = kept_by(&mut env, agent().limited(limits), agent());
+    let of = |money| Usage { tokens: 0, money: Money(money) };
+    let granted = env.report(kept, Reported::Reserve { most: of(500), least: of(10) });
+    assert_eq!(granted, Reply::Granted(of(100)));
+    env.report(kept, Reported::Charge(of(95)));
+    let granted = env.report(kept, Reported::Reserve { most: of(500), least: of(10) });
+    assert_eq!(granted, Reply::Exhausted(LimitKind::Money));
+}
+
+#[test]
+fn a_chain_of_kept_children_ends_where_the_budget_does() {
+    let mut env = Env::new();
+    let mut above = env.spawn(agent().limited(of_tokens(100)));
+    for spent in [40, 80] {
+        let kept = env.below(above, agent().kept());
+        env.succeed(above);
+        env.report(kept, Reported::Charge(tokens(40)));
+        assert_eq!(env.row(TaskNo::FIRST).usage(), tokens(spent));
+        above = kept;
+    }
+    assert_eq!(reserve(&mut env, above, 1_000), Reply::Granted(tokens(20)));
+    let by = env.by(above);
+    refused(env.try_spawn(by, agent().kept()), RefusalKind::Limit, "the token budget of agent:1");
+}
+
+#[test]
+fn a_kept_child_is_as_deep_as_it_was() {
+    let mut env = Env::new();
+    let depth = Limits { depth: Some(2), ..Limits::default() };
+    let (_, kept) = kept_by(&mut env, agent().limited(depth), agent());
+    let second = env.below(kept, agent().kept());
+    env.succeed(kept);
+    let by = env.by(second);
+    refused(env.try_spawn(by, agent()), RefusalKind::Limit, "the depth limit of agent:1");
+}
+
+#[test]
+fn the_spawn_rate_of_a_parent_holds_for_what_it_kept() {
+    let mut env = Env::new();
+    let limits = Limits { spawn_rate: "2/h".parse().ok(), ..Limits::default() };
+    let (_, kept) = kept_by(&mut env, agent().limited(limits), agent());
+    env.below(kept, job());
+    let by = env.by(kept);
+    refused(env.try_spawn(by, job()), RefusalKind::Limit, "the spawn rate of agent:1 is reached");
+}
+
+#[test]
+fn width_and_total_are_those_of_the_session() {
+    let mut env = Env::new();
+    let limits = Limits { width: Some(1), total: Some(1), ..Limits::default() };
+    let (parent, kept) = kept_by(&mut env, agent().limited(limits), agent());
+    let [one, two] = [0; 2].map(|_| env.below(kept, job()));
+    env.states(&[(parent, "succeeded"), (one, "running"), (two, "running")]);
+}
+
+#[test]
+fn a_kept_child_stays_in_the_slot_that_it_has() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(running(1)));
+    let kept = env.below(parent, job().kept());
+    let awaited = env.below(parent, job());
+    env.succeed(parent);
+    env.states(&[(parent, "closing"), (kept, "running"), (awaited, "queued")]);
+    env.succeed(kept);
+    env.states(&[(awaited, "running")]);
+    env.succeed(awaited);
+    assert_eq!(env.state(parent), "succeeded");
+}
+
+#[test]
+fn a_kept_child_queues_where_it_queued_and_more_room_lets_it_run() {
+    let mut env = Env::new();
+    let (parent, kept) = kept_by(&mut env, job().limited(running(0)), job());
+    env.states(&[(parent, "succeeded"), (kept, "queued")]);
+    env.set_limits(Some(parent), running(1));
+    assert_eq!(env.state(kept), "running");
+    env.succeed(kept);
+    let set = brigade_model::command::SetLimits {
+        caller: operator(),
+        task: Some(parent.into()),
+        limits: running(2),
+    };
+    refused(env.submit(&Command::SetLimits(set)), RefusalKind::Ended, "resume it with more");
+}
+
+#[test]
+fn a_kept_agent_keeps_the_deadline_and_a_kept_process_does_not() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(of_time(1_000)));
+    let kept = env.below(parent, agent().kept());
+    let server = env.below(parent, process().kept());
+    let bound = Spec { kept_deadline: Some(KeptDeadline::Inherited), ..process().kept() };
+    let bound = env.below(parent, bound);
+    let free = Spec { kept_deadline: Some(KeptDeadline::Dropped), ..agent().kept() };
+    let free = env.below(parent, free);
+    let queued = env.below(parent, agent().limited(running(0)).kept());
+    let waiting = env.below(queued, agent());
+    env.advance(400);
+    env.succeed(parent);
+    assert_eq!(
+        env.row(kept).inherited_deadline(),
+        Some(InheritedDeadline { at: Time(1_001_000), limit: Millis(1_000), from: parent })
+    );
+    assert_eq!(env.state(waiting), "queued");
+    env.advance(599);
+    env.states(&[(kept, "running"), (bound, "running"), (queued, "running")]);
+    env.advance(1);
+    env.states(&[(kept, "stopping"), (bound, "stopping"), (queued, "stopping")]);
+    env.states(&[(server, "running"), (free, "running"), (waiting, "cancelled")]);
+    env.aborted(kept);
+    failed_with(&env, kept, &Failure::Timeout { after: Millis(1_000) });
+}
+
+#[test]
+fn a_deadline_holds_for_a_kept_task_that_queues() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(of_time(1_000)));
+    let kept = env.below(parent, agent().limited(of_time(60_000)).kept());
+    env.set_limits(None, running(0));
+    env.report(kept, Reported::NoPerformer { reason: "nobody".into() });
+    env.succeed(parent);
+    assert_eq!(env.state(kept), "queued");
+    env.advance(1_000);
+    failed_with(&env, kept, &Failure::Timeout { after: Millis(1_000) });
+}
+
+#[test]
+fn a_deadline_is_passed_on_from_one_kept_agent_to_the_next() {
+    let mut env = Env::new();
+    let (_, first) = kept_by(&mut env, agent().limited(of_time(1_000)), agent());
+    let second = env.below(first, agent().limited(of_time(5_000)).kept());
+    env.succeed(first);
+    env.advance(1_000);
+    assert_eq!(env.state(second), "stopping");
+}
+
+#[test]
+fn a_deadline_is_one_of_a_run() {
+    let mut env = Env::new();
+    let (_, kept) = kept_by(&mut env, agent().limited(of_time(1_000)), agent());
+    env.advance(1_000);
+    env.aborted(kept);
+    env.resume(operator(), kept).expect("the operator gives it another run");
+    assert_eq!(env.row(kept).inherited_deadline(), None);
+    env.advance(10_000);
+    assert_eq!(env.state(kept), "running");
+}
+
+#[test]
+fn a_parent_that_is_resumed_with_more_brings_more_for_all() {
+    let mut env = Env::new();
+    let (parent, kept) = kept_by(&mut env, agent().limited(of_tokens(100)), agent());
+    env.report(kept, Reported::Charge(tokens(100)));
+    env.succeed(kept);
+    refused(env.resume(operator(), kept), RefusalKind::Limit, "the token budget of agent:1");
+    let more = Some(of_tokens(150));
+    let resume = Resume { caller: operator(), task: parent.into(), limits: more };
+    env.submit(&Command::Resume(resume)).expect("more is given");
+    env.resume(operator(), kept).expect("there is more");
+    assert_eq!(reserve(&mut env, parent, 30), Reply::Granted(tokens(30)));
+    assert_eq!(reserve(&mut env, kept, 30), Reply::Granted(tokens(20)));
+    env.report(kept, Reported::Charge(tokens(20)));
+    // Only who asks is ended: the other has what it set aside.
+    assert_eq!(reserve(&mut env, kept, 10), Reply::Exhausted(LimitKind::Tokens));
+    env.states(&[(parent, "running"), (kept, "stopping")]);
+}
+
+#[test]
+fn a_child_that_goes_on_at_top_level_stays_with_its_budget() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(of_tokens(100)));
+    let child = env.below(parent, agent());
+    env.succeed(child);
+    env.succeed(parent);
+    env.resume(operator(), child).expect("the operator goes on with it");
+    assert_eq!(env.row(child).owner, Owner::Session);
+    assert_eq!(reserve(&mut env, child, 1_000), Reply::Granted(tokens(100)));
+}
+
+#[test]
+fn a_budget_stays_in_memory_for_what_it_limits_and_no_longer() {
+    let mut env = Env::new();
+    let top =
+        env.try_spawn(Caller::Operator, agent().limited(of_tokens(100))).expect("it starts").no;
+    let middle = env.below(top, agent());
+    let kept = env.below(middle, agent().kept());
+    env.succeed(middle);
+    env.succeed(top);
+    env.tree.take_touched();
+    assert_eq!(env.tree.evict(), []);
+    env.succeed(kept);
+    env.tree.take_touched();
+    let mut gone = env.tree.evict();
+    gone.extend(env.tree.evict());
+    gone.sort();
+    assert_eq!(gone, [top, middle, kept]);
+}
