@@ -9,6 +9,7 @@
 
 mod asking;
 mod attach;
+mod card;
 mod commands;
 mod config;
 mod confine;
@@ -21,6 +22,7 @@ mod output;
 mod overrides;
 mod show;
 mod span;
+mod styled_line;
 mod telemetry;
 mod top;
 mod transcript;

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show;
+use crate::styled_line::StyledLine;
 
 /// Watch Brigade keep its promises: real commands, agents, a real kill -9, no network, no key
 ///
@@ -72,7 +73,8 @@ fn report(context: &Context, all: &[Seen]) -> Result<(), Failure> {
     let (good, bad) = (Style::new().fg_color(Some(AnsiColor::Green.into())), show::style("failed"));
     for one in all {
         let (style, mark) = if one.kept { (good, "kept") } else { (bad, "BROKEN") };
-        show::line(&format!("  {style}{mark:<6}{style:#}  {:<14}  {}", one.promise, one.what))?;
+        let line = StyledLine::from("  ").painted(style, format!("{mark:<6}"));
+        show::line(line.text(format!("  {:<14}  {}", one.promise, one.what)))?;
     }
     show::line("\nNext: `brigade exec -- COMMAND`, `brigade run PROMPT`, or `brigade --help`.")
 }
@@ -179,12 +181,8 @@ impl Stage {
         let mut tasks = self.operator().await?.ask(list).await?;
         tasks.retain(|task| task.name.is_some());
         for task in &tasks {
-            self.say(&format!(
-                "  {:<11} {:<9} {}",
-                task.address,
-                task.label(),
-                show::painted(task)
-            ))?;
+            let line = StyledLine::from(format!("  {:<11} {:<9} ", task.address, task.label()));
+            self.say(line.painted(show::style(&task.state), show::state(task)))?;
         }
         Ok(tasks)
     }
@@ -320,8 +318,8 @@ impl Stage {
         .collect()
     }
 
-    fn say(&self, text: &str) -> Result<(), Failure> {
-        if self.quiet { Ok(()) } else { show::line(text) }
+    fn say(&self, line: impl Into<StyledLine>) -> Result<(), Failure> {
+        if self.quiet { Ok(()) } else { show::line(line) }
     }
 }
 

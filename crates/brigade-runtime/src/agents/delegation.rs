@@ -49,6 +49,11 @@ pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'stat
         Subject::Nothing
     }
 
+    /// The directory in which a call acts, for an agent that works in this directory.
+    fn acts_in(&self, directory: Option<&str>) -> Option<String> {
+        directory.map(str::to_owned)
+    }
+
     fn run(
         self,
         delegate: &Delegate,
@@ -112,6 +117,14 @@ impl<T: Delegation> Tool for Bound<T> {
             Ok(arguments) => arguments.subject(self.delegate.blueprint.directory.as_deref()),
             // It is refused for another reason.
             Err(_) => Subject::Nothing,
+        }
+    }
+
+    fn acts_in(&self, arguments: &Value) -> Option<String> {
+        let own = self.delegate.blueprint.directory.as_deref();
+        match parse::<T>(arguments.clone()) {
+            Ok(arguments) => arguments.acts_in(own),
+            Err(_) => own.map(str::to_owned),
         }
     }
 
