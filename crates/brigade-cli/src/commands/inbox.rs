@@ -54,7 +54,7 @@ impl Inbox {
                 continue;
             }
             for note in &notes {
-                show::result(&described(note))?;
+                show::line(described(note))?;
             }
         }
         if context.json {
