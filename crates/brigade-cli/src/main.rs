@@ -12,6 +12,7 @@ mod attach;
 mod card;
 mod commands;
 mod config;
+mod config_error;
 mod confine;
 mod context;
 mod exit;
