@@ -46,7 +46,7 @@ impl Demo {
         seen.push(left);
         report(context, &seen)?;
         if self.keep {
-            show::line(&format!("\nkept: {}", folder.display()))?;
+            show::line(format!("\nkept: {}", folder.display()))?;
         }
         let broken = seen.iter().any(|seen| !seen.kept);
         Ok(if broken { Exit::FAILED } else { Exit::SUCCEEDED })
@@ -97,18 +97,18 @@ impl Stage {
 
     async fn play(&self) -> Result<Vec<Seen>, Failure> {
         let first = self.daemon().await?;
-        self.say(&format!("A daemon comes up (pid {}), and gets work to do:", first.daemon_pid()))?;
+        self.say(format!("A daemon comes up (pid {}), and gets work to do:", first.daemon_pid()))?;
         let tasks = self.start_all(&first).await?;
         let agents = self.hire(&first).await?;
         let once = self.ask_twice(&first, &tasks[0]).await?;
 
-        self.say(&format!("\n$ kill -9 {}", first.daemon_pid()))?;
+        self.say(format!("\n$ kill -9 {}", first.daemon_pid()))?;
         kill(first.daemon_pid())?;
         drop(first);
         self.nobody_there().await?;
 
         let next = self.daemon().await?;
-        self.say(&format!(
+        self.say(format!(
             "\nThe next command starts a daemon (pid {}), which finds:",
             next.daemon_pid()
         ))?;
@@ -141,7 +141,7 @@ impl Stage {
         let mut tasks = Vec::new();
         for (name, about, text) in commands {
             let started = client.ask(self.command(name, text)).await?;
-            self.say(&format!("  {:<11} {name:<9} {about}", started.task.address))?;
+            self.say(format!("  {:<11} {name:<9} {about}", started.task.address))?;
             tasks.push(started.task);
         }
         Ok(tasks)
@@ -169,7 +169,7 @@ impl Stage {
     /// Long enough for two of them to end.
     async fn nobody_there(&self) -> Result<(), Failure> {
         let alive = self.processes().len();
-        self.say(&format!(
+        self.say(format!(
             "  the daemon is gone; {alive} processes of commands go on by themselves"
         ))?;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
