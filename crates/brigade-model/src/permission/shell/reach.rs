@@ -454,25 +454,32 @@ impl Reach<'_, '_> {
 
     /// `git -c alias.x=push x`, and settings that are command lines.
     fn runs_by_setting(&mut self, at: usize) -> bool {
-        if self.is_renamed(at, &["--config-env", "--exec-path"]) {
+        let end = self.end_of_options(at, "git");
+        let own = &self.words[at + 1..end];
+        let renames = |word: &Word| {
+            let option = word.literal.split('=').next().unwrap_or_default();
+            matches!(option, "--config-env" | "--exec-path")
+        };
+        if (own.iter().any(renames) || self.renamed.contains(&"git")) && self.means_anything(at) {
             return true;
         }
-        let arguments = self.words[at + 1..].to_vec();
-        let own = arguments.iter().take_while(|word| word.whole() != Some("--"));
-        let settings = own.clone().zip(own.skip(1)).filter(|(option, _)| option.literal == "-c");
-        for (_, setting) in settings {
+        let settings =
+            own.iter().zip(own.iter().skip(1)).filter(|(option, _)| option.literal == "-c");
+        settings.into_iter().any(|(_, setting)| {
             let harmless = setting.whole().is_some_and(is_harmless_setting);
-            if harmless {
-                continue;
-            }
             let value = setting.whole().and_then(|setting| setting.split_once('='));
-            if self.means_anything(at)
-                || value.is_some_and(|(_, value)| self.runs_text(value.trim_start_matches('!')))
-            {
-                return true;
-            }
+            let runs = |(_, value): (&str, &str)| self.runs_text(value.trim_start_matches('!'));
+            !harmless && (self.means_anything(at) || value.is_some_and(runs))
+        })
+    }
+
+    /// Where the options end that stand before what a listed program is to do.
+    fn end_of_options(&self, at: usize, program: &str) -> usize {
+        let mut end = at + 1;
+        while let Some(word) = self.words.get(end).filter(|word| word.is_option()) {
+            end += 1 + usize::from(is_value_option(program, word));
         }
-        false
+        end.min(self.words.len())
     }
 }
 
