@@ -49,6 +49,8 @@ impl Agent {
             None => {
                 let arguments = call.arguments.to_string();
                 let request = ApprovalRequest::new(&subject, &arguments, (rule, by));
+                let directory = tool.acts_in(&call.arguments).map(Arc::from);
+                let request = request.in_directory(directory);
                 let request = ApprovalRequest { is_unattended: self.unattended, ..request };
                 Ok(Leave::Asked(Asked::Approval { request: Arc::new(request) }))
             }

@@ -83,8 +83,10 @@ impl Rules {
         }
         let allowed: Vec<Rule> =
             allow.iter().filter(|rule| rule.names(subject.tool)).cloned().collect();
-        match subject.compound() {
-            Some(sign) if !allowed.is_empty() => refused(Why::Compound { sign, allowed }),
+        let option = allow.iter().find_map(|rule| rule.refused_option(subject));
+        match (subject.compound(), option) {
+            (Some(sign), _) if !allowed.is_empty() => refused(Why::Compound { sign, allowed }),
+            (_, Some(option)) => refused(Why::Option { option, allowed }),
             _ => refused(Why::NotAllowed { allowed }),
         }
     }
@@ -247,6 +249,11 @@ pub enum Why {
     },
     /// Nobody is there to look after what outlives the run.
     OutlivesTheRun,
+    /// A rule with a pattern allows it but for an option, which can make it another command.
+    Option {
+        option: &'static str,
+        allowed: Vec<Rule>,
+    },
     /// A rule with a pattern speaks of one command, and this is more than one.
     Compound {
         sign: &'static str,
@@ -265,6 +272,11 @@ impl fmt::Display for Why {
             Self::OutlivesTheRun => f.write_str(
                 "lets no sub-agent outlive it unless a rule allows `keep(spawn_agent)`; start it \
                  without `keep`",
+            ),
+            Self::Option { option, allowed } => write!(
+                f,
+                "allows only {}, and not with `{option}`, which can run other programs; do it without",
+                Listed(allowed)
             ),
             Self::Compound { sign, allowed } => write!(
                 f,

@@ -40,6 +40,12 @@ pub trait Tool: Debug + Send + Sync + 'static {
         Outliving::Nothing
     }
 
+    /// The absolute directory in which a call acts, of a tool that acts in one. What is allowed for
+    /// good there is not allowed in another.
+    fn acts_in(&self, _arguments: &Value) -> Option<String> {
+        None
+    }
+
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>>;
 }
 

@@ -131,6 +131,10 @@ impl<T: FileTool> Tool for Bound<T> {
         }
     }
 
+    fn acts_in(&self, _arguments: &Value) -> Option<String> {
+        Some(self.workspace.directory().display().to_string())
+    }
+
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
         Box::pin(async move {
             let arguments = parse::<T>(call.arguments)?;

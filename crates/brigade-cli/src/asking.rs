@@ -1,11 +1,16 @@
 //! What somebody at the terminal is asked, and what the line means that they type.
 
 use anstyle::Style;
-use brigade_model::approval::Verdict;
+use brigade_model::approval::{CallDigest, Verdict};
+use brigade_model::plain_text::PlainText;
 use brigade_server::TaskInfo;
 use brigade_server::info::{Approval, Question};
 
-use crate::show;
+use crate::styled_line::StyledLine;
+use crate::{card, show};
+
+/// How much of a call is shown that the screen has no room for.
+const ELIDED_LINES: usize = 5;
 
 /// What waits for somebody, of a task and all below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,53 +18,116 @@ pub(crate) enum Asking {
     /// A question of the one at the top: those of others are their parents' to answer.
     Question { call: u32 },
     /// Leave, for whichever task: only a person gives it.
-    Leave { task: String, call: u32 },
+    Leave {
+        task: String,
+        call: u32,
+        /// The call that was shown whole. Where it was not, it cannot be allowed here.
+        shown: Option<CallDigest>,
+    },
+}
+
+/// How large the screen is on which somebody is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Screen {
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
+}
+
+impl Default for Screen {
+    /// What is supposed of a terminal that does not say how large it is.
+    fn default() -> Self {
+        Self { columns: 80, rows: 24 }
+    }
 }
 
 impl Asking {
     /// The first thing that waits, and in what words it is put.
-    pub(crate) fn first(tasks: &[TaskInfo]) -> Option<(Self, String)> {
+    pub(crate) fn first(tasks: &[TaskInfo], screen: Screen) -> Option<(Self, String)> {
         let root = tasks.first()?;
         if let Some(question) = root.questions.first() {
             return Some((Self::Question { call: question.call }, question_text(root, question)));
         }
         let task = tasks.iter().find(|task| task.living && !task.approvals.is_empty())?;
         let approval = task.approvals.first()?;
-        let asking = Self::Leave { task: task.address.clone(), call: approval.call };
-        Some((asking, leave_text(task, approval)))
+        let shown = approval.digest.filter(|_| whole(approval, screen).is_some());
+        let asking = Self::Leave { task: task.address.clone(), call: approval.call, shown };
+        Some((asking, leave_text(task, approval, screen)))
+    }
+
+    /// Whether it is about the same, however it was shown.
+    pub(crate) fn is_about(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Question { call }, Self::Question { call: other }) => call == other,
+            (Self::Leave { task, call, .. }, Self::Leave { task: other, call: other_call, .. }) => {
+                (task, call) == (other, other_call)
+            }
+            _ => false,
+        }
     }
 
     /// How it is answered from elsewhere.
     pub(crate) fn command(&self, root: &str) -> String {
         match self {
             Self::Question { .. } => format!("brigade answer {root} TEXT"),
-            Self::Leave { task, call } => format!("brigade approve {task} {call}"),
+            Self::Leave { task, call, .. } => format!("brigade approve {task} {call}"),
         }
     }
 }
 
-fn question_text(task: &TaskInfo, question: &Question) -> String {
-    let style = Style::new().bold();
-    let (called, verb) = (show::called(task), question.verb());
-    format!("{style}{called} {verb}:{style:#} {}\n> ", show::plain(&question.text))
+/// All of a call in lines, if the screen has room for it and for the question. Only then can it be
+/// allowed with a key.
+pub(crate) fn whole(approval: &Approval, screen: Screen) -> Option<Vec<String>> {
+    /// The heading, the rule, the answers, and the line to type on.
+    const BESIDE: usize = 5;
+    let lines = card::lines(&approval.card()?, Some(screen.columns.saturating_sub(1)));
+    (lines.len() + BESIDE <= screen.rows).then_some(lines)
 }
 
-fn leave_text(task: &TaskInfo, approval: &Approval) -> String {
-    let style = Style::new().bold();
-    let (called, text) = (show::called(task), show::plain(&approval.text));
-    let [with, why] = details(approval);
+fn question_text(task: &TaskInfo, question: &Question) -> String {
+    let heading = format!("{} {}:", show::called(task), question.verb());
+    let line = StyledLine::new().painted(Style::new().bold(), heading);
+    // Further lines of it do not pass for ours.
+    let text = PlainText::of(&question.text).into_string().replace('\n', "\n  ");
+    format!("{}\n> ", line.text(" ").text(text))
+}
+
+fn leave_text(task: &TaskInfo, approval: &Approval, screen: Screen) -> String {
+    let whole = whole(approval, screen);
+    let heading = format!("{} asks for leave:", show::called(task));
+    let heading =
+        StyledLine::new().painted(Style::new().bold(), heading).text(" ").text(&approval.tool);
+    let why = why(approval);
+    let columns = screen.columns.saturating_sub(1);
+    let (lines, answers) = match whole {
+        Some(lines) => (lines, KEYS.to_owned()),
+        None => (elided(approval, Some(columns)), too_long(&task.address, approval)),
+    };
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    format!("{heading}\n{lines}  ({why})\n  {answers}\n> ")
+}
+
+pub(crate) const KEYS: &str =
+    "y: once, a: always in this session and directory, n: no (n and a reason)";
+
+/// The head and the tail of a call that is not shown whole.
+pub(crate) fn elided(approval: &Approval, columns: Option<usize>) -> Vec<String> {
+    match approval.card() {
+        Some(card) => card::lines(&card.elided(ELIDED_LINES), columns),
+        None => vec![format!("  {}", PlainText::line(&approval.text))],
+    }
+}
+
+/// What can be done about a call that is not shown whole.
+pub(crate) fn too_long(address: &str, approval: &Approval) -> String {
     format!(
-        "{style}{called} asks for leave:{style:#} {text}\n  {with}\n  ({why})\n  y: once, a: always in \
-         this session, n: no (n and a reason)\n> "
+        "too long to be allowed here: `brigade approve {address} {} --show`; n: no (n and a reason)",
+        approval.call
     )
 }
 
-/// What one should know before one gives leave: all that the call has, and who wants it asked about.
-pub(crate) fn details(approval: &Approval) -> [String; 2] {
-    [
-        show::one_line(&format!("with {}", approval.arguments)),
-        show::one_line(&format!("{} asks about {}", approval.by, approval.rule)),
-    ]
+/// Who wants it asked about, by which rule.
+pub(crate) fn why(approval: &Approval) -> PlainText {
+    PlainText::line(&format!("{} asks about {}", approval.by, approval.rule))
 }
 
 /// The verdict that a line is. None is one that is no answer.
@@ -74,9 +142,15 @@ pub(crate) fn verdict(line: &str) -> Option<Verdict> {
     }
 }
 
+/// The same for a call that was shown whole, or else can only be denied.
+pub(crate) fn verdict_on(line: &str, shown: Option<CallDigest>) -> Option<Verdict> {
+    verdict(line).filter(|verdict| shown.is_some() || matches!(verdict, Verdict::Deny { .. }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::top::board::tests::{asking_for, asking_for_leave};
 
     #[test]
     fn a_line_is_a_verdict_or_none() {
@@ -93,5 +167,57 @@ mod tests {
         ] {
             assert_eq!(verdict(line), expect, "{line:?}");
         }
+    }
+
+    fn asked(task: &TaskInfo, columns: usize, rows: usize) -> (Option<CallDigest>, String) {
+        let screen = Screen { columns, rows };
+        match Asking::first(std::slice::from_ref(task), screen) {
+            Some((Asking::Leave { shown, .. }, text)) => {
+                (shown, anstream::adapter::strip_str(&text).to_string())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn leave_is_asked_for_with_the_whole_call() {
+        let (shown, text) = asked(&asking_for_leave(), 80, 24);
+        assert!(shown.is_some());
+        let expect = "\
+agent:4 asks for leave: run_process
+  command │ cargo publish
+  cwd     │ /src/soup
+  (the operator asks about run_process)
+  y: once, a: always in this session and directory, n: no (n and a reason)
+> ";
+        assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn what_the_screen_cannot_show_whole_is_not_allowed_with_a_key() {
+        // A variable that would push the command out of sight, and a prompt that is none of ours.
+        let long = "x".repeat(5_000);
+        let forged = "ls\n".repeat(60) + "\x1b[2J\x1b[Hagent:4 asks for leave: ls\n> ";
+        for arguments in [
+            serde_json::json!({ "command": "rm -rf x", "env": { "A": long } }),
+            serde_json::json!({ "command": forged }),
+        ] {
+            let task = asking_for(&arguments);
+            let (shown, text) = asked(&task, 80, 24);
+            assert_eq!(shown, None, "{text}");
+            assert!(
+                text.contains("too long to be allowed here: `brigade approve agent:4 7 --show`")
+            );
+            assert!(text.lines().count() <= 24, "{text}");
+            assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
+            for key in ["y", "a"] {
+                assert_eq!(verdict_on(key, shown), None);
+            }
+            assert!(verdict_on("n", shown).is_some());
+            let wide = asked(&task, 400, 200);
+            assert!(wide.0.is_some(), "{}", wide.1);
+        }
+        let task = asking_for(&serde_json::json!({ "command": "rm -rf x", "env": { "A": long } }));
+        assert!(asked(&task, 80, 24).1.contains("\n  command │ rm -rf x\n"), "it comes first");
     }
 }

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brigade_agent::mcp::{McpServer, check_name};
-use brigade_llm::nearest::most_like;
 use brigade_llm::{KeySource, Prices, ProviderOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
-use crate::span;
 use crate::telemetry::TelemetryConfig;
+use crate::{config_error, span};
 
 /// What can be set, with what holds when it is not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,10 +78,11 @@ const KEYS: [&str; 10] = [
 ];
 
 /// Of a provider, a server and a price, in the order in which they are read best.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "kind",
     "base_url",
     "key",
+    "allow_http",
     "extra",
     "command",
     "url",
@@ -101,6 +101,12 @@ const FIELDS: [&str; 17] = [
 
 fn is_default(prices: &Prices) -> bool {
     *prices == Prices::default()
+}
+
+/// Whether a text is a name that environment variables have.
+fn is_variable(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// A key as TOML has it.
@@ -159,21 +165,27 @@ impl Config {
             Failure::usage(format!("{}: {}", path.display(), problem.trim_end()))
                 .hint("`brigade config` shows every key with its value")
         };
-        let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let names = [&KEYS[..], &FIELDS[..]].concat();
+        let unreadable = |error| wrong(config_error::describe(&error, &text, &names));
+        let table: toml::Table = toml::from_str(&text).map_err(unreadable)?;
         if let Some(unknown) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let near = most_like(unknown, KEYS).map(|near| format!("; did you mean {near}?"));
-            return Err(wrong(format!("unknown key {unknown}{}", near.unwrap_or_default())));
+            return Err(wrong(config_error::unknown_name(unknown, &KEYS)));
         }
-        let config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let config: Self = toml::from_str(&text).map_err(unreadable)?;
         config.idle().map_err(|problem| wrong(format!("idle_exit: {problem}")))?;
         for (name, options) in &config.providers {
             if let KeySource::File(file) = &options.key
                 && file.is_relative()
             {
-                // The daemon is at home elsewhere.
-                let file = file.display();
-                return Err(wrong(format!("providers.{name}.key: {file} is no absolute path")));
+                // The daemon is at home elsewhere. What is no path may be the key itself.
+                return Err(wrong(format!("providers.{name}.key: `file` is no absolute path")));
             }
+            if let KeySource::Env(variable) = &options.key
+                && !is_variable(variable)
+            {
+                return Err(wrong(format!("providers.{name}.key: `env` is no name of a variable")));
+            }
+            options.check().map_err(|error| wrong(format!("providers.{name}: {error}")))?;
         }
         for name in config.mcp_servers.keys() {
             check_name(name).map_err(|error| wrong(error.to_string()))?;

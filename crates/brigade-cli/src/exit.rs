@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use brigade_model::outcome::{Failure as Ended, Late, Outcome};
+use brigade_model::plain_text::PlainText;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_server::{ClientError, TaskInfo};
 
@@ -108,9 +109,9 @@ impl Failure {
     pub(crate) fn report(&self) -> Exit {
         if self.exit != Exit::READER_GONE {
             let mut err = anstream::stderr();
-            let _ = writeln!(err, "brigade: {}", self.message);
+            let _ = writeln!(err, "brigade: {}", PlainText::of(&self.message));
             if let Some(hint) = &self.hint {
-                let _ = writeln!(err, "  hint: {hint}");
+                let _ = writeln!(err, "  hint: {}", PlainText::of(hint));
             }
         }
         self.exit
@@ -118,7 +119,7 @@ impl Failure {
 
     /// Says only what it is, in one line.
     pub(crate) fn report_in_a_line(&self) -> Exit {
-        let _ = writeln!(io::stderr(), "{}", self.message.replace('\n', " "));
+        let _ = writeln!(io::stderr(), "{}", PlainText::line(&self.message));
         self.exit
     }
 

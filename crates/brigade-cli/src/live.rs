@@ -9,12 +9,13 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use brigade_model::json::Json;
+use brigade_model::plain_text::PlainText;
 use brigade_server::requests::{Answer, Approve, Beginning, Below, Inbox, Read, Which};
 use brigade_server::{Client, Target, TaskInfo};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::asking::{self, Asking};
+use crate::asking::{self, Asking, Screen};
 use crate::attach::Notice;
 use crate::context::Context;
 use crate::exit::Failure;
@@ -28,8 +29,6 @@ const WIDE: usize = 100;
 const COMMAND: usize = 20;
 /// How many tasks are named that are stopped.
 const NAMED: usize = 6;
-/// What is supposed of a terminal that does not say how large it is.
-const USUAL: (usize, usize) = (80, 24);
 
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
@@ -156,7 +155,7 @@ impl<'a> Live<'a> {
     }
 
     async fn draw(&mut self, client: &mut Client) -> Result<(), Failure> {
-        let (columns, rows) = size();
+        let Screen { columns, rows } = screen();
         let (shown, more) = draw::fitting(draw::in_order(&self.tasks), rows.saturating_sub(1));
         let mut lines = Vec::with_capacity(shown.len());
         for (depth, task) in shown {
@@ -171,7 +170,7 @@ impl<'a> Live<'a> {
     /// Draws over what was drawn: a text that stays, and below it what will be drawn over.
     fn put(&mut self, stays: &str, frame: Vec<String>) -> Result<(), Failure> {
         let Face::Terminal { drawn, last } = &mut self.face else { return Ok(()) };
-        let columns = size().0;
+        let columns = screen().columns;
         if stays.is_empty() && *last == (columns, frame.join("\n")) {
             return Ok(());
         }
@@ -241,7 +240,7 @@ impl<'a> Live<'a> {
         for note in notes {
             if note.number > self.told {
                 self.told = note.number;
-                self.say(&format!("{} says: {}", show::sender(&note), show::plain(&note.text)))?;
+                self.say(&format!("{} says: {}", show::sender(&note), PlainText::of(&note.text)))?;
             }
         }
         Ok(())
@@ -249,9 +248,10 @@ impl<'a> Live<'a> {
 
     /// Shows what somebody is to answer, once, and makes room for the answer.
     fn ask(&mut self) -> Result<(), Failure> {
-        match (Asking::first(&self.tasks), &self.shown) {
+        match (Asking::first(&self.tasks, screen()), &self.shown) {
             (Some((asking, text)), shown)
-                if shown.as_ref() != Some(&asking) && self.typed.is_some() =>
+                if !shown.as_ref().is_some_and(|shown| shown.is_about(&asking))
+                    && self.typed.is_some() =>
             {
                 self.shown = Some(asking);
                 self.leave_drawn();
@@ -288,10 +288,12 @@ impl<'a> Live<'a> {
                 let asked = Answer { target: self.root.clone(), answer, question: Some(call) };
                 self.context.ask_over(client, asked).await
             }
-            Asking::Leave { task, call } => {
-                let Some(verdict) = asking::verdict(&line) else { return write("y, a or n > ") };
+            Asking::Leave { task, call, shown } => {
+                let Some(verdict) = asking::verdict_on(&line, shown) else {
+                    return write(if shown.is_some() { "y, a or n > " } else { "n > " });
+                };
                 let target = Target { task, ..self.root.clone() };
-                let asked = Approve { target, call: Some(call), verdict };
+                let asked = Approve { target, call: Some(call), digest: shown, verdict };
                 self.context.ask_over(client, asked).await
             }
         };
@@ -314,7 +316,8 @@ impl<'a> Live<'a> {
         match self.face {
             Face::Terminal { .. } => {
                 let line_end = if self.shown.is_some() { "\n" } else { "" };
-                let text = show::wrapped(&format!("brigade: {text}"), size().0);
+                let text = PlainText::of(&format!("brigade: {text}"));
+                let text = show::wrapped(text.as_str(), screen().columns);
                 self.put(&format!("{line_end}{text}"), Vec::new())
             }
             Face::Lines { .. } | Face::Nowhere => {
@@ -387,11 +390,11 @@ fn failed_how(task: &TaskInfo) -> Option<String> {
     Some(inner.unwrap_or(why).to_owned()).filter(|why| !why.is_empty())
 }
 
-/// Columns and rows of the terminal.
-fn size() -> (usize, usize) {
+/// How large the terminal is.
+pub(crate) fn screen() -> Screen {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
-    let size = size.map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
-    size.filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or(USUAL)
+    let size = size.map(|size| Screen { columns: size.ws_col.into(), rows: size.ws_row.into() });
+    size.filter(|size| size.columns > 0 && size.rows > 0).unwrap_or_default()
 }
 
 /// All at once, so that nothing half-drawn is seen.

@@ -9,8 +9,10 @@
 
 mod asking;
 mod attach;
+mod card;
 mod commands;
 mod config;
+mod config_error;
 mod confine;
 mod context;
 mod exit;
@@ -21,6 +23,7 @@ mod output;
 mod overrides;
 mod show;
 mod span;
+mod styled_line;
 mod telemetry;
 mod top;
 mod transcript;

@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use brigade_agent::Progress;
 use brigade_model::enclosure::TerminalSize;
 use brigade_model::limits::Usage;
+use brigade_model::plain_text::PlainText;
 use brigade_runtime::{Clock, SystemClock};
 use brigade_server::TaskInfo;
 use brigade_server::requests::Note;
@@ -14,6 +15,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::exit::Failure;
 use crate::span;
+use crate::styled_line::StyledLine;
 
 /// The narrowest column that is cut; below it a table is wider than its terminal.
 const NARROWEST: usize = 6;
@@ -50,18 +52,28 @@ pub(crate) fn bytes(number: u64) -> String {
 }
 
 /// Prints a line of text, with its colours if they are wanted.
-pub(crate) fn line(text: &str) -> Result<(), Failure> {
+pub(crate) fn line(line: impl Into<StyledLine>) -> Result<(), Failure> {
+    let line = line.into();
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(unwritable)
+}
+
+/// Prints a text that is the result of something: to a program as it is, to a person filtered.
+pub(crate) fn result(text: &str) -> Result<(), Failure> {
+    if io::stdout().is_terminal() {
+        return line(text);
+    }
     let mut out = anstream::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(unwritable)
 }
 
 /// Says something beside the output.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(anstream::stderr(), "brigade: {text}");
+    let _ = writeln!(anstream::stderr(), "brigade: {}", PlainText::of(text));
 }
 
 /// How wide the terminal is, if the output goes to one.
-fn width() -> Option<usize> {
+pub(crate) fn width() -> Option<usize> {
     terminal_size().map(|size| usize::from(size.columns))
 }
 
@@ -133,11 +145,6 @@ pub(crate) fn style(state: &str) -> Style {
     Style::new().fg_color(Some(colour.into()))
 }
 
-pub(crate) fn painted(task: &TaskInfo) -> String {
-    let style = style(&task.state);
-    format!("{style}{}{style:#}", state(task))
-}
-
 /// A task by its address, and its name if it has one.
 pub(crate) fn called(task: &TaskInfo) -> String {
     match &task.name {
@@ -157,7 +164,7 @@ pub(crate) fn sender(note: &Note) -> String {
 /// What a task waits for somebody with: leave, an answer, or what its client is to do.
 pub(crate) fn asks(task: &TaskInfo) -> Option<String> {
     if let Some(approval) = task.approvals.first() {
-        return Some(format!("asks for leave: {}", approval.text));
+        return Some(format!("asks for leave: {}", one_line(&approval.text)));
     }
     task.questions.first().map(|question| format!("{}: {}", question.verb(), question.text))
 }
@@ -188,22 +195,9 @@ pub(crate) fn asked_or_told(task: &TaskInfo) -> String {
     asks(task).unwrap_or_else(|| task.what.clone())
 }
 
-/// Text of several lines without other control characters, which a terminal would obey.
-pub(crate) fn plain(text: &str) -> String {
-    let kept = |c: char| !is_obeyed(c) || c == '\n' || c == '\t';
-    text.chars().map(|c| if kept(c) { c } else { ' ' }).collect()
-}
-
-/// One line without control characters, whatever a command's text has in it.
+/// One line of filtered text, whatever a command's text has in it.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if is_obeyed(c) { ' ' } else { c }).collect()
-}
-
-/// Control characters, and those that turn the direction of what is written: with them a command
-/// reads as another than it is.
-fn is_obeyed(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || turns
+    PlainText::line(text).into_string()
 }
 
 /// Rows under a heading, cut to the width of the terminal.
@@ -216,13 +210,13 @@ pub(crate) struct Table {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
-    text: String,
+    text: PlainText,
     style: Style,
 }
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        Self { text: one_line(&text), style: Style::new() }
+        Self { text: PlainText::line(&text), style: Style::new() }
     }
 }
 
@@ -234,21 +228,21 @@ impl From<&str> for Cell {
 
 impl Cell {
     pub(crate) fn state(task: &TaskInfo) -> Self {
-        Self { text: state(task), style: style(&task.state) }
+        Self { text: PlainText::line(&state(task)), style: style(&task.state) }
     }
 }
 
 impl Table {
     pub(crate) fn new(heading: &[&str]) -> Self {
         let style = Style::new().dimmed();
-        let heading = heading.iter().map(|text| Cell { text: (*text).to_owned(), style });
+        let heading = heading.iter().map(|text| Cell { text: PlainText::line(text), style });
         Self { rows: vec![heading.collect()], whole: None }
     }
 
     /// Never cuts the column of this heading.
     #[must_use]
     pub(crate) fn whole(mut self, heading: &str) -> Self {
-        self.whole = self.rows[0].iter().position(|cell| cell.text == heading);
+        self.whole = self.rows[0].iter().position(|cell| cell.text.as_str() == heading);
         self
     }
 
@@ -268,7 +262,7 @@ impl Table {
         let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| columns(&cell.text)).max().unwrap_or(0)
+            cells.map(|cell| columns(cell.text.as_str())).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..count).map(widest).collect();
         if let Some(width) = width {
@@ -277,7 +271,7 @@ impl Table {
         let line = |row: &Vec<Cell>| {
             let mut line = String::new();
             for (at, cell) in row.iter().enumerate() {
-                let text = cut(&cell.text, widths[at]);
+                let text = cut(cell.text.as_str(), widths[at]);
                 let missing = widths[at].saturating_sub(columns(&text));
                 line.push_str(&format!("{}{text}{:#}", cell.style, cell.style));
                 if at + 1 < row.len() {
@@ -305,10 +299,9 @@ fn narrow(widths: &mut [usize], whole: Option<usize>, room: usize) {
 }
 
 /// As much of a text as has room after the beginning of its line.
-pub(crate) fn to_the_edge(before: &str, text: &str) -> String {
-    let taken = columns(&anstream::adapter::strip_str(before).to_string());
+pub(crate) fn to_the_edge(before: &StyledLine, text: &str) -> String {
     match width() {
-        Some(width) => cut(text, width.saturating_sub(taken).max(NARROWEST)),
+        Some(width) => cut(text, width.saturating_sub(before.columns()).max(NARROWEST)),
         None => text.to_owned(),
     }
 }
@@ -391,8 +384,10 @@ mod tests {
 
     #[test]
     fn nothing_turns_a_text_around() {
-        assert_eq!(one_line("rm \u{202e}txt.a\u{2069}\n"), "rm  txt.a  ");
-        assert_eq!(super::plain("rm\n\u{202e}x\u{1b}[2J"), "rm\n x [2J");
+        assert_eq!(one_line("rm \u{202e}txt.a\u{2069}\n"), "rm \u{fffd}txt.a\u{fffd} ");
+        let mut table = Table::new(&["TASK"]);
+        table.row(["\u{1b}[2Jx\u{e0041}".into()]);
+        assert_eq!(table.lines(None)[1], "\u{fffd}[2Jx");
     }
 
     #[test]

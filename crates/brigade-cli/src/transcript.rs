@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use brigade_model::plain_text::PlainText;
 use brigade_server::requests::{Show, Transcript};
 use brigade_server::{Client, Target};
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::show;
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
@@ -66,5 +66,5 @@ pub(crate) async fn tail(client: &Client, target: Target, bytes: u64) -> Option<
     let end = client.ask(Transcript { target: target.clone(), from, max_bytes }).await.ok()??;
     let from = end.total.saturating_sub(bytes);
     let said = client.ask(Transcript { target, from, max_bytes: None }).await.ok()??;
-    Some(show::plain(&said.text))
+    Some(PlainText::of(&said.text).into_string())
 }

@@ -463,13 +463,14 @@ turn
     let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
         return;
     };
-    terminal.shows("agent:2 (Hand) asks for leave: run_process(echo 1 >> one)");
+    terminal.shows("agent:2 (Hand) asks for leave: run_process");
+    terminal.shows("command │ echo 1 >> one");
     terminal.press(&["-l", "perhaps"]);
     terminal.press(&["Enter"]);
     terminal.shows("y, a or n >");
     terminal.press(&["-l", "a"]);
     terminal.press(&["Enter"]);
-    terminal.shows("agent:2 (Hand) asks for leave: run_process(echo 2 >> two)");
+    terminal.shows("command │ echo 2 >> two");
     terminal.press(&["-l", "n not that one"]);
     terminal.press(&["Enter"]);
     assert_eq!(terminal.exit(), "exit 0");
@@ -477,6 +478,62 @@ turn
     assert_eq!(lines.last().unwrap(), "Heard.", "{lines:#?}");
     let asked = lines.iter().filter(|line| line.contains(") asks for leave: ")).count();
     assert_eq!(asked, 2, "what is allowed always is not asked again: {lines:#?}");
+}
+
+#[test]
+fn a_key_does_not_allow_what_the_screen_does_not_show() {
+    // What would be seen last is a prompt that is none of ours.
+    let forged = "ls\\n".repeat(40) + "\\u001b[2J\\u001b[Hagent:1 asks for leave: ls\\n> ";
+    let script = format!(
+        "\nagent *\nturn\n  call run_process {{\"command\": \"{forged}\"}}\nturn\n  say Ended.\n"
+    );
+    let arguments = "run --ask run_process --name Cook Go";
+    let Some(terminal) = Terminal::playing(&script, (100, 24), arguments) else {
+        return;
+    };
+    terminal.shows("agent:1 (Cook) asks for leave: run_process");
+    terminal.shows("too long to be allowed here: `brigade approve agent:1 4 --show`");
+    let screen = terminal.screen();
+    assert!(!screen.lines().any(|line| line.trim_start().starts_with("ls")), "{screen}");
+    terminal.press(&["-l", "y"]);
+    terminal.press(&["Enter"]);
+    terminal.shows("n >");
+    assert!(terminal.said(&["show", "Cook"]).contains("waiting"));
+    terminal.press(&["-l", "n"]);
+    terminal.press(&["Enter"]);
+    assert_eq!(terminal.exit(), "exit 0");
+}
+
+#[test]
+fn approve_shows_a_call_and_asks() {
+    let script = r#"
+agent *
+turn
+  call run_process {"command": "echo 1 >> one"}
+turn
+  say Done.
+"#;
+    let Some(terminal) = Terminal::playing(script, (100, 24), "ps") else { return };
+    assert_eq!(terminal.exit(), "exit 0");
+    terminal.brigade(&["run", "-d", "--ask", "run_process", "--name", "Cook", "Go"]);
+    eventually("leave is asked for", || terminal.said(&["ps"]).contains("asks for leave"));
+    let sure = |answer: &str, expect: &str| {
+        let window = format!("{BRIGADE} approve Cook; echo exit $?; sleep 60");
+        let folder = terminal.folder.path().display().to_string();
+        let mut opened = terminal.tmux();
+        opened.args(["new-window", "-c", &folder, &window]);
+        assert!(opened.status().unwrap().success());
+        terminal.shows("agent:1 (Cook) asks for leave: run_process");
+        terminal.shows("command │ echo 1 >> one");
+        terminal.shows("Allow it once? [y/n]");
+        terminal.press(&["-l", answer]);
+        terminal.press(&["Enter"]);
+        terminal.shows(expect);
+    };
+    sure("n", "exit 121");
+    assert!(terminal.said(&["show", "Cook"]).contains("waiting"));
+    sure("y", "exit 0");
+    eventually("it ends", || terminal.said(&["show", "Cook"]).contains("succeeded"));
 }
 
 #[test]
@@ -492,7 +549,7 @@ turn
     let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
         return;
     };
-    terminal.shows("asks for leave: run_process(echo 1 >> one)");
+    terminal.shows("command │ echo 1 >> one");
     terminal.press(&["C-c"]);
     assert_eq!(terminal.exit(), "exit 121");
     assert!(terminal.said(&["show", "Cook"]).contains("cancelled"));

@@ -36,7 +36,7 @@ use crate::catalog::ProviderKind;
 use crate::error::{ErrorKind, ModelError};
 use crate::keys::{Key, KeySource};
 use crate::model::{Model, Part, PartStream, Request};
-use crate::transport::{Guard, Limits};
+use crate::transport::{Guard, Limits, is_here};
 
 use errors::Secrets;
 use lean::Lean;
@@ -50,6 +50,8 @@ pub struct ProviderOptions {
     /// Where it is, when not where its kind is at home.
     pub base_url: Option<String>,
     pub key: KeySource,
+    /// The key may be sent over http to another machine, where whoever is on the way can read it.
+    pub allow_http: bool,
     pub limits: Limits,
     /// Fields added to the body of every request as they are, such as `options.num_ctx` of Ollama.
     pub extra: Map<String, Value>,
@@ -62,7 +64,35 @@ impl ProviderOptions {
             Some(name) => KeySource::Env(name.to_owned()),
             None => KeySource::None,
         };
-        Self { kind, base_url: None, key, limits: Limits::default(), extra: Map::new() }
+        let (allow_http, limits) = (false, Limits::default());
+        Self { kind, base_url: None, key, allow_http, limits, extra: Map::new() }
+    }
+
+    /// Whether a key would be sent only to where it may be. One without a key may be anywhere.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let url = self.url()?;
+        let has_password =
+            url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        let has_secret = self.key != KeySource::None || has_password;
+        let is_open = url.scheme_str() == Some("http") && !is_here(&url);
+        if has_secret && is_open && !self.allow_http {
+            return Err(ModelError::new(
+                ErrorKind::Invalid,
+                "a key is sent to other machines over https only; say `key = \"none\"` where none is \
+                 wanted, or `allow_http = true`",
+            ));
+        }
+        Ok(())
+    }
+
+    fn url(&self) -> Result<Uri, ModelError> {
+        parsed(self.base_url.as_deref().unwrap_or(self.kind.base_url()))
+    }
+
+    /// Lets the key be sent over http to another machine.
+    pub fn allow_http(mut self) -> Self {
+        self.allow_http = true;
+        self
     }
 
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
@@ -87,22 +117,25 @@ struct Written {
     kind: ProviderKind,
     base_url: Option<String>,
     key: Option<KeySource>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    allow_http: bool,
     #[serde(default)]
     extra: Map<String, Value>,
 }
 
 impl From<ProviderOptions> for Written {
     fn from(options: ProviderOptions) -> Self {
-        let ProviderOptions { kind, base_url, key, limits: _, extra } = options;
-        Self { kind, base_url, key: Some(key), extra }
+        let ProviderOptions { kind, base_url, key, allow_http, limits: _, extra } = options;
+        Self { kind, base_url, key: Some(key), allow_http, extra }
     }
 }
 
 impl From<Written> for ProviderOptions {
     fn from(written: Written) -> Self {
         let usual = Self::new(written.kind);
-        let Written { kind, base_url, key, extra } = written;
-        Self { kind, base_url, key: key.unwrap_or(usual.key), limits: usual.limits, extra }
+        let Written { kind, base_url, key, allow_http, extra } = written;
+        let key = key.unwrap_or(usual.key);
+        Self { kind, base_url, key, allow_http, limits: usual.limits, extra }
     }
 }
 
@@ -129,8 +162,8 @@ pub struct Provider {
 
 impl Provider {
     pub fn new(options: ProviderOptions) -> Result<Self, ModelError> {
-        let url = parsed(options.base_url.as_deref().unwrap_or(options.kind.base_url()))?;
-        let guard = Guard::new(options.limits, &url)?;
+        options.check()?;
+        let guard = Guard::new(options.limits, &options.url()?)?;
         Ok(Self { guard, options: Arc::new(options) })
     }
 

@@ -177,7 +177,8 @@ impl Guard {
     }
 }
 
-fn is_here(url: &Uri) -> bool {
+/// Whether an address is of this machine.
+pub(crate) fn is_here(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }

@@ -5,12 +5,21 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use call_card::{CallCard, CardLine};
+pub use call_digest::CallDigest;
+
 use crate::ids::{ClientName, Time};
 use crate::permission::{Rule, Subject};
 use crate::refusal::Refusal;
 
+mod call_card;
+mod call_digest;
+
 /// How many grants one tree keeps. Each is looked at for each approval that is asked for.
 pub const GRANTS_MAX: usize = 256;
+
+/// The longest call that is allowed for good by itself, in bytes: a tree keeps up to [`GRANTS_MAX`].
+pub const REMEMBERED_MAX: usize = 4_096;
 
 /// The longest reason of a denial, in bytes.
 pub const REASON_MAX: usize = 2_000;
@@ -27,6 +36,9 @@ pub struct ApprovalRequest {
     pub is_shell: bool,
     /// All arguments of the call, as JSON.
     pub arguments: Excerpt,
+    /// The absolute directory in which the call acts, of a tool that acts in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<Arc<str>>,
     /// The rule that asks, and whose it is.
     pub rule: Rule,
     pub by: Arc<str>,
@@ -44,8 +56,8 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    /// The most bytes of one.
-    pub const MAX: usize = 4_096;
+    /// The most bytes of one: more cannot be shown to a person before they decide.
+    pub const MAX: usize = 64 * 1024;
 
     pub fn of(text: &str) -> Self {
         let cut = text.floor_char_boundary(Self::MAX);
@@ -57,12 +69,6 @@ impl Excerpt {
     }
 }
 
-impl fmt::Display for Excerpt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.text, if self.is_cut { "…" } else { "" })
-    }
-}
-
 impl ApprovalRequest {
     pub fn new(subject: &Subject<'_>, arguments: &str, (rule, by): (Rule, Arc<str>)) -> Self {
         Self {
@@ -70,10 +76,22 @@ impl ApprovalRequest {
             subject: subject.text.map(Excerpt::of),
             is_shell: subject.is_shell,
             arguments: Excerpt::of(arguments),
+            directory: None,
             rule,
             by,
             is_unattended: false,
         }
+    }
+
+    /// Says in which directory the call acts.
+    #[must_use]
+    pub fn in_directory(self, directory: Option<Arc<str>>) -> Self {
+        Self { directory, ..self }
+    }
+
+    /// Whether the call is too large to be kept, and so to be shown, whole.
+    pub fn is_too_large(&self) -> bool {
+        self.arguments.is_cut || self.subject.as_ref().is_some_and(|subject| subject.is_cut)
     }
 
     /// Whether a rule surely speaks of this call. Of a subject that is cut only a rule on the whole
@@ -87,13 +105,10 @@ impl ApprovalRequest {
     }
 }
 
-/// `run_process(cargo publish)`, as rules are written.
+/// `run_process(cargo publish)` in a line, with the bytes that are left out of a long one.
 impl fmt::Display for ApprovalRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.subject {
-            Some(subject) => write!(f, "{}({subject})", self.tool),
-            None => write!(f, "{} {}", self.tool, self.arguments),
-        }
+        call_card::summary(self).fmt(f)
     }
 }
 
@@ -122,8 +137,22 @@ impl Verdict {
         Self::Deny { reason: UNATTENDED.into() }
     }
 
+    /// The verdict on a call that cannot be shown whole: nobody can be asked about it.
+    pub(crate) fn too_large() -> Self {
+        let reason = format!(
+            "a call of more than {} bytes cannot be shown whole to whoever is asked. Make it smaller, \
+             such as by several calls",
+            Excerpt::MAX
+        );
+        Self::Deny { reason: reason.into() }
+    }
+
     pub(crate) fn check(&self, asked: &ApprovalRequest) -> Result<(), Refusal> {
         match self {
+            Self::AllowOnce if asked.is_too_large() => Err(Refusal::invalid(format!(
+                "the call has more than {} bytes and cannot be shown whole; deny it",
+                Excerpt::MAX
+            ))),
             Self::AllowOnce => Ok(()),
             Self::AllowAlways { rule } => Covers::of(asked, rule.as_ref()).map(|_| ()),
             Self::Deny { reason } if reason.len() > REASON_MAX => {
@@ -152,10 +181,21 @@ pub struct Grant {
     /// To revoke it by. Never given out twice.
     pub no: u32,
     pub covers: Covers,
+    /// The directory of the call that was allowed. Only a rule on a whole tool is for others too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<Arc<str>>,
     /// The client that gave it, for what it started itself. The operator's is for the whole tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientName>,
     pub at: Time,
+}
+
+impl Grant {
+    /// Whether it allows a call: in the same directory, for the same command is another one elsewhere.
+    pub fn allows(&self, asked: &ApprovalRequest) -> bool {
+        let is_here = self.covers.is_whole_tool() || self.directory == asked.directory;
+        is_here && self.covers.includes(asked)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,9 +228,11 @@ impl Covers {
             )));
         }
         let (what, tool) = (asked.subject.as_ref().unwrap_or(&asked.arguments), &asked.tool);
-        let Some(text) = what.whole() else {
+        let short = |text: &&str| text.len() <= REMEMBERED_MAX;
+        let Some(text) = what.whole().filter(short) else {
             return Err(Refusal::invalid(format!(
-                "the call is too long to be known again; allow it once, or give a rule, such as `{tool}`"
+                "only calls of up to {REMEMBERED_MAX} bytes are remembered; allow it once, or give a \
+                 rule, such as `{tool}`"
             )));
         };
         let (tool, text) = (tool.clone(), text.into());
@@ -200,7 +242,12 @@ impl Covers {
         })
     }
 
-    pub fn includes(&self, asked: &ApprovalRequest) -> bool {
+    /// Whether it is a rule on every call of its tools.
+    pub(crate) fn is_whole_tool(&self) -> bool {
+        matches!(self, Self::Rule(rule) if rule.is_whole_tool())
+    }
+
+    fn includes(&self, asked: &ApprovalRequest) -> bool {
         let is = |excerpt: &Excerpt, text: &str| excerpt.whole() == Some(text);
         match self {
             Self::Rule(rule) => asked.is_allowed_by(rule),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::address::TaskRef;
-use crate::approval::Verdict;
+use crate::approval::{CallDigest, Verdict};
 use crate::call::{Answer, Asked, WaitMode};
 use crate::ids::{Attempt, CallIndex, ClientIdentity, MessageNo, Millis, TaskNo};
 use crate::json::Json;
@@ -191,6 +191,11 @@ pub struct GiveAnswer {
 pub enum Given {
     Reply(Json),
     Verdict(Verdict),
+    /// A verdict on exactly the call that somebody was shown, and on no other.
+    ShownVerdict {
+        shown: CallDigest,
+        verdict: Verdict,
+    },
 }
 
 /// Takes back what was allowed for good. Calls that have begun go on.

@@ -14,6 +14,7 @@
 //! - [`ids`], [`name`], [`json`], [`address`]: the small words.
 //! - [`work`], [`enclosure`], [`spec`], [`limits`]: what is asked for.
 //! - [`permission`], [`approval`]: what needs leave, and who gave it.
+//! - [`plain_text`]: text from outside as a person is shown it.
 //! - [`task`], [`call`], [`message`], [`outcome`]: what there is.
 //! - [`tree`]: all of it together, in memory.
 //! - [`command`], [`event`], [`action`], [`refusal`]: in, stored, out, not.
@@ -39,6 +40,7 @@ pub mod needs;
 pub mod outcome;
 pub mod patience;
 pub mod permission;
+pub mod plain_text;
 pub mod quote_mark;
 mod react;
 pub mod refusal;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use brigade_model::address::TaskRef;
-use brigade_model::approval::{ApprovalRequest, Grant, Verdict};
+use brigade_model::approval::{ApprovalRequest, CallCard, CallDigest, Grant, Verdict};
 use brigade_model::call::Condition;
 use brigade_model::command::{Caller, Command, Given, Revoke};
 use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo, Time};
@@ -24,6 +24,18 @@ pub struct PendingApproval {
     pub since: Time,
 }
 
+impl PendingApproval {
+    pub fn digest(&self) -> CallDigest {
+        CallDigest::of(self.task, self.call, &self.request)
+    }
+
+    /// All of the call, for whoever decides.
+    pub fn card(&self) -> CallCard {
+        let ApprovalRequest { tool, arguments, directory, .. } = &*self.request;
+        CallCard::of(tool, &arguments.text, directory.as_deref())
+    }
+}
+
 impl Session {
     /// Says yes or no to a call that waits for leave. Only the operator and, for what it started, a
     /// client may. The call may be left out while the task waits for one approval only.
@@ -34,6 +46,17 @@ impl Session {
         verdict: Verdict,
     ) -> Result<(), Refusal> {
         self.answer_call(task, call, Given::Verdict(verdict)).await
+    }
+
+    /// The same for exactly the call that somebody was shown, by its digest: if another one waits there
+    /// by now, it is refused.
+    pub async fn approve_shown(
+        &self,
+        task: impl Into<TaskRef>,
+        call: Option<CallIndex>,
+        (shown, verdict): (CallDigest, Verdict),
+    ) -> Result<(), Refusal> {
+        self.answer_call(task, call, Given::ShownVerdict { shown, verdict }).await
     }
 
     /// All calls that this caller may decide about, in the order of their tasks.

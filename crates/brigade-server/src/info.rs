@@ -3,7 +3,7 @@
 use std::io;
 
 use brigade_agent::ClientCall;
-use brigade_model::approval::ApprovalRequest;
+use brigade_model::approval::{ApprovalRequest, CallCard, CallDigest};
 use brigade_model::call::{Condition, Ending};
 use brigade_model::enclosure::Enclosure;
 use brigade_model::ids::{CallIndex, Owner, TaskNo, Time};
@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 /// How much of a command a list has.
 const LISTED_CHARS: usize = 200;
+/// The longest arguments of a call that waits for leave that a list has: more than a screen shows.
+const LISTED_CALL_BYTES: usize = 16 * 1024;
 /// The longest progress note that a list has.
 const LISTED_BYTES: usize = 2_000;
 
@@ -164,11 +166,17 @@ impl Question {
 pub struct Approval {
     /// Which of the task's calls, for a verdict to name.
     pub call: u32,
-    /// What it would do, as rules are written: `run_process(cargo publish)`.
+    /// What it would do, in a line in which long texts have lost their middle: nothing to decide by.
     pub text: String,
     pub tool: String,
-    /// All its arguments as JSON, cut where they are very long.
+    /// All its arguments as JSON; in a list, empty where they are long.
     pub arguments: String,
+    /// The digest of the whole call, for a verdict to name. It is there only beside the whole call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<CallDigest>,
+    /// The absolute directory in which it acts, of a tool that acts in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
     /// The rule that wants it to be asked about, and whose it is.
     pub rule: String,
     pub by: String,
@@ -177,15 +185,35 @@ pub struct Approval {
 }
 
 impl Approval {
-    pub(crate) fn of(call: CallIndex, request: &ApprovalRequest, since: Time) -> Self {
+    pub(crate) fn of(
+        (no, call): (TaskNo, CallIndex),
+        request: &ApprovalRequest,
+        since: Time,
+    ) -> Self {
         Self {
             call: call.0,
+            digest: (!request.is_too_large()).then(|| CallDigest::of(no, call, request)),
+            directory: request.directory.as_deref().map(str::to_owned),
             text: request.to_string(),
             tool: request.tool.to_string(),
-            arguments: request.arguments.to_string(),
+            arguments: request.arguments.text.to_string(),
             rule: request.rule.to_string(),
             by: request.by.to_string(),
             since: since.0,
+        }
+    }
+
+    /// All of the call, for whoever decides. None where it is not here whole.
+    pub fn card(&self) -> Option<CallCard> {
+        let whole = self.digest.is_some();
+        whole.then(|| CallCard::of(&self.tool, &self.arguments, self.directory.as_deref()))
+    }
+
+    /// The same without a long call, and then without what a verdict has to name.
+    fn in_a_list(&mut self) {
+        if self.arguments.len() > LISTED_CALL_BYTES {
+            self.arguments.clear();
+            self.digest = None;
         }
     }
 }
@@ -194,9 +222,11 @@ fn is_zero(number: &u8) -> bool {
     *number == 0
 }
 
-fn approvals(row: &TaskRow) -> Vec<Approval> {
+fn approvals(no: TaskNo, row: &TaskRow) -> Vec<Approval> {
     let open = row.calls.iter().filter_map(|call| match &call.on {
-        Condition::Approval { request, since } => Some(Approval::of(call.index, request, *since)),
+        Condition::Approval { request, since } => {
+            Some(Approval::of((no, call.index), request, *since))
+        }
         _ => None,
     });
     open.collect()
@@ -241,7 +271,7 @@ impl TaskInfo {
             own_usage: row.own_usage(),
             unknown_usage: row.unknown_usage(),
             questions: questions(row),
-            approvals: approvals(row),
+            approvals: approvals(no, row),
             collected: row.ended().is_some_and(|e| e.delivery == Delivery::Collected),
             collected_before: false,
             enclosure: row.spec.work.enclosure().cloned().map(Box::new),
@@ -260,6 +290,7 @@ impl TaskInfo {
         (info.enclosure, info.limits, info.inherited_deadline) = (None, None, None);
         info.sandbox = Vec::new();
         info.progress = info.progress.filter(|progress| progress.as_str().len() <= LISTED_BYTES);
+        info.approvals.iter_mut().for_each(Approval::in_a_list);
         for text in std::iter::once(&mut info.what).chain(&mut info.detail) {
             if let Some((cut, _)) = text.char_indices().nth(LISTED_CHARS) {
                 text.truncate(cut);

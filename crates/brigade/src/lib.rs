@@ -52,7 +52,7 @@ pub use brigade_llm::{
     ToolSpec,
 };
 pub use brigade_model::address::{Address, TaskRef};
-pub use brigade_model::approval::{ApprovalRequest, Grant, Verdict};
+pub use brigade_model::approval::{ApprovalRequest, CallCard, CallDigest, Grant, Verdict};
 pub use brigade_model::call::{Ending, WaitMode};
 pub use brigade_model::enclosure::{Confine, Network, Resources, Tcp, TerminalSize};
 pub use brigade_model::event::{Event, EventRecord};

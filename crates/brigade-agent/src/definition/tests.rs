@@ -401,7 +401,7 @@ fn the_permissions_of_the_documentation_are_as_it_says() {
         assert_eq!(verdict(&definition.permissions, call), expect.trim_end_matches(" |"), "{call}");
         count += 1;
     }
-    assert_eq!(count, 12);
+    assert_eq!(count, 19);
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Close {
             let said = serde_json::json!({ "closed": session, "state": state, "already": already });
             show::json(&said)?;
         } else {
-            show::line(&described(&show::one_line(&session), &closed))?;
+            show::line(described(&show::one_line(&session), &closed))?;
         }
         Ok(Exit::SUCCEEDED)
     }

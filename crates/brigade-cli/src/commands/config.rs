@@ -34,7 +34,7 @@ impl ShowConfig {
             .config
             .written()
             .map_err(|error| Failure::broken(format!("the configuration: {error}")))?;
-        show::line(&format!("{file}\n{}", text.trim_end()))?;
+        show::line(format!("{file}\n{}", text.trim_end()))?;
         Ok(Exit::SUCCEEDED)
     }
 }

@@ -111,7 +111,7 @@ async fn status(context: &Context) -> Result<Exit, Failure> {
     if context.json {
         show::json(&serde_json::json!({ "running": true, "status": status }))?;
     } else {
-        show::line(&format!(
+        show::line(format!(
             "running: version {}, protocol {}, pid {}, for {}\n\
              folder:  {}\n\
              has:     {}, {}, {}",
@@ -150,7 +150,7 @@ async fn stop(context: &Context) -> Result<Exit, Failure> {
     if context.json {
         show::json(&serde_json::json!({ "running": false, "stopped": pid }))?;
     } else {
-        show::line(&format!("stopped (pid {pid})"))?;
+        show::line(format!("stopped (pid {pid})"))?;
     }
     Ok(Exit::SUCCEEDED)
 }

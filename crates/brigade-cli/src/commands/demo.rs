@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show;
+use crate::styled_line::StyledLine;
 
 /// Watch Brigade keep its promises: real commands, agents, a real kill -9, no network, no key
 ///
@@ -45,7 +46,7 @@ impl Demo {
         seen.push(left);
         report(context, &seen)?;
         if self.keep {
-            show::line(&format!("\nkept: {}", folder.display()))?;
+            show::line(format!("\nkept: {}", folder.display()))?;
         }
         let broken = seen.iter().any(|seen| !seen.kept);
         Ok(if broken { Exit::FAILED } else { Exit::SUCCEEDED })
@@ -72,7 +73,8 @@ fn report(context: &Context, all: &[Seen]) -> Result<(), Failure> {
     let (good, bad) = (Style::new().fg_color(Some(AnsiColor::Green.into())), show::style("failed"));
     for one in all {
         let (style, mark) = if one.kept { (good, "kept") } else { (bad, "BROKEN") };
-        show::line(&format!("  {style}{mark:<6}{style:#}  {:<14}  {}", one.promise, one.what))?;
+        let line = StyledLine::from("  ").painted(style, format!("{mark:<6}"));
+        show::line(line.text(format!("  {:<14}  {}", one.promise, one.what)))?;
     }
     show::line("\nNext: `brigade exec -- COMMAND`, `brigade run PROMPT`, or `brigade --help`.")
 }
@@ -95,18 +97,18 @@ impl Stage {
 
     async fn play(&self) -> Result<Vec<Seen>, Failure> {
         let first = self.daemon().await?;
-        self.say(&format!("A daemon comes up (pid {}), and gets work to do:", first.daemon_pid()))?;
+        self.say(format!("A daemon comes up (pid {}), and gets work to do:", first.daemon_pid()))?;
         let tasks = self.start_all(&first).await?;
         let agents = self.hire(&first).await?;
         let once = self.ask_twice(&first, &tasks[0]).await?;
 
-        self.say(&format!("\n$ kill -9 {}", first.daemon_pid()))?;
+        self.say(format!("\n$ kill -9 {}", first.daemon_pid()))?;
         kill(first.daemon_pid())?;
         drop(first);
         self.nobody_there().await?;
 
         let next = self.daemon().await?;
-        self.say(&format!(
+        self.say(format!(
             "\nThe next command starts a daemon (pid {}), which finds:",
             next.daemon_pid()
         ))?;
@@ -139,7 +141,7 @@ impl Stage {
         let mut tasks = Vec::new();
         for (name, about, text) in commands {
             let started = client.ask(self.command(name, text)).await?;
-            self.say(&format!("  {:<11} {name:<9} {about}", started.task.address))?;
+            self.say(format!("  {:<11} {name:<9} {about}", started.task.address))?;
             tasks.push(started.task);
         }
         Ok(tasks)
@@ -167,7 +169,7 @@ impl Stage {
     /// Long enough for two of them to end.
     async fn nobody_there(&self) -> Result<(), Failure> {
         let alive = self.processes().len();
-        self.say(&format!(
+        self.say(format!(
             "  the daemon is gone; {alive} processes of commands go on by themselves"
         ))?;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -179,12 +181,8 @@ impl Stage {
         let mut tasks = self.operator().await?.ask(list).await?;
         tasks.retain(|task| task.name.is_some());
         for task in &tasks {
-            self.say(&format!(
-                "  {:<11} {:<9} {}",
-                task.address,
-                task.label(),
-                show::painted(task)
-            ))?;
+            let line = StyledLine::from(format!("  {:<11} {:<9} ", task.address, task.label()));
+            self.say(line.painted(show::style(&task.state), show::state(task)))?;
         }
         Ok(tasks)
     }
@@ -320,8 +318,8 @@ impl Stage {
         .collect()
     }
 
-    fn say(&self, text: &str) -> Result<(), Failure> {
-        if self.quiet { Ok(()) } else { show::line(text) }
+    fn say(&self, line: impl Into<StyledLine>) -> Result<(), Failure> {
+        if self.quiet { Ok(()) } else { show::line(line) }
     }
 }
 

@@ -19,6 +19,7 @@ use rustix::fs::{Access, access, statvfs};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show;
+use crate::styled_line::StyledLine;
 
 /// Check what Brigade depends on, and say what to do about what is wrong
 ///
@@ -72,7 +73,8 @@ fn print(context: &Context, findings: &[Finding]) -> Result<(), Failure> {
             State::Broken => show::style("failed"),
         };
         let (state, what) = (word(finding.state), finding.what);
-        show::line(&format!("{style}{state:<7}{style:#}  {what:<15}  {}", finding.text))?;
+        let line = StyledLine::new().painted(style, format!("{state:<7}"));
+        show::line(line.text(format!("  {what:<15}  {}", finding.text)))?;
     }
     Ok(())
 }
@@ -222,11 +224,11 @@ async fn mcp_servers(context: &Context) -> Vec<Finding> {
         Ok((tools, problems)) => {
             let tools = show::count(tools.len() as u64, "tool");
             let text = format!("{name}: {tools}; {}", problems.join("; "));
-            finding(what, State::Lacking, show::plain(&text))
+            finding(what, State::Lacking, text)
         }
         Err(problem) => {
             let text = format!("{name} cannot be reached: {problem}");
-            finding(what, State::Lacking, show::plain(&text))
+            finding(what, State::Lacking, text)
         }
     });
     let findings = join_all(looks).await;

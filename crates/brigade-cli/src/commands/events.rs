@@ -56,7 +56,7 @@ impl Events {
             if context.json {
                 show::json(&happened)?;
             } else {
-                show::line(&described(&happened, self.all))?;
+                show::line(described(&happened, self.all))?;
             }
             let (Happened::Event { position, .. } | Happened::Gap { to: position }) = happened;
             asked.after = position;

@@ -1,7 +1,5 @@
 //! Reads what tasks said.
 
-use std::io::IsTerminal;
-
 use brigade_model::message::Receipt;
 use brigade_server::requests::{self, Note};
 
@@ -56,7 +54,7 @@ impl Inbox {
                 continue;
             }
             for note in &notes {
-                show::line(&described(note))?;
+                show::line(described(note))?;
             }
         }
         if context.json {
@@ -67,11 +65,9 @@ impl Inbox {
 }
 
 fn described(note: &Note) -> String {
-    let text =
-        if std::io::stdout().is_terminal() { show::plain(&note.text) } else { note.text.clone() };
     let told = if note.receipt == Receipt::Accepted { "" } else { ", read before" };
     let says = if note.question.is_some() { "asks" } else { "says" };
     let (age, who) = (show::age(note.sent), show::sender(note));
-    let text = text.replace('\n', "\n  ");
+    let text = note.text.replace('\n', "\n  ");
     format!("{who} {says} ({age} ago{told}): {text}")
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::str::FromStr;
 
+use brigade_model::plain_text::PlainText;
 use brigade_server::client::Step;
 use brigade_server::requests::{
     Beginning, Bytes, Follow, OutputPage, OutputPiece, Read, Search, Which,
@@ -226,7 +227,7 @@ impl Reading<'_> {
             show::json(&matches)?;
         } else {
             for line in &matches.lines {
-                show::line(&line.text)?;
+                show::result(&line.text)?;
             }
             if matches.more {
                 show::note(&format!("only the first {} matches are shown", matches.lines.len()));
@@ -256,7 +257,7 @@ impl Reading<'_> {
 /// Prints what an agent said, as far as a terminal may have it.
 fn said(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
-    let written = out.write_all(show::plain(text).as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(PlainText::of(text).as_str().as_bytes()).and_then(|()| out.flush());
     written.map_err(show::unwritable)
 }
 

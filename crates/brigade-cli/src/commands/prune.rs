@@ -34,7 +34,7 @@ impl Prune {
             let tasks = show::count(removed.tasks, "task");
             let events = show::count(removed.events, "event");
             let workspaces = show::count(removed.sessions, "workspace");
-            show::line(&format!("removed {tasks}, {events}, {workspaces}"))?;
+            show::line(format!("removed {tasks}, {events}, {workspaces}"))?;
         }
         Ok(Exit::SUCCEEDED)
     }

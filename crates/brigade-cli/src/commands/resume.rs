@@ -55,7 +55,7 @@ impl Resume {
         if context.json {
             show::json(&task)?;
         } else {
-            show::line(&format!("{} goes on, run {}", task.address, task.run))?;
+            show::line(format!("{} goes on, run {}", task.address, task.run))?;
         }
         Ok(Exit::SUCCEEDED)
     }

@@ -9,6 +9,7 @@ use brigade_agent::{ClientTool, Overrides};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
+use brigade_model::plain_text::PlainText;
 use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::stall::Stall;
 use brigade_server::requests::{self, AgentInfo, Agents, Started};
@@ -352,12 +353,12 @@ fn ended(
             return Ok(exit);
         }
         Attended::GoesOn if leave.is_some() => {
-            let then = format!("`brigade approve {address}`, then `brigade wait {address}`");
+            let then = format!("`brigade approve {address} --show`, then `brigade wait {address}`");
             (Exit::WAITS_FOR_INPUT, format!("{address} waits for leave: {then}"))
         }
         Attended::GoesOn => match question {
             Some(question) => {
-                let (verb, text) = (question.verb(), show::plain(&question.text));
+                let (verb, text) = (question.verb(), PlainText::of(&question.text));
                 show::note(&format!("{address} {verb}: {text}"));
                 let then =
                     format!("`brigade answer {address} TEXT`, then `brigade wait {address}`");
@@ -384,8 +385,7 @@ fn print_result(task: &TaskInfo) -> Result<(), Failure> {
     let is_stopped = matches!(&task.outcome, Some(Outcome::Cancelled(one)) if one.late.is_none());
     if let Some(result) = task.result.as_ref().filter(|_| !is_stopped) {
         let text: String = result.decode().unwrap_or_else(|_| result.as_str().to_owned());
-        let obeyed = std::io::stdout().is_terminal();
-        show::line(&if obeyed { show::plain(&text) } else { text })?;
+        show::result(&text)?;
     }
     if matches!(task.outcome, Some(Outcome::Succeeded { .. })) {
         return Ok(());

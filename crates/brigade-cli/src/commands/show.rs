@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use anstyle::Style;
 use brigade_agent::Progress;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -12,7 +13,8 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show::count;
-use crate::{confine, show, span, transcript};
+use crate::styled_line::StyledLine;
+use crate::{asking, confine, show, span, transcript};
 
 /// Show all there is to know of a task; of an agent, its conversation too
 #[derive(Debug, clap::Args)]
@@ -38,11 +40,13 @@ impl Show {
             show::json(&task)?;
             return Ok(Exit::SUCCEEDED);
         }
+        let state = ("state", show::style(&task.state));
         for (what, text) in lines(&task) {
-            show::line(&format!("{what:<10} {text}"))?;
+            let style = if what == state.0 { state.1 } else { Style::new() };
+            show::line(StyledLine::from(format!("{what:<10} ")).painted(style, text))?;
         }
         if let Some(text) = transcript::whole(context, &mut client, &target).await? {
-            show::line(&format!("\n{}", show::plain(text.trim_end_matches('\n'))))?;
+            show::line(format!("\n{}", text.trim_end_matches('\n')))?;
         }
         Ok(Exit::SUCCEEDED)
     }
@@ -63,7 +67,7 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     }
     lines.push(("workspace", task.session.clone()));
     lines.push((what(task), show::one_line(&task.what)));
-    lines.push(("state", show::painted(task)));
+    lines.push(("state", show::state(task)));
     if let Some(detail) = task.detail.as_ref().filter(|detail| **detail != task.state) {
         lines.push(("detail", detail.clone()));
     }
@@ -104,9 +108,11 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     }
     for approval in &task.approvals {
         let (text, call, since) = (&approval.text, approval.call, show::age(approval.since));
-        let why = format!("{} asks about {}", approval.by, approval.rule);
+        let why = asking::why(approval);
         lines.push(("waits", format!("for leave: {text} (call {call}, {since}; {why})")));
-        lines.push(("with", approval.arguments.clone()));
+        for line in asking::elided(approval, None) {
+            lines.push(("", line));
+        }
     }
     for question in &task.questions {
         let (verb, rest) = match &question.client {

@@ -7,6 +7,7 @@ use brigade_server::requests::{self, Stopping, Wait};
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::styled_line::StyledLine;
 use crate::{show, span};
 
 /// Stop tasks and all that came of them: kindly first, firmly when the grace is over
@@ -66,7 +67,8 @@ impl Stop {
                 0 | 1 => String::new(),
                 more => format!(" with {} below it", more - 1),
             };
-            show::line(&format!("{} {}{below}", task.address, show::painted(task)))?;
+            let line = StyledLine::from(&task.address).text(" ");
+            show::line(line.painted(show::style(&task.state), show::state(task)).text(below))?;
         }
         Ok(Exit::SUCCEEDED)
     }

@@ -12,6 +12,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::asking::Screen;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::top::board::{Board, Scope, Wish};
@@ -90,6 +91,9 @@ impl View<'_> {
                 _ = hangup.recv() => return Ok(()),
                 _ = terminate.recv() => return Ok(()),
             }
+            let drawn = terminal.size()?;
+            self.board.screen =
+                Screen { columns: drawn.width.into(), rows: drawn.height.into() };
             terminal.draw(|frame| draw(frame, &self.board, &self.session, show::now()))?;
         }
     }
@@ -116,14 +120,14 @@ impl View<'_> {
                 let answer = Answer { target, answer, question: Some(question) };
                 self.client.ask(answer).await.map(|()| format!("answered {task}"))
             }
-            Wish::Approve { session, task, call, verdict } => {
+            Wish::Approve { session, task, call, shown, verdict } => {
                 let target = Target { session, task: task.clone() };
                 let said = match &verdict {
                     Verdict::AllowOnce => format!("{task} may, once"),
-                    Verdict::AllowAlways { .. } => format!("{task} may, always in this session"),
+                    Verdict::AllowAlways { .. } => format!("{task} may, always there in this session"),
                     Verdict::Deny { .. } => format!("{task} may not"),
                 };
-                let approve = Approve { target, call: Some(call), verdict };
+                let approve = Approve { target, call: Some(call), digest: shown, verdict };
                 self.client.ask(approve).await.map(|_| said)
             }
         };

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show;
+use crate::styled_line::StyledLine;
 
 /// Show what runs here as a tree: each task below the one that started it
 #[derive(Debug, clap::Args)]
@@ -50,7 +51,7 @@ impl Tree {
             show::note("nothing runs here");
         }
         for (session, tops) in &sessions {
-            show::line(&show::one_line(session))?;
+            show::line(show::one_line(session))?;
             draw(tops, "")?;
         }
         Ok(Exit::SUCCEEDED)
@@ -98,11 +99,14 @@ fn draw(branches: &[Branch], before: &str) -> Result<(), Failure> {
         let (fork, on) = if last { ("└── ", "    ") } else { ("├── ", "│   ") };
         let task = &branch.task;
         let name = task.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-        let (state, age) = (show::painted(task), show::age(task.spawned));
+        let age = show::age(task.spawned);
         let spent = show::spent(&task.usage).map(|spent| format!("{spent}  ")).unwrap_or_default();
-        let line = format!("{before}{fork}{}{name}  {state}  {age}  {spent}", task.address);
+        let line = StyledLine::from(format!("{before}{fork}{}{name}  ", task.address))
+            .painted(show::style(&task.state), show::state(task))
+            .text(format!("  {age}  {spent}"));
         let what = show::one_line(&show::asked_or_told(task));
-        show::line(&format!("{line}{}", show::to_the_edge(&line, &what)))?;
+        let what = show::to_the_edge(&line, &what);
+        show::line(line.text(what))?;
         draw(&branch.children, &format!("{before}{on}"))?;
     }
     Ok(())

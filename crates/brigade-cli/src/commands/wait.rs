@@ -10,6 +10,7 @@ use brigade_server::{Client, TaskInfo};
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::styled_line::StyledLine;
 use crate::{show, span};
 
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -117,16 +118,17 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
         return show::json(waited);
     }
     for task in &waited.ended {
-        show::line(&format!("{} {}", show::called(task), show::painted(task)))?;
+        let line = StyledLine::from(show::called(task)).text(" ");
+        show::line(line.painted(show::style(&task.state), show::state(task)))?;
     }
     if waited.timed_out {
         for task in &waited.going_on {
             match (task.questions.as_slice(), task.approvals.first()) {
                 (_, Some(approval)) => {
                     let (called, address) = (show::called(task), &task.address);
-                    let text = show::one_line(&approval.text);
+                    let (text, call) = (show::one_line(&approval.text), approval.call);
                     show::note(&format!("{called} waits for leave: {text}"));
-                    show::note(&format!("`brigade approve {address} {}` gives it", approval.call));
+                    show::note(&format!("`brigade approve {address} {call} --show` says how it is given"));
                 }
                 ([], None) => {
                     show::note(&format!("{} is still {}", show::called(task), task.state));

@@ -105,7 +105,8 @@ pub(crate) fn frame(lines: &[Line], more: Option<&str>, columns: usize) -> Vec<S
         .zip(forks)
         .map(|(line, fork)| format!("{fork}{}", label(&line.task)))
         .collect();
-    let states: Vec<String> = lines.iter().map(|line| show::state(&line.task)).collect();
+    let states: Vec<String> =
+        lines.iter().map(|line| show::one_line(&show::state(&line.task))).collect();
     let widest = |texts: &[String]| texts.iter().map(|text| show::columns(text)).max().unwrap_or(0);
     let state_width = widest(&states).max(STATE_LEAST);
     let beside = |label: usize| columns.saturating_sub(label + 2 + state_width + 2);
@@ -133,7 +134,7 @@ pub(crate) fn frame(lines: &[Line], more: Option<&str>, columns: usize) -> Vec<S
     }
     if let Some(more) = more {
         let style = Style::new().dimmed();
-        frame.push(format!("{style}{}{style:#}", show::cut(more, columns)));
+        frame.push(format!("{style}{}{style:#}", show::cut(&show::one_line(more), columns)));
     }
     frame
 }
@@ -160,10 +161,10 @@ fn forks(lines: &[Line]) -> Vec<String> {
 }
 
 fn label(task: &TaskInfo) -> String {
-    match &task.name {
+    show::one_line(&match &task.name {
         Some(name) => format!("{} {name}", task.address),
         None => task.address.clone(),
-    }
+    })
 }
 
 fn rest(line: &Line) -> String {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use brigade_model::approval::Verdict;
+use brigade_model::approval::{CallDigest, Verdict};
 use brigade_server::TaskInfo;
+use brigade_server::info::Approval;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::asking;
+use crate::asking::{self, Screen};
 
 /// The state of the view.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Board {
     pub(crate) output: String,
     pub(crate) scope: Scope,
     pub(crate) mode: Mode,
+    /// How large it is drawn: what it has no room for cannot be allowed with a key.
+    pub(crate) screen: Screen,
     /// What was last said to the user.
     pub(crate) note: Option<String>,
     /// Those that ended while they were watched, the latest last.
@@ -58,18 +61,18 @@ pub(crate) enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
     session: String,
-    task: String,
+    pub(crate) task: String,
     pub(crate) about: About,
     pub(crate) text: String,
 }
 
 /// What a text answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     Nothing,
     Question(u32),
-    /// A call that waits for leave.
-    Leave(u32),
+    /// A call that waits for leave. It is shown as it is here, whatever waits by now.
+    Leave(Box<Approval>),
 }
 
 /// What a key asks for beside what it does to the view.
@@ -99,6 +102,8 @@ pub(crate) enum Wish {
         session: String,
         task: String,
         call: u32,
+        /// The call that was shown whole.
+        shown: Option<CallDigest>,
         verdict: Verdict,
     },
 }
@@ -167,12 +172,13 @@ impl Board {
                 KeyCode::Esc => self.mode = Mode::Watching,
                 KeyCode::Backspace => drop(draft.text.pop()),
                 KeyCode::Char(letter) => draft.text.push(letter),
-                KeyCode::Enter => {
-                    if let Some(wish) = draft.wish() {
+                KeyCode::Enter => match draft.wish(self.screen) {
+                    Ok(wish) => {
                         self.mode = Mode::Watching;
                         return wish;
                     }
-                }
+                    Err(why) => self.note = Some(why),
+                },
                 _ => {}
             },
             Mode::Reading => match key.code {
@@ -247,21 +253,28 @@ impl Board {
 
 impl Draft {
     fn to(task: &TaskInfo) -> Self {
-        let leave = task.approvals.first().map(|approval| About::Leave(approval.call));
+        let leave = task.approvals.first().map(|approval| About::Leave(approval.clone().into()));
         let question = task.questions.first().map(|question| About::Question(question.call));
         let about = leave.or(question).unwrap_or(About::Nothing);
         let (session, task) = (task.session.clone(), task.address.clone());
         Self { session, task, about, text: String::new() }
     }
 
-    /// What it asks for as it is; none is something that cannot be meant.
-    fn wish(&self) -> Option<Wish> {
+    /// What it asks for as it is, on a screen of this size; or why that cannot be meant.
+    fn wish(&self, screen: Screen) -> Result<Wish, String> {
         let Self { session, task, about, text } = self.clone();
-        Some(match about {
+        Ok(match about {
             About::Nothing => Wish::Send { session, task, text },
             About::Question(question) => Wish::Answer { session, task, question, text },
-            About::Leave(call) => {
-                Wish::Approve { session, task, call, verdict: asking::verdict(&text)? }
+            About::Leave(approval) => {
+                let shown = approval.digest.filter(|_| asking::whole(&approval, screen).is_some());
+                let Some(verdict) = asking::verdict_on(&text, shown) else {
+                    return Err(match shown {
+                        Some(_) => "y, a or n".to_owned(),
+                        None => asking::too_long(&task, &approval),
+                    });
+                };
+                Wish::Approve { session, task, call: approval.call, shown, verdict }
             }
         })
     }
@@ -319,13 +332,21 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn asking_for_leave() -> TaskInfo {
+        asking_for(&serde_json::json!({ "command": "cargo publish" }))
+    }
+
+    pub(crate) fn asking_for(arguments: &serde_json::Value) -> TaskInfo {
         let mut asking = task("agent:4", None, "waiting");
-        let approval = r#"{"call":7,"text":"run_process(cargo publish)","tool":"run_process",
-            "arguments":"{\"command\":\"cargo publish\"}","rule":"run_process","by":"the operator",
-            "since":0}"#;
-        asking.approvals = vec![serde_json::from_str(approval).expect("an approval")];
+        let approval = serde_json::json!({
+            "call": 7, "text": "run_process(cargo publish)", "tool": "run_process",
+            "arguments": arguments.to_string(), "directory": "/src/soup", "digest": DIGEST,
+            "rule": "run_process", "by": "the operator", "since": 0,
+        });
+        asking.approvals = vec![serde_json::from_value(approval).expect("an approval")];
         asking
     }
+
+    const DIGEST: &str = "00112233445566778899aabbccddeeff";
 
     fn press(board: &mut Board, code: KeyCode) -> Wish {
         board.press(KeyEvent::new(code, KeyModifiers::NONE))
@@ -439,9 +460,34 @@ pub(crate) mod tests {
         }
         let (session, task) = ("/src/soup".into(), "agent:4".into());
         let verdict = Verdict::Deny { reason: "not now".into() };
-        let wish = Wish::Approve { session, task, call: 7, verdict };
+        let shown = Some(DIGEST.parse().expect("a digest"));
+        let wish = Wish::Approve { session, task, call: 7, shown, verdict };
         type_in(&mut board, "n not now");
         assert_eq!(press(&mut board, KeyCode::Enter), wish);
         assert_eq!(board.mode, Mode::Watching);
+    }
+
+    #[test]
+    fn a_key_allows_what_was_shown_and_nothing_that_the_screen_has_no_room_for() {
+        let shown = |board: &mut Board| match press(board, KeyCode::Enter) {
+            Wish::Approve { shown, verdict: Verdict::AllowOnce, .. } => shown,
+            _ => None,
+        };
+        let mut board = Board::default();
+        board.update(vec![asking_for_leave()]);
+        type_in(&mut board, "y");
+        // Another call waits by now: what was shown is meant.
+        let mut other = asking_for(&serde_json::json!({ "command": "rm -rf x" }));
+        other.approvals[0].digest = Some("ff".repeat(16).parse().expect("a digest"));
+        board.update(vec![other]);
+        assert_eq!(shown(&mut board).map(|digest| digest.to_string()), Some(DIGEST.to_owned()));
+
+        let long = asking_for(&serde_json::json!({ "command": "x".repeat(5_000) }));
+        board.update(vec![long]);
+        type_in(&mut board, "y");
+        assert_eq!(shown(&mut board), None);
+        assert!(board.note.as_ref().unwrap().contains("--show"), "{:?}", board.note);
+        board.screen = Screen { columns: 200, rows: 60 };
+        assert!(shown(&mut board).is_some(), "a larger screen shows it whole");
     }
 }

@@ -6,8 +6,11 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Text, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
 
-use super::board::{About, Board, Line, Mode, Scope};
-use crate::{asking, show};
+use brigade_server::info::Approval;
+
+use super::board::{About, Board, Draft, Line, Mode, Scope};
+use crate::asking::Screen;
+use crate::{asking, card, show};
 
 /// Below this height the output gives way to the list.
 const OUTPUT_FROM: u16 = 14;
@@ -35,7 +38,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, workspace: &str, now: u
         Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)])
             .areas(area);
     heading(frame, head, board, workspace);
-    if board.mode == Mode::Reading {
+    if let Mode::Typing(Draft { task, about: About::Leave(approval), .. }) = &board.mode {
+        leave(frame, body, (task, approval));
+    } else if board.mode == Mode::Reading {
         output(frame, body, board);
     } else if body.height >= OUTPUT_FROM {
         let [list, rest] =
@@ -152,10 +157,10 @@ impl Column {
                 let last = task.session.rsplit('/').find(|part| !part.is_empty());
                 show::one_line(last.unwrap_or(&task.session))
             }
-            Self::Task => format!("{}{}", "  ".repeat(line.depth), task.address),
-            Self::Name => task.name.clone().unwrap_or_default(),
-            Self::Label => task.name.clone().unwrap_or_else(|| show::one_line(&task.what)),
-            Self::State => show::state(task),
+            Self::Task => format!("{}{}", "  ".repeat(line.depth), show::one_line(&task.address)),
+            Self::Name => show::one_line(task.name.as_deref().unwrap_or_default()),
+            Self::Label => show::one_line(task.name.as_ref().unwrap_or(&task.what)),
+            Self::State => show::one_line(&show::state(task)),
             Self::Age => {
                 let end = task.ended.unwrap_or(now);
                 crate::span::short(end.saturating_sub(task.spawned))
@@ -195,19 +200,52 @@ fn below(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     else {
         return output(frame, area, board);
     };
-    let title = format!(" {} asks for leave ", task.label());
-    let block = Block::new().borders(Borders::TOP).title(title);
-    let [with, why] = asking::details(approval);
-    let mut lines = vec![show::one_line(&approval.text), with, why];
-    lines.push("m answers: y once, a always in this session, n no (and a reason)".to_owned());
+    let block = leave_block(task.label(), approval);
+    let columns = usize::from(area.width);
+    let room = usize::from(block.inner(area).height);
+    let mut lines = match approval.card() {
+        Some(card) => card::lines(&card, Some(columns)),
+        None => Vec::new(),
+    };
+    if lines.is_empty() || lines.len() + 2 > room {
+        lines = asking::elided(approval, Some(columns));
+        // The end of it gives way, with a mark.
+        if lines.len() + 2 > room {
+            lines.truncate(room.saturating_sub(3));
+            lines.push("  …".to_owned());
+        }
+    }
+    lines.push(format!("  ({})", asking::why(approval)));
+    lines.push("  m shows it whole and answers".to_owned());
     let text: Vec<Text<'_>> = lines.into_iter().map(Text::from).collect();
-    frame.render_widget(Paragraph::new(text).block(block).wrap(Wrap { trim: true }), area);
+    frame.render_widget(Paragraph::new(text).block(block), area);
+}
+
+/// The call about which something is typed, whole if there is room for it.
+fn leave(frame: &mut Frame<'_>, area: Rect, (task, approval): (&str, &Approval)) {
+    let block = leave_block(task, approval);
+    let columns = usize::from(area.width);
+    // With the first and the last line of the screen.
+    let screen = Screen { columns, rows: usize::from(area.height) + 2 };
+    let (mut lines, answers) = match asking::whole(approval, screen) {
+        Some(lines) => (lines, asking::KEYS.to_owned()),
+        None => (asking::elided(approval, Some(columns)), asking::too_long(task, approval)),
+    };
+    lines.push(format!("  ({})", asking::why(approval)));
+    lines.push(format!("  {answers}"));
+    let text: Vec<Text<'_>> = lines.into_iter().map(Text::from).collect();
+    frame.render_widget(Paragraph::new(text).block(block), area);
+}
+
+fn leave_block(task: &str, approval: &Approval) -> Block<'static> {
+    let title = format!(" {task} asks for leave: {} ", approval.tool);
+    Block::new().borders(Borders::TOP).title(show::one_line(&title))
 }
 
 /// The last lines of the output that fit.
 fn output(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let Some(task) = board.selected() else { return };
-    let title = format!(" output of {} ", task.label());
+    let title = show::one_line(&format!(" output of {} ", task.label()));
     let block = Block::new().borders(Borders::TOP).title(title);
     let room = usize::from(block.inner(area).height);
     let lines: Vec<&str> = board.output.lines().collect();
@@ -219,8 +257,8 @@ fn output(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 fn footing(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let width = usize::from(area.width);
     let text = match (&board.mode, &board.note) {
-        (Mode::Typing(draft), _) => {
-            let what = match draft.about {
+        (Mode::Typing(draft), None) => {
+            let what = match &draft.about {
                 About::Nothing => "message",
                 About::Question(_) => "answer",
                 About::Leave(_) => "y, a or n",
@@ -389,16 +427,21 @@ o output  m message  s stop  K kill  a all  q quit
         board.update(vec![asking_for_leave()]);
         board.output = "what it said".to_owned();
         let shown = screen(&board, 80, 18);
-        assert!(shown.contains(" agent:4 asks for leave ─"), "{shown}");
-        let expect = "\
-run_process(cargo publish)
-with {\"command\":\"cargo publish\"}
-the operator asks about run_process
-m answers: y once, a always in this session, n no (and a reason)
+        assert!(shown.contains(" agent:4 asks for leave: run_process ─"), "{shown}");
+        let expect = "
+  command │ cargo publish
+  cwd     │ /src/soup
+  (the operator asks about run_process)
+  m shows it whole and answers
 ";
         assert!(shown.contains(expect), "{shown}");
         type_in(&mut board, "n no");
-        assert!(screen(&board, 80, 18).contains("y, a or n: n no_"));
+        let shown = screen(&board, 80, 7);
+        assert!(shown.contains("y, a or n: n no_"), "{shown}");
+        assert!(
+            shown.contains("  command │ cargo publish\n") && shown.contains("y: once"),
+            "{shown}"
+        );
         board.mode = Mode::Reading;
         assert!(screen(&board, 80, 18).contains("what it said"));
     }

@@ -174,7 +174,7 @@ context = 131072
     kitchen.configure("[providers.local]\nkind = \"opnai\"\n");
     let ran = kitchen.run(["ps"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
-    assert!(ran.err.contains("opnai"), "{}", ran.err);
+    assert!(ran.err.contains("line 2: `kind`: no provider is named"), "{}", ran.err);
     kitchen.configure("[providers.local]\nkind = \"openai\"\nkey = { file = \"key\" }\n");
     let ran = kitchen.run(["ps"]);
     assert_eq!(ran.code, 2, "{}", ran.err);

@@ -28,6 +28,10 @@ fn call(pending: &serde_json::Value) -> String {
     pending["call"].to_string()
 }
 
+fn digest(pending: &serde_json::Value) -> String {
+    pending["digest"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn what_is_asked_is_listed_shown_and_answered_also_after_the_daemon_was_killed() {
     let kitchen = Kitchen::new();
@@ -40,7 +44,8 @@ fn what_is_asked_is_listed_shown_and_answered_also_after_the_daemon_was_killed()
     let asked = pending(&kitchen, 2);
     assert_eq!(asked, before, "a crash changes nothing");
     let listed = kitchen.ok(["approve", "--list"]);
-    assert!(listed.contains("agent:1 (Cook)") && listed.contains("echo b >> two"), "{listed}");
+    assert!(listed.contains("agent:1 (Cook), call "), "{listed}");
+    assert!(listed.contains("\n  command │ echo b >> two\n"), "{listed}");
     let ps = kitchen.ok(["ps"]);
     assert!(ps.contains("asks for leave: run_process(echo a >> one)"), "{ps}");
     let shown = kitchen.ok(["show", "Cook"]);
@@ -52,8 +57,18 @@ fn what_is_asked_is_listed_shown_and_answered_also_after_the_daemon_was_killed()
     assert_eq!(which.code, 120, "{which:?}");
     assert!(which.err.contains("say which call"), "{which:?}");
     let two = call(&asked[1]);
-    assert_eq!(kitchen.ok(["approve", "Cook", &two]), "allowed once\n");
-    assert_eq!(kitchen.ok(["approve", "Cook", &two]), "allowed once\n", "once more is the same");
+    let unseen = kitchen.run(["approve", "Cook", &two]);
+    assert_eq!(unseen.code, 2, "{unseen:?}");
+    assert!(unseen.err.contains("nothing is allowed that was not shown"), "{unseen:?}");
+    let other = kitchen.run(["approve", "Cook", &two, "--digest", &digest(&asked[0])]);
+    assert_eq!(other.code, 120, "{other:?}");
+    assert!(other.err.contains("another approval than the one that was shown"), "{other:?}");
+    let shown = kitchen.ok(["approve", "Cook", &two, "--show"]);
+    let how = format!("brigade approve agent:1 {two} --digest {}", digest(&asked[1]));
+    assert!(shown.contains("\n  command │ echo b >> two\n") && shown.contains(&how), "{shown}");
+    let seen = ["approve", "Cook", &two, "--digest", &digest(&asked[1])];
+    assert_eq!(kitchen.ok(seen), "run_process(echo b >> two): allowed once\n");
+    assert_eq!(kitchen.ok(seen), "allowed once\n", "once more is the same");
     assert_eq!(kitchen.run(["approve", "Cook", &two, "--deny"]).code, 120, "but not the contrary");
     let denied = ["approve", "Cook", "--deny", "--reason", "the oven is cold"];
     let expect = "run_process(echo a >> one): denied: the oven is cold\n";
@@ -77,9 +92,10 @@ fn what_is_allowed_always_is_not_asked_again_until_it_is_revoked() {
     let run = ["run", "-d", "--ask", "run_process", "Go"];
     kitchen.ok(run);
     let asked = pending(&kitchen, 2);
-    let wrong = ["approve", "1", &call(&asked[0]), "--always", "--rule", "run_process(ls *)"];
+    let seen = digest(&asked[0]);
+    let wrong = ["approve", "1", "--digest", &seen, "--always", "--rule", "run_process(ls *)"];
     assert_eq!(kitchen.run(wrong).code, 2);
-    kitchen.ok(["approve", "1", &call(&asked[0]), "--always", "--rule", "run_process"]);
+    kitchen.ok(["approve", "1", "--digest", &seen, "--always", "--rule", "run_process"]);
     kitchen.ok(["wait", "1"]);
     assert_eq!(kitchen.ok(["run", "--ask", "run_process", "Again"]), "Both are done.\n");
     assert_eq!(kitchen.file("one"), "a\na\n", "allowed before, it needs nobody");
@@ -164,4 +180,75 @@ turn
     assert!(sly.contains("I may not."), "{sly} {}", kitchen.file("said"));
     assert_eq!(kitchen.file("codes"), "126\n126\n");
     assert!(!kitchen.project().join("stolen").exists());
+}
+
+#[test]
+fn what_is_allowed_always_is_so_in_its_directory_only() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        r#"
+agent *
+turn
+  call run_process {"command": "echo a >> one"}
+turn
+  call run_process {"command": "echo a >> one", "cwd": "elsewhere"}
+turn
+  say Done.
+"#,
+    );
+    kitchen.folder("project/elsewhere");
+    kitchen.ok(["run", "-d", "--ask", "run_process", "Go"]);
+    let asked = pending(&kitchen, 1);
+    let here = kitchen.project().display().to_string();
+    assert_eq!(asked[0]["directory"], here);
+    kitchen.ok(["approve", "1", "--digest", &digest(&asked[0]), "--always"]);
+    let asked = poll("the other directory", || {
+        pending(&kitchen, 1).pop().filter(|asked| asked["directory"] != *here)
+    });
+    assert_eq!(asked["directory"], format!("{here}/elsewhere"));
+    let listed = kitchen.json(["approve"]);
+    assert_eq!(listed["grants"][0]["directory"], here);
+    kitchen.ok(["approve", "1", "--deny"]);
+    kitchen.ok(["wait", "1"]);
+}
+
+/// A variable that hides the command, and a text that draws a prompt of its own.
+#[test]
+fn what_is_shown_is_what_is_approved_however_it_is_written() {
+    let kitchen = Kitchen::new();
+    let long = "x".repeat(9_000);
+    let forged = "echo a >> one\\n\\n\\u001b[2J  (the operator asks about nothing)\\n> y";
+    kitchen.script(&format!(
+        r#"
+agent *
+turn
+  call run_process {{"command": "rm -rf soup", "env": {{"A": "{long}"}}}}
+  call run_process {{"command": "{forged}"}}
+turn
+  say Done.
+"#,
+        forged = forged.replace("\\\\", "\\")
+    ));
+    kitchen.ok(["run", "-d", "--ask", "run_process", "Go"]);
+    let asked = pending(&kitchen, 2);
+    let listed = kitchen.ok(["approve"]);
+    assert!(listed.contains("\n  command │ rm -rf soup\n"), "the command comes first: {listed}");
+    assert!(listed.contains(" bytes]… "), "{listed}");
+    assert!(!listed.contains(&digest(&asked[0])), "what is not shown whole has no digest here");
+    assert!(listed.contains(&format!(
+        "too long for a list: brigade approve agent:1 {} --show",
+        call(&asked[0])
+    )));
+    let foreign = listed.lines().filter(|line| line.contains("the operator asks about nothing"));
+    for line in foreign {
+        assert!(line.starts_with("          │ \\u{1b}[2J··("), "{line}");
+    }
+    let shown = kitchen.ok(["approve", "1", &call(&asked[0]), "--show"]);
+    assert!(
+        shown.contains(&long) && shown.contains(&digest(&asked[0])),
+        "all of it, then the digest"
+    );
+    let ps = kitchen.ok(["ps"]);
+    assert!(ps.contains("run_process(rm -rf soup) with A"), "{ps}");
+    kitchen.ok(["stop", "1"]);
 }

@@ -37,11 +37,28 @@ fn a_broken_configuration_is_explained() {
         ("idle_exit = \"soon\"", "idle_exit"),
         ("output_cap = \"big\"", "output_cap"),
         ("idle_exit = ", "config.toml"),
+        (
+            "[providers.x]\nkind = \"openai\"\nkey = \"SECRET\"",
+            "line 3: `key`: unknown variant `…`",
+        ),
+        ("[providers.x]\nkind = \"openai\"\nkey = SECRET", "line 3"),
+        (
+            "[providers.x]\nkind = \"openai\"\nkey = { file = \"SECRET\" }",
+            "`file` is no absolute path",
+        ),
+        ("[providers.x]\nkind = \"openai\"\nkey = { env = \"SECRET\" }", "`env` is no name"),
+        ("SECRET = 1", "unknown key"),
+        (
+            "[providers.x]\nkind = \"openai\"\nbase_url = \"http://192.0.2.1/v1\"",
+            "providers.x: a key is sent to other machines over https only",
+        ),
     ];
+    const SECRET: &str = "sk-proj-0123456789abcdef";
     for (text, said) in table {
-        kitchen.configure(text);
+        kitchen.configure(&text.replace("SECRET", SECRET));
         let ran = kitchen.run(["ps"]);
         assert_eq!(ran.code, 2, "{text}: {}", ran.err);
+        assert!(!ran.err.contains("0123456789"), "a key is not quoted: {}", ran.err);
         assert!(ran.err.contains(said) && ran.err.contains("config.toml"), "{text}: {}", ran.err);
     }
 }

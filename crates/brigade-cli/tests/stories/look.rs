@@ -181,6 +181,71 @@ fn sessions_are_listed_closed_and_pruned() {
     assert_eq!(kitchen.run(["close", "nowhere"]).code, 127);
 }
 
+/// What a text of a task, a definition or a file may have in it: a screen that is cleared, a title that is
+/// set, a colour, a turned direction, and letters that nobody sees.
+const HOSTILE: &str = "EVIL\u{1b}[2J\u{1b}]0;x\u{7}\u{1b}[35m\u{9b}1A\u{202e}\u{e0041}\u{200b}end";
+
+#[test]
+fn nothing_that_is_shown_is_obeyed_by_a_terminal() {
+    let kitchen = Kitchen::new();
+    kitchen.script(&format!(
+        "agent Asking\nturn\n  call ask_parent {{\"question\": {HOSTILE_JSON}}}\nturn\n  say x\n\
+         agent Leave\nturn\n  call run_process {{\"command\": {HOSTILE_JSON}}}\nturn\n  say x\n\
+         agent *\nturn\n  say {HOSTILE}\n",
+        HOSTILE_JSON = serde_json::to_string(HOSTILE).unwrap()
+    ));
+    kitchen.define(
+        "evil",
+        "---\nname: evil\ndescription: \"EVIL\\e[2J\\e]0;x\\a\\e[35m\\u202e\\U000E0041end\"\n---\nDo it.\n",
+    );
+    kitchen.define("broken", &format!("---\nname: {HOSTILE}\n---\nDo it.\n"));
+    kitchen.ok(["run", "--name", "Said", HOSTILE]);
+    kitchen.ok(["run", "-d", "--name", "Asking", HOSTILE]);
+    kitchen.ok(["run", "-d", "--ask", "run_process", "--name", "Leave", "Go"]);
+    kitchen.run(["exec", "--shell", &format!("true {HOSTILE}")]);
+    kitchen.until_state("Asking", "waiting");
+    kitchen.until_state("Leave", "waiting");
+    let mut shown = 0;
+    for command in [
+        &["show", "Said"][..],
+        &["show", "Asking"],
+        &["show", "Leave"],
+        &["show", "4"],
+        &["agents"],
+        &["ps", "--ended"],
+        &["tree", "--ended"],
+        &["events"],
+        &["logs", "Said"],
+        &["inbox"],
+        &["approve"],
+        &["approve", "Leave", "--show"],
+        &["wait", "--timeout", "50ms", "Asking"],
+        &["wait", "--timeout", "50ms", "Leave"],
+        &["show", HOSTILE],
+        &["run", "--agent", HOSTILE, "Go"],
+    ] {
+        // As on a terminal, where colours are.
+        let ran = kitchen.command(command).env("CLICOLOR_FORCE", "1").output().unwrap();
+        let text = [ran.stdout, ran.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        let without_ours =
+            text.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "").replace("\u{1b}[2m", "");
+        let obeyed = without_ours.match_indices('\u{1b}').any(|(at, _)| {
+            !["31m", "32m", "33m", "36m"]
+                .iter()
+                .any(|ours| without_ours[at + 2..].starts_with(ours))
+        });
+        let hidden = |c: char| {
+            c.is_control() && !"\n\t\u{1b}".contains(c) || "\u{202e}\u{e0041}\u{200b}".contains(c)
+        };
+        assert!(!obeyed && !text.contains(hidden), "{command:?}: {text:?}");
+        shown += usize::from(text.contains("EVIL"));
+    }
+    assert!(shown >= 14, "only {shown} of them show the text");
+    kitchen.ok(["stop", "Asking"]);
+    kitchen.ok(["stop", "Leave"]);
+}
+
 /// Every file of a folder with what a change would change.
 fn picture(folder: &std::path::Path) -> Vec<(std::path::PathBuf, u64, u32, i64, i64)> {
     use std::os::unix::fs::MetadataExt;

@@ -144,7 +144,7 @@ async fn no_log_has_the_key_in_it() {
 #[test]
 fn a_password_in_a_base_url_is_a_secret() {
     let options =
-        ProviderOptions::new(ProviderKind::OpenAiChat).base_url("http://me:hidden@host/v1");
+        ProviderOptions::new(ProviderKind::OpenAiChat).base_url("https://me:hidden@host/v1");
     let provider = Provider::new(options).unwrap();
     assert!(!format!("{provider:?} {:?}", provider.options()).contains("hidden"));
 }
@@ -189,4 +189,28 @@ async fn a_catalog_finds_what_was_set_up_and_what_is_always_there() {
     }
     let error = catalog.find("nobody/some-model").expect_err("nobody");
     assert!(error.message.contains("anthropic"), "{error}");
+}
+
+#[test]
+fn a_key_goes_over_http_to_this_machine_only() {
+    let at = |url: &str| ProviderOptions::new(ProviderKind::OpenAiChat).base_url(url);
+    for (url, with_key, without) in [
+        ("https://models.example.com/v1", true, true),
+        ("http://localhost:8000/v1", true, true),
+        ("http://127.0.0.9:8000/v1", true, true),
+        ("http://[::1]:8000/v1", true, true),
+        ("http://192.168.1.5:8000/v1", false, true),
+        ("http://localhost.example.com/v1", false, true),
+        ("http://127.0.0.1.example.com/v1", false, true),
+        ("http://localhost@192.168.1.5/v1", false, false),
+        ("http://me:secret@192.168.1.5/v1", false, false),
+    ] {
+        let made = |options: ProviderOptions| Provider::new(options).map(|_| ());
+        assert_eq!(made(at(url)).is_ok(), with_key, "{url}");
+        assert_eq!(made(at(url).key(KeySource::None)).is_ok(), without, "{url} without a key");
+        assert!(made(at(url).allow_http()).is_ok(), "{url}");
+    }
+    let error = Provider::new(at("http://192.168.1.5/v1")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert!(error.message.contains("allow_http = true"), "{error}");
 }

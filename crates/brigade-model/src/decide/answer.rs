@@ -14,7 +14,10 @@ use crate::tree::Tree;
 pub(super) fn answer(tree: &Tree, given: &GiveAnswer, now: Time) -> Result<Decision, Refusal> {
     let decision = match &given.answer {
         Given::Reply(reply) => reply_to(tree, given, reply)?,
-        Given::Verdict(verdict) => approve::approve(tree, given, verdict, now)?,
+        Given::Verdict(verdict) => approve::approve(tree, given, (verdict, None), now)?,
+        Given::ShownVerdict { shown, verdict } => {
+            approve::approve(tree, given, (verdict, Some(*shown)), now)?
+        }
     };
     let answered = Answer::Value(Json::null());
     Ok(decision.recorded_for(given.caller.task(), given.record, "answer", answered))

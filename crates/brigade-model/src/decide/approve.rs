@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::scope::{fence, no_such_task, resolve};
 use super::{Decision, Draft, Reply};
-use crate::approval::{ApprovalRequest, Covers, GRANTS_MAX, Grant, Verdict};
+use crate::approval::{ApprovalRequest, CallDigest, Covers, GRANTS_MAX, Grant, Verdict};
 use crate::call::{Answer, Condition, OpenCall};
 use crate::command::{Caller, GiveAnswer, Revoke};
 use crate::event::Event;
@@ -13,11 +13,11 @@ use crate::refusal::Refusal;
 use crate::task::TaskRow;
 use crate::tree::Tree;
 
-/// Says yes or no to a call that waits for leave.
+/// Says yes or no to a call that waits for leave, where it was shown to that call only.
 pub(super) fn approve(
     tree: &Tree,
     given: &GiveAnswer,
-    verdict: &Verdict,
+    (verdict, shown): (&Verdict, Option<CallDigest>),
     now: Time,
 ) -> Result<Decision, Refusal> {
     fence(tree, &given.caller)?;
@@ -26,14 +26,20 @@ pub(super) fn approve(
     if row.is_ending() {
         return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
     }
-    let Some((call, request)) = wanted(no, row, given)? else {
+    let Some((call, request)) = wanted(no, row, (given, shown))? else {
         return said_before(no, row, given, verdict);
     };
     verdict.check(request)?;
     let mut drafts: Vec<Draft> = Vec::new();
     if let Verdict::AllowAlways { rule } = verdict {
         let covers = Covers::of(request, rule.as_ref())?;
-        drafts.extend(grant(tree, &given.caller, covers, now)?.map(Draft::from));
+        let directory = match covers.is_whole_tool() {
+            true => None,
+            false => request.directory.clone(),
+        };
+        let wanted =
+            Grant { no: 0, covers, directory, client: client_named(&given.caller), at: now };
+        drafts.extend(grant(tree, wanted)?.map(Draft::from));
     }
     drafts.extend(ruled(no, call, verdict.clone()));
     Ok(Decision { drafts, reply: Reply::Done })
@@ -73,7 +79,7 @@ fn client_of(tree: &Tree, no: TaskNo) -> Option<&ClientName> {
 fn wanted<'a>(
     no: TaskNo,
     row: &'a TaskRow,
-    given: &GiveAnswer,
+    (given, shown): (&GiveAnswer, Option<CallDigest>),
 ) -> Result<Option<(&'a OpenCall, &'a Arc<ApprovalRequest>)>, Refusal> {
     let asking = row.calls.iter().filter_map(|call| match &call.on {
         Condition::Approval { request, .. } => Some((call, request)),
@@ -81,6 +87,19 @@ fn wanted<'a>(
     });
     let meant = |call: &OpenCall| given.call.is_none_or(|index| index == call.index);
     let calls: Vec<_> = asking.filter(|(call, _)| meant(call)).collect();
+    if let Some(shown) = shown {
+        let is_shown = |(call, request): &&(&OpenCall, &Arc<ApprovalRequest>)| {
+            CallDigest::of(no, call.index, request) == shown
+        };
+        return match calls.iter().find(is_shown) {
+            Some(found) => Ok(Some(*found)),
+            None if calls.is_empty() => Ok(None),
+            None => Err(Refusal::conflict(format!(
+                "{} waits for another approval than the one that was shown",
+                row.address(no)
+            ))),
+        };
+    }
     match calls.as_slice() {
         [] => Ok(None),
         [only] => Ok(Some(*only)),
@@ -119,13 +138,14 @@ fn said_before(
 }
 
 /// What is allowed for good from here on, unless it is already.
-fn grant(tree: &Tree, caller: &Caller, covers: Covers, at: Time) -> Result<Option<Event>, Refusal> {
-    let client = match caller {
-        Caller::Client(client) => Some(client.identity.name.clone()),
-        Caller::Operator | Caller::Task { .. } => None,
-    };
+fn grant(tree: &Tree, wanted: Grant) -> Result<Option<Event>, Refusal> {
     let grants = &tree.row().grants;
-    if grants.all.iter().any(|grant| grant.covers == covers && grant.client == client) {
+    let (no, at) = (grants.last + 1, wanted.at);
+    if grants
+        .all
+        .iter()
+        .any(|grant| Grant { no, at, ..grant.clone() } == Grant { no, ..wanted.clone() })
+    {
         return Ok(None);
     }
     if grants.all.len() >= GRANTS_MAX {
@@ -134,8 +154,14 @@ fn grant(tree: &Tree, caller: &Caller, covers: Covers, at: Time) -> Result<Optio
              it once"
         )));
     }
-    let grant = Grant { no: grants.last + 1, covers, client, at };
-    Ok(Some(Event::Granted(Box::new(grant))))
+    Ok(Some(Event::Granted(Box::new(Grant { no, ..wanted }))))
+}
+
+fn client_named(caller: &Caller) -> Option<ClientName> {
+    match caller {
+        Caller::Client(client) => Some(client.identity.name.clone()),
+        Caller::Operator | Caller::Task { .. } => None,
+    }
 }
 
 pub(super) fn revoke(tree: &Tree, revoke: &Revoke) -> Result<Decision, Refusal> {
@@ -162,12 +188,12 @@ fn granted<'a>(tree: &'a Tree, no: TaskNo, asked: &ApprovalRequest) -> Option<&'
     }
     let client = client_of(tree, no);
     let reaches = |grant: &Grant| grant.client.is_none() || grant.client.as_ref() == client;
-    grants.iter().find(|grant| reaches(grant) && grant.covers.includes(asked))
+    grants.iter().find(|grant| reaches(grant) && grant.allows(asked))
 }
 
 /// Whether it needs nobody to answer an approval.
 pub(super) fn is_settled(tree: &Tree, no: TaskNo, asked: &ApprovalRequest) -> bool {
-    asked.is_unattended || granted(tree, no, asked).is_some()
+    asked.is_unattended || asked.is_too_large() || granted(tree, no, asked).is_some()
 }
 
 /// The events that answer a call which needs nobody for that.
@@ -178,6 +204,7 @@ pub(super) fn settled(
     asked: &ApprovalRequest,
 ) -> Vec<Draft> {
     let verdict = match granted(tree, no, asked).map(|grant| &grant.covers) {
+        None if asked.is_too_large() => Verdict::too_large(),
         None => Verdict::unattended(),
         Some(Covers::Rule(rule)) => Verdict::AllowAlways { rule: Some(rule.clone()) },
         Some(Covers::Subject { .. } | Covers::Arguments { .. }) => {

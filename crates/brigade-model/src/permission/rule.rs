@@ -75,12 +75,27 @@ impl Rule {
         let Some(pattern) = &self.pattern else { return true };
         let Some(text) = subject.text else { return false };
         if subject.is_shell {
-            return shell::compound(text).is_none()
-                && shell::without_variables(pattern, &shell::spaced(text))
-                    .is_some_and(|(pattern, command)| matches_command(pattern, command));
+            return self.allows_but_for_options(text)
+                && shell::overriding_option(pattern, text).is_none();
         }
         glob::matches(pattern, text, glob::Star::WithinFolder)
             && glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)
+    }
+
+    /// The option of a command that would be allowed without it.
+    pub fn refused_option(&self, subject: &Subject<'_>) -> Option<&'static str> {
+        let (pattern, text) = (self.pattern.as_ref()?, subject.text?);
+        if !subject.is_shell || !self.names(subject.tool) || !self.allows_but_for_options(text) {
+            return None;
+        }
+        shell::overriding_option(pattern, text)
+    }
+
+    fn allows_but_for_options(&self, text: &str) -> bool {
+        let Some(pattern) = &self.pattern else { return true };
+        shell::compound(text).is_none()
+            && shell::without_variables(pattern, &shell::spaced(text))
+                .is_some_and(|(pattern, command)| matches_command(pattern, command))
     }
 
     /// Whether the call may be one that the rule speaks of. A pattern that has nothing to be
@@ -94,7 +109,8 @@ impl Rule {
         if subject.is_shell {
             // A text without a command is one that a pattern of stars speaks of.
             return matches_command(pattern, &shell::spaced(text))
-                || shell::commands(text).iter().any(|command| matches_command(pattern, command));
+                || shell::commands(text).iter().any(|command| matches_command(pattern, command))
+                || shell::may_run(pattern, text);
         }
         glob::matches(pattern, text, glob::Star::WithinFolder)
             || glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)

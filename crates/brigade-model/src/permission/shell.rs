@@ -2,6 +2,12 @@
 
 use super::glob;
 
+pub(in crate::permission) use reach::{may_run, overriding_option};
+
+mod reach;
+mod tables;
+mod words;
+
 /// What makes a text more than one simple command, if anything does. Quotes are not looked into:
 /// what they hide is not worth being wrong about.
 pub(super) fn compound(text: &str) -> Option<&'static str> {

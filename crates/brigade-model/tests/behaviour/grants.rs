@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use brigade_model::approval::{Excerpt, GRANTS_MAX, REASON_MAX, Verdict};
-use brigade_model::call::{Answer, Asked};
+use brigade_model::approval::{
+    CallDigest, Excerpt, GRANTS_MAX, REASON_MAX, REMEMBERED_MAX, Verdict,
+};
+use brigade_model::call::{Answer, Asked, Condition};
 use brigade_model::command::{AfterPark, Caller, Command, GiveAnswer, Given, Revoke, Spawn};
 use brigade_model::decide::Reply;
 use brigade_model::event::Event;
@@ -115,27 +117,107 @@ fn a_rule_must_allow_what_is_asked() {
 }
 
 #[test]
-fn what_is_too_long_to_be_shown_is_allowed_once_or_as_a_whole() {
+fn what_is_long_is_allowed_once_or_by_a_rule() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    let long = format!("echo {}", "x".repeat(Excerpt::MAX));
+    let long = format!("echo {}", "x".repeat(REMEMBERED_MAX));
     env.park(no, 1, asks_for(&format!("{long} one")));
-    for rule in [None, Some("run_process(echo *)")] {
-        let said = say(&mut env, operator(), (no, 1), always(rule));
-        refused(said, RefusalKind::Invalid, "allow");
-    }
+    let said = say(&mut env, operator(), (no, 1), always(None));
+    refused(said, RefusalKind::Invalid, "only calls of up to 4096 bytes are remembered");
     say(&mut env, operator(), (no, 1), once()).unwrap();
     assert!(env.park(no, 2, asks_for(&format!("{long} two"))), "it is another one");
-    say(&mut env, operator(), (no, 2), always(Some("run_process"))).unwrap();
+    say(&mut env, operator(), (no, 2), always(Some("run_process(echo *)"))).unwrap();
     assert!(!env.park(no, 3, asks_for(&format!("{long} three"))));
+}
+
+#[test]
+fn what_cannot_be_shown_whole_is_denied_without_asking_unless_its_tool_is_allowed() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let large = format!("echo {}", "x".repeat(Excerpt::MAX));
+    assert!(!env.park(no, 1, asks_for(&large)), "nobody can be asked");
+    let Some(Verdict::Deny { reason }) = told(&env, no, 1) else { panic!("it was not denied") };
+    assert!(reason.contains("more than 65536 bytes cannot be shown whole"), "{reason}");
+    env.park(no, 2, asks_for("echo x"));
+    say(&mut env, operator(), (no, 2), always(Some("run_process(echo *)"))).unwrap();
+    assert!(!env.park(no, 3, asks_for(&large)));
+    assert!(
+        matches!(told(&env, no, 3), Some(Verdict::Deny { .. })),
+        "what is left out may be anything"
+    );
+    env.park(no, 4, asks_for("ls"));
+    say(&mut env, operator(), (no, 4), always(Some("run_process"))).unwrap();
+    assert!(!env.park(no, 5, asks_for(&large)));
+    assert_eq!(told(&env, no, 5), Some(always(Some("run_process"))));
+}
+
+#[test]
+fn a_verdict_is_for_the_call_that_was_shown() {
+    let mut env = Env::new();
+    let (one, other) = (env.spawn(agent()), env.spawn(agent()));
+    env.park(one, 4, asks_for("make soup"));
+    env.park(other, 4, asks_for("make soup"));
+    let digest = |env: &Env, no: TaskNo, call: u32| {
+        let row = env.tree.get(no).expect("it is there");
+        let calls = row.calls.iter().find_map(|open| match &open.on {
+            Condition::Approval { request, .. } => {
+                Some(CallDigest::of(no, CallIndex(call), request))
+            }
+            _ => None,
+        });
+        calls.expect("it waits for leave")
+    };
+    let shown = digest(&env, one, 4);
+    let approve = |env: &mut Env, no: TaskNo, call: Option<u32>| {
+        let (caller, task, call) = (operator(), no.into(), call.map(CallIndex));
+        let answer = Given::ShownVerdict { shown, verdict: once() };
+        env.submit(&Command::Answer(GiveAnswer { caller, task, call, answer, record: None }))
+    };
+    // The other one asks for the same, but it is not what was shown.
+    let hit = approve(&mut env, other, Some(4));
+    refused(hit, RefusalKind::Conflict, "waits for another approval than the one that was shown");
+    refused(approve(&mut env, other, None), RefusalKind::Conflict, "than the one that was shown");
+    assert_eq!((told(&env, one, 4), told(&env, other, 4)), (None, None));
+    approve(&mut env, one, Some(4)).unwrap();
+    assert_eq!(told(&env, one, 4), Some(once()));
+    approve(&mut env, one, Some(4)).unwrap();
+    env.park(one, 8, asks_for("make stew"));
+    refused(approve(&mut env, one, None), RefusalKind::Conflict, "than the one that was shown");
+    assert_ne!(shown.to_string(), digest(&env, one, 8).to_string());
+}
+
+fn in_directory(asked: Asked, directory: &str) -> Asked {
+    let Asked::Approval { request } = asked else { panic!("{asked:?}") };
+    let request = (*request).clone().in_directory(Some(directory.into()));
+    Asked::Approval { request: request.into() }
+}
+
+#[test]
+fn what_is_allowed_for_good_is_for_its_directory() {
+    for rule in [None, Some("run_process(make *)")] {
+        let mut env = Env::new();
+        let no = env.spawn(agent());
+        env.park(no, 1, in_directory(asks_for("make soup"), "/soup"));
+        say(&mut env, operator(), (no, 1), always(rule)).unwrap();
+        assert!(!env.park(no, 2, in_directory(asks_for("make soup"), "/soup")));
+        assert!(env.park(no, 3, in_directory(asks_for("make soup"), "/tmp/evil")), "{rule:?}");
+        say(&mut env, operator(), (no, 3), always(rule)).unwrap();
+        assert!(!env.park(no, 4, in_directory(asks_for("make soup"), "/tmp/evil")));
+        let grants = &env.tree.row().grants.all;
+        let directories: Vec<_> = grants.iter().map(|grant| grant.directory.as_deref()).collect();
+        assert_eq!(directories, [Some("/soup"), Some("/tmp/evil")]);
+        assert!(env.park(no, 5, asks_for("make soup")), "nobody knows where that is");
+        say(&mut env, operator(), (no, 5), always(Some("run_process"))).unwrap();
+        assert!(!env.park(no, 6, in_directory(asks_for("ls"), "/elsewhere")), "every call of it");
+    }
 }
 
 #[test]
 fn what_is_allowed_for_good_is_for_the_very_same_call() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    // As long as anything that is shown whole: what is longer begins like it.
-    let longest = "x".repeat(Excerpt::MAX);
+    // As long as anything that is remembered: what is longer begins like it.
+    let longest = "x".repeat(REMEMBERED_MAX);
     env.park(no, 1, asks_for(&longest));
     say(&mut env, operator(), (no, 1), always(None)).unwrap();
     assert!(!env.park(no, 2, asks_for(&longest)));

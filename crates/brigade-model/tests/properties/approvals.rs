@@ -22,6 +22,8 @@ pub(crate) fn asked(dice: &mut Dice) -> Asked {
     let arguments = ["{}", "{\"hot\":true}"][dice.roll(2)];
     let rule = TOOL.parse().expect("a rule");
     let request = ApprovalRequest::new(&subject, arguments, (rule, "the test".into()));
+    let directory = [None, Some("/soup".into()), Some("/stew".into())][dice.roll(3)].clone();
+    let request = request.in_directory(directory);
     let is_unattended = dice.one_in(6);
     Asked::Approval { request: Arc::new(ApprovalRequest { is_unattended, ..request }) }
 }
@@ -133,11 +135,15 @@ impl Naive<'_> {
 
     /// Whether it needs nobody to answer an approval.
     pub(crate) fn is_ruled_on(self, no: TaskNo, request: &ApprovalRequest) -> bool {
+        let is_here = |grant: &Grant| grant.directory == request.directory;
         let covers = |grant: &Grant| match &grant.covers {
-            Covers::Rule(rule) => speaks_of(&rule.to_string(), request),
-            Covers::Subject { text: covered, .. } => text(request) == Some(covered),
+            Covers::Rule(rule) if rule.to_string() == TOOL => true,
+            Covers::Rule(rule) => is_here(grant) && speaks_of(&rule.to_string(), request),
+            Covers::Subject { text: covered, .. } => {
+                is_here(grant) && text(request) == Some(covered)
+            }
             Covers::Arguments { json, .. } => {
-                text(request).is_none() && request.arguments.text == *json
+                is_here(grant) && text(request).is_none() && request.arguments.text == *json
             }
         };
         let client = self.started_by(no);

@@ -57,6 +57,11 @@ pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'stat
         Outliving::Nothing
     }
 
+    /// The directory in which a call acts, for an agent that works in this directory.
+    fn acts_in(&self, directory: Option<&str>) -> Option<String> {
+        directory.map(str::to_owned)
+    }
+
     fn run(
         self,
         delegate: &Delegate,
@@ -126,6 +131,14 @@ impl<T: Delegation> Tool for Bound<T> {
     fn outliving(&self, arguments: &Value) -> Outliving {
         // What cannot be read is refused for another reason.
         parse::<T>(arguments.clone()).map_or(Outliving::Nothing, |asked| asked.outliving())
+    }
+
+    fn acts_in(&self, arguments: &Value) -> Option<String> {
+        let own = self.delegate.blueprint.directory.as_deref();
+        match parse::<T>(arguments.clone()) {
+            Ok(arguments) => arguments.acts_in(own),
+            Err(_) => own.map(str::to_owned),
+        }
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {

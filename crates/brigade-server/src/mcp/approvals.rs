@@ -2,6 +2,7 @@
 //! that drives this client is not the one to ask.
 
 use brigade_model::approval::Verdict;
+use brigade_model::plain_text::PlainText;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
@@ -9,11 +10,14 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
-use super::text;
 use super::tool::Call;
 use crate::desk::Target;
 use crate::info::TaskInfo;
 use crate::requests::{Approvals, Approve, PendingInfo};
+
+/// The longest call that a form shows whole, and lets be allowed.
+const FORM_LINES: usize = 40;
+const FORM_BYTES: usize = 4_000;
 
 /// The fields of the form.
 const VERDICT: &str = "verdict";
@@ -33,14 +37,29 @@ pub(super) async fn pending(call: &Call, info: &TaskInfo) -> Result<Vec<PendingI
     Ok(all.pending.into_iter().filter(|one| one.top == number).collect())
 }
 
-/// Calls have numbers of their own in each task.
+/// Calls have numbers of their own in each task. The digest binds the answer to what the form shows.
 pub(super) fn key(pending: &PendingInfo) -> String {
-    format!("approval-{}-{}", pending.address.replace(':', "-"), pending.approval.call)
+    let (address, call) = (pending.address.replace(':', "-"), pending.approval.call);
+    match &pending.approval.digest {
+        Some(digest) => format!("approval-{address}-{call}-{digest}"),
+        None => format!("approval-{address}-{call}"),
+    }
 }
 
-/// A form with the choices, and room for a reason.
+/// All of a call, if a form has room for it.
+fn whole(pending: &PendingInfo) -> Option<String> {
+    let card = pending.approval.card()?;
+    let text = card.to_string();
+    (card.lines().len() <= FORM_LINES && text.len() <= FORM_BYTES).then_some(text)
+}
+
+/// A form with the choices, and room for a reason. A call that it cannot show whole can only be denied
+/// in it.
 pub(super) fn form(pending: &PendingInfo) -> InputRequest {
-    let choices = [ONCE, ALWAYS, DENY].map(str::to_owned).to_vec();
+    let choices = match whole(pending) {
+        Some(_) => [ONCE, ALWAYS, DENY].map(str::to_owned).to_vec(),
+        None => vec![DENY.to_owned()],
+    };
     let verdict = PrimitiveSchemaDefinition::Enum(EnumSchema::builder(choices).build());
     let reason = StringSchema::new().title("Reason").description("What to say to a denial");
     let reason = PrimitiveSchemaDefinition::String(reason);
@@ -54,15 +73,26 @@ pub(super) fn form(pending: &PendingInfo) -> InputRequest {
     InputRequest::Elicitation(ElicitRequest::new(form))
 }
 
-/// `Baker asks for leave: bake(bread); the definition baker asks about bake`.
+/// `Baker asks for leave: bake`, the call behind our marks, and the rule that asks.
 pub(super) fn asks(pending: &PendingInfo) -> String {
-    let who = pending.name.as_ref().unwrap_or(&pending.address);
-    let approval = &pending.approval;
-    let arguments = text::clip(&approval.arguments, 1_000);
-    format!(
-        "{who} asks for leave: {}\nwith {arguments}\n{} asks about {}",
-        approval.text, approval.by, approval.rule
-    )
+    let PendingInfo { address, name, approval, .. } = pending;
+    let who = PlainText::line(name.as_ref().unwrap_or(address));
+    let why = PlainText::line(&format!("{} asks about {}", approval.by, approval.rule));
+    let call = match whole(pending) {
+        Some(call) => call,
+        None => {
+            let call = match approval.card() {
+                Some(card) => card.elided(FORM_LINES / 2).to_string(),
+                None => PlainText::line(&approval.text).into_string(),
+            };
+            format!(
+                "{call}\nThis is not all of it, so it can only be denied here. `brigade approve \
+                 {address} {} --show` shows it whole, and how to allow it.",
+                approval.call
+            )
+        }
+    };
+    format!("{who} asks for leave: {call}\n({why})")
 }
 
 /// Takes what the client says. What waits no longer is passed over.
@@ -74,9 +104,20 @@ pub(super) async fn update(
     for pending in pending(call, info).await? {
         let Some(response) = responses.get(&key(&pending)) else { continue };
         let Some(verdict) = verdict(response)? else { continue };
+        let digest = pending.approval.digest;
+        if whole(&pending).is_none() && !matches!(verdict, Verdict::Deny { .. }) {
+            return Err(Refusal::invalid(format!(
+                "the form does not show the whole call, which can only be denied in it; `brigade \
+                 approve {} {} --show` shows it",
+                pending.address, pending.approval.call
+            )));
+        }
         let target = Target { session: pending.session.clone(), task: pending.address.clone() };
         let number = Some(pending.approval.call);
-        let approve = || Approve { target: target.clone(), call: number, verdict: verdict.clone() };
+        let approve = || {
+            let (target, verdict) = (target.clone(), verdict.clone());
+            Approve { target, call: number, digest, verdict }
+        };
         match call.line.ask(approve).await {
             Err(refusal)
                 if matches!(refusal.kind, RefusalKind::NotFound | RefusalKind::Conflict) => {}

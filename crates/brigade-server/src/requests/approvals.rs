@@ -44,6 +44,9 @@ pub struct GrantInfo {
     pub grant: u32,
     /// As rules are written.
     pub allows: String,
+    /// The directory that it is for; for any, when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
     /// Whose tasks it is for; for all of the session, when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
@@ -71,12 +74,13 @@ fn add(all: &mut ApprovalsInfo, session: &Session) {
         address: pending.row.address(pending.task),
         name: pending.row.name.as_ref().map(ToString::to_string),
         top: pending.top.to_string(),
-        approval: Approval::of(pending.call, &pending.request, pending.since),
+        approval: Approval::of((pending.task, pending.call), &pending.request, pending.since),
     }));
     all.grants.extend(session.grants().into_iter().map(|grant| GrantInfo {
         session: name.clone(),
         grant: grant.no,
         allows: grant.covers.to_string(),
+        directory: grant.directory.map(|directory| directory.to_string()),
         client: grant.client.map(|client| client.to_string()),
         at: grant.at.0,
     }));

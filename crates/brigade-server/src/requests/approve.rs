@@ -1,6 +1,6 @@
 //! Says yes or no to a call that waits for leave.
 
-use brigade_model::approval::Verdict;
+use brigade_model::approval::{CallDigest, Verdict};
 use brigade_model::ids::CallIndex;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,9 @@ pub struct Approve {
     /// Which of its calls; may be left out while only one waits.
     #[serde(default)]
     pub call: Option<u32>,
+    /// The digest of the whole call that was shown. Nothing is allowed without it.
+    #[serde(default)]
+    pub digest: Option<CallDigest>,
     pub verdict: Verdict,
 }
 
@@ -30,6 +33,14 @@ impl Ask for Approve {
             Err(refusal) if refusal.kind == RefusalKind::Forbidden => task,
             Err(refusal) => return Err(refusal),
         };
-        session.approve(task, self.call.map(CallIndex), self.verdict).await
+        let call = self.call.map(CallIndex);
+        match (self.digest, &self.verdict) {
+            (Some(digest), _) => session.approve_shown(task, call, (digest, self.verdict)).await,
+            (None, Verdict::Deny { .. }) => session.approve(task, call, self.verdict).await,
+            (None, Verdict::AllowOnce | Verdict::AllowAlways { .. }) => Err(Refusal::invalid(
+                "a call is allowed by the digest of what was shown of it; `brigade approve ADDRESS \
+                 CALL --show` shows it",
+            )),
+        }
     }
 }

@@ -83,7 +83,9 @@ async fn the_client_is_asked_for_what_is_below_its_task_also_after_everything_wa
     let before = forms(&client, &id, 2).await;
     assert!(before[0].0.starts_with("approval-agent-2-"), "{before:?}");
     assert!(
-        before[0].1.starts_with("Hand asks for leave: run_process(echo x >> one)"),
+        before[0]
+            .1
+            .starts_with("Hand asks for leave: run_process\ncommand │ echo x >> one\ncwd     │ /"),
         "{before:?}"
     );
     kitchen.kill_daemon();
@@ -105,6 +107,41 @@ async fn the_client_is_asked_for_what_is_below_its_task_also_after_everything_wa
     }
     completed(until_over(&client, &id).await).has("It is done.");
     assert_eq!((kitchen.file("one"), kitchen.file("two")), ("x\n".into(), "x\n".into()));
+}
+
+#[tokio::test]
+async fn a_form_that_cannot_show_the_whole_call_can_only_deny_it() {
+    let long = "x".repeat(5_000);
+    let kitchen = Kitchen::playing(&format!(
+        "\nagent *\nturn\n  delay 700ms\n  call run_process {{\"command\": \"touch one\", \"env\": \
+         {{\"A\": \"{long}\"}}}}\nturn\n  say It is not done.\n"
+    ));
+    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let id = begin(&client).await;
+    let (key, message) = forms(&client, &id, 1).await.remove(0);
+    assert!(message.contains("\ncommand │ touch one\n"), "{message}");
+    assert!(message.contains("it can only be denied here") && message.len() < 2_000, "{message}");
+    let yes = ElicitResult::new(ElicitationAction::Accept).with_content(json!({"verdict": "once"}));
+    let yes = [(key.clone(), serde_json::to_value(yes).unwrap())].into();
+    let refused = client.service.update_task(UpdateTaskParams::new(&id, yes)).await.unwrap_err();
+    assert!(refused.to_string().contains("does not show the whole call"), "{refused}");
+    say(&client, &id, &key, json!({"verdict": "deny"})).await;
+    completed(until_over(&client, &id).await).has("It is not done.");
+    assert!(!kitchen.path().join("one").exists());
+}
+
+/// A form is answered for the call that it shows.
+#[tokio::test]
+async fn an_answer_to_another_form_allows_nothing() {
+    let kitchen = Kitchen::playing(TOUCHES);
+    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let id = begin(&client).await;
+    let asked = forms(&client, &id, 2).await;
+    let (before, digest) = asked[0].0.rsplit_once('-').unwrap();
+    let other = asked[1].0.rsplit_once('-').unwrap().1;
+    assert_ne!(digest, other);
+    say(&client, &id, &format!("{before}-{other}"), json!({"verdict": "once"})).await;
+    assert_eq!(forms(&client, &id, 2).await, asked, "nothing was allowed");
 }
 
 #[tokio::test]

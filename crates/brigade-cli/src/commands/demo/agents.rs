@@ -41,7 +41,7 @@ impl Stage {
                     ["hands a dinner to three cooks", "has made its stock", "takes its time"];
                 let about = about.into_iter().chain(["is told that a guest cannot eat nuts"]);
                 for (agent, about) in agents.iter().zip(about) {
-                    self.say(&format!("  {:<11} {:<9} {about}", agent.address, agent.label()))?;
+                    self.say(format!("  {:<11} {:<9} {about}", agent.address, agent.label()))?;
                 }
                 return Ok(agents);
             }
@@ -63,7 +63,7 @@ impl Stage {
     ) -> Result<[Seen; 3], Failure> {
         let ended = self.wait(client, &before[0]).await?;
         let result: Option<String> = ended.result.and_then(|result| result.decode().ok());
-        self.say(&format!("\nChef: {}", result.as_deref().unwrap_or(&ended.state)))?;
+        self.say(format!("\nChef: {}", result.as_deref().unwrap_or(&ended.state)))?;
         let eyes = self.operator().await?;
         let after = self.agents(&eyes, &before[0]).await?;
         Ok([

@@ -80,6 +80,14 @@ impl Delegation for RunProcess {
         if self.keep { Outliving::Process } else { Outliving::Nothing }
     }
 
+    fn acts_in(&self, own: Option<&str>) -> Option<String> {
+        let path = match (own, &self.cwd) {
+            (Some(own), Some(cwd)) => Path::new(own).join(cwd),
+            (own, cwd) => own.or(cwd.as_deref())?.into(),
+        };
+        Some(path.display().to_string())
+    }
+
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
         not_blank("command", &self.command)?;
         let patience = wait_timeout(self.timeout_secs.unwrap_or(PATIENCE_DEFAULT))?;

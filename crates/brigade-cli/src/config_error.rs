@@ -1,0 +1,150 @@
+//! What is wrong with a configuration file, in words that quote none of its values: any of them may be a
+//! secret that somebody wrote there.
+
+use brigade_llm::nearest::most_like;
+use toml::Value;
+
+/// What stands for a value.
+const VALUE: &str = "`…`";
+/// A shorter value is in too many words to be left out of all of them.
+const BARE_LEAST: usize = 8;
+/// The longest unknown name that is repeated, if it looks like nothing else.
+const NAME_MOST: usize = 24;
+
+/// Where it is, under which name, and what was expected there.
+pub(crate) fn describe(error: &toml::de::Error, text: &str, names: &[&str]) -> String {
+    let place = error.span().map(|span| Place::of(text, span.start));
+    let line = place.as_ref().map(|place| format!("line {}: ", place.line)).unwrap_or_default();
+    let name = place.and_then(|place| place.name.filter(|name| names.contains(&&**name)));
+    let message = without_values(error.message(), text);
+    match name.as_deref() {
+        Some("key" | "bearer") => format!(
+            "{line}`{}`: {message}; a key itself is not written there, but where it is: \
+             {{ env = \"NAME\" }} or {{ file = \"/PATH\" }}",
+            name.unwrap_or_default()
+        ),
+        Some(name) => format!("{line}`{name}`: {message}"),
+        None => format!("{line}{message}"),
+    }
+}
+
+/// A name that nobody knows, if it may be repeated: what looks like a secret is none of our names.
+pub(crate) fn unknown_name(name: &str, names: &[&str]) -> String {
+    let near = most_like(name, names.iter().copied());
+    let looks_like_one = |c: char| c.is_ascii_lowercase() || c == '_' || c == '-';
+    if near.is_none() && !(name.len() <= NAME_MOST && name.chars().all(looks_like_one)) {
+        return "unknown key".to_owned();
+    }
+    let near = near.map(|near| format!("; did you mean {near}?"));
+    format!("unknown key {name}{}", near.unwrap_or_default())
+}
+
+/// A place in a file: its line, and the name before the `=` of that line.
+struct Place {
+    line: usize,
+    name: Option<String>,
+}
+
+impl Place {
+    fn of(text: &str, at: usize) -> Self {
+        let at = text.floor_char_boundary(at);
+        let line = text[..at].matches('\n').count() + 1;
+        let whole = text.lines().nth(line - 1).unwrap_or_default();
+        let name = whole.split_once('=').map(|(name, _)| name.trim().to_owned());
+        Self { line, name }
+    }
+}
+
+/// A message without any text of the file that is a value or a name that is not ours.
+fn without_values(message: &str, text: &str) -> String {
+    let mut found = Vec::new();
+    match toml::from_str::<toml::Table>(text) {
+        Ok(table) => gather(&Value::Table(table), &mut found),
+        // Nothing is known of what it quotes.
+        Err(_) => found.extend(quoted(message)),
+    }
+    // Longer ones first: one may be a part of another.
+    found.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    let mut message = message.to_owned();
+    for value in found {
+        for shown in [format!("`{value}`"), format!("{value:?}"), format!("\"{value}\"")] {
+            message = message.replace(&shown, VALUE);
+        }
+        if value.len() >= BARE_LEAST {
+            message = message.replace(&*value, "…");
+        }
+    }
+    message
+}
+
+/// All texts of a file but for names that could be ours.
+fn gather(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => found.push(text.clone()),
+        Value::Array(values) => values.iter().for_each(|value| gather(value, found)),
+        Value::Table(table) => {
+            for (name, value) in table {
+                let is_plain = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+                if !is_plain {
+                    found.push(name.clone());
+                }
+                gather(value, found);
+            }
+        }
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
+            found.push(value.to_string());
+        }
+    }
+}
+
+/// What stands between backticks or quotes.
+fn quoted(message: &str) -> impl Iterator<Item = String> + '_ {
+    ['`', '"']
+        .into_iter()
+        .flat_map(|mark| message.split(mark).skip(1).step_by(2).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    const SECRET: &str = "sk-proj-0123456789abcdef";
+
+    #[test]
+    fn no_value_is_quoted() {
+        for text in [
+            format!("[providers.openai]\nkind = \"openai\"\nkey = \"{SECRET}\"\n"),
+            format!("[providers.openai]\nkind = \"openai\"\nkey = {SECRET}\n"),
+            format!("[providers.openai]\nkind = \"openai\"\nkey = \"{SECRET}\n"),
+            format!("[providers.openai]\nkind = \"openai\"\nkey = {{ text = \"{SECRET}\" }}\n"),
+            format!("[providers.openai]\nkind = \"openai\"\nkey = {{ {SECRET} = 1 }}\n"),
+            format!("[providers.openai]\nkind = \"openai\"\n{SECRET} = 1\n"),
+            format!("[providers.openai]\nkind = \"{SECRET}\"\n"),
+            format!("[mcp_servers.docs]\nurl = \"https://x/y\"\nbearer = [\"{SECRET}\"]\n"),
+            format!("[mcp_servers.docs]\nurl = \"https://x/y\"\ncall_timeout = \"{SECRET}\"\n"),
+            format!("output_cap = \"{SECRET}\"\n"),
+            format!("pass_env = \"{SECRET}\"\n"),
+            format!("model = [\"{SECRET}\"]\n\n= \"{SECRET}\""),
+        ] {
+            let error = toml::from_str::<Config>(&text).expect_err(&text);
+            let told = describe(&error, &text, &["key", "kind", "output_cap"]);
+            assert!(!told.contains("0123456789") && told.contains("line "), "{text}\n{told}");
+        }
+    }
+
+    #[test]
+    fn it_is_said_what_would_be_right() {
+        let text = format!("[providers.openai]\nkind = \"openai\"\nkey = \"{SECRET}\"\n");
+        let error = toml::from_str::<Config>(&text).expect_err("a wrong key");
+        let told = describe(&error, &text, &["key"]);
+        assert!(told.starts_with("line 3: `key`: unknown variant `…`, expected "), "{told}");
+        assert!(told.contains("a key itself is not written there"), "{told}");
+        assert_eq!(
+            unknown_name("idle_exti", &["idle_exit"]),
+            "unknown key idle_exti; did you mean idle_exit?"
+        );
+        assert_eq!(unknown_name("colour", &["idle_exit"]), "unknown key colour");
+        assert_eq!(unknown_name(SECRET, &["idle_exit"]), "unknown key");
+    }
+}

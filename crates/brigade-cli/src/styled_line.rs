@@ -1,0 +1,71 @@
+//! A line for a person: filtered text, and our own colours between its parts.
+
+use std::fmt;
+
+use anstyle::Style;
+use brigade_model::plain_text::PlainText;
+
+use crate::show;
+
+/// Text in parts, each with a style. Escape sequences come from styles only: every text is filtered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StyledLine(Vec<StyledPart>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StyledPart {
+    style: Style,
+    text: PlainText,
+}
+
+impl StyledLine {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds text as it is, but for what a terminal obeys.
+    #[must_use]
+    pub(crate) fn text(self, text: impl AsRef<str>) -> Self {
+        self.painted(Style::new(), text)
+    }
+
+    /// Adds text in a style.
+    #[must_use]
+    pub(crate) fn painted(mut self, style: Style, text: impl AsRef<str>) -> Self {
+        self.0.push(StyledPart { style, text: PlainText::of(text.as_ref()) });
+        self
+    }
+
+    /// How many columns of a terminal it takes.
+    pub(crate) fn columns(&self) -> usize {
+        self.0.iter().map(|part| show::columns(part.text.as_str())).sum()
+    }
+}
+
+impl<T: AsRef<str>> From<T> for StyledLine {
+    fn from(text: T) -> Self {
+        Self::new().text(text)
+    }
+}
+
+impl fmt::Display for StyledLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for StyledPart { style, text } in &self.0 {
+            write!(f, "{style}{text}{style:#}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_styles_reach_a_terminal() {
+        let bold = Style::new().bold();
+        let line = StyledLine::from("a\x1b[31mb").painted(bold, "c\x1b]0;x\x07").text("\u{e0041}d");
+        let shown = line.to_string();
+        assert_eq!(shown, format!("a\u{fffd}[31mb{bold}c\u{fffd}]0;x\u{fffd}{bold:#}d"));
+        assert_eq!(line.columns(), "a?[31mbc?]0;x?d".len());
+    }
+}

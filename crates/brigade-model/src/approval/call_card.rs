@@ -1,0 +1,335 @@
+//! A call as a person is shown it before they decide: all of it, and nothing that it is not.
+//!
+//! ```text
+//! command │ cargo publish --token x⏎
+//!         │ echo done
+//! cwd     │ /home/me/soup
+//! env     │ PATH=/tmp/bin
+//! with    │ background = true
+//! ```
+//!
+//! Every line of foreign text stands behind a mark of ours, and is shown exactly.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::ApprovalRequest;
+use crate::plain_text::PlainText;
+
+/// How much of a call is in one line that nobody decides by.
+const SUMMARY_LETTERS: usize = 400;
+
+/// All of a call, in lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallCard {
+    tool: PlainText,
+    lines: Vec<CardLine>,
+}
+
+/// A line of a card: of which part of the call it is, and what it has of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardLine {
+    /// Empty in the further lines of a part.
+    pub label: &'static str,
+    pub text: PlainText,
+}
+
+impl CardLine {
+    /// The mark that stands before all foreign text.
+    pub const MARK: &'static str = "│ ";
+    /// The same before what goes on from the line above, for want of room there.
+    pub const MARK_WRAPPED: &'static str = "┊ ";
+    /// The columns that the longest label takes.
+    pub const LABEL_COLUMNS: usize = 8;
+}
+
+impl fmt::Display for CardLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<2$}{}", self.label, Self::MARK, Self::LABEL_COLUMNS)?;
+        f.write_str(self.text.as_str())
+    }
+}
+
+impl CallCard {
+    /// A card of the call of a tool with these arguments, as JSON, that acts in this directory.
+    pub fn of(tool: &str, arguments: &str, directory: Option<&str>) -> Self {
+        let mut card = Self { tool: PlainText::line(tool), lines: Vec::new() };
+        if let Ok(Value::Object(arguments)) = serde_json::from_str(arguments) {
+            card.add_arguments(arguments, directory);
+        } else {
+            card.add_directory(directory);
+            card.add("with", "", arguments);
+        }
+        card
+    }
+
+    pub fn tool(&self) -> &PlainText {
+        &self.tool
+    }
+
+    pub fn lines(&self) -> &[CardLine] {
+        &self.lines
+    }
+
+    /// The first and the last lines of a long card, and how many bytes are between them; the same of
+    /// each long line. For displays on which nobody decides.
+    #[must_use]
+    pub fn elided(&self, most: usize) -> Self {
+        const LETTERS: usize = 120;
+        let short = |line: &CardLine| {
+            let text = PlainText::elided(line.text.as_str(), LETTERS);
+            CardLine { text, ..line.clone() }
+        };
+        let tool = self.tool.clone();
+        if self.lines.len() <= most {
+            return Self { tool, lines: self.lines.iter().map(short).collect() };
+        }
+        let tail = most / 3;
+        let head = most - tail;
+        let between = &self.lines[head..self.lines.len() - tail];
+        let bytes: usize = between.iter().map(|line| line.text.as_str().len()).sum();
+        let left_out = format!("[{bytes} bytes in {} lines]", between.len());
+        let left_out = CardLine { label: "…", text: PlainText::line(&left_out) };
+        let first = self.lines[..head].iter().map(short);
+        let last = self.lines[self.lines.len() - tail..].iter().map(short);
+        Self { tool, lines: first.chain([left_out]).chain(last).collect() }
+    }
+
+    fn add_arguments(&mut self, mut arguments: Map<String, Value>, directory: Option<&str>) {
+        match arguments.remove("command") {
+            Some(Value::String(command)) => self.add("command", "", &command),
+            Some(other) => drop(arguments.insert("command".to_owned(), other)),
+            None => (),
+        }
+        self.add_directory(directory);
+        // What it comes to is in the line above.
+        if let (Some(directory), Some(Value::String(cwd))) = (directory, arguments.get("cwd"))
+            && directory.ends_with(cwd.as_str())
+        {
+            arguments.remove("cwd");
+        }
+        match arguments.remove("env") {
+            Some(Value::Object(variables)) => self.add_variables(variables),
+            Some(other) => drop(arguments.insert("env".to_owned(), other)),
+            None => (),
+        }
+        for (name, value) in arguments {
+            let name = quoted(&name);
+            match value {
+                Value::String(text) => self.add("with", &format!("{name}: "), &text),
+                other => self.add("with", &format!("{name} = "), &other.to_string()),
+            }
+        }
+    }
+
+    fn add_directory(&mut self, directory: Option<&str>) {
+        if let Some(directory) = directory {
+            self.add("cwd", "", directory);
+        }
+    }
+
+    fn add_variables(&mut self, variables: Map<String, Value>) {
+        let mut variables: Vec<(String, Value)> = variables.into_iter().collect();
+        variables.sort_by(|one, other| one.0.cmp(&other.0));
+        for (name, value) in variables {
+            let name = quoted(&name);
+            match value {
+                Value::String(text) => self.add("env", &format!("{name}="), &text),
+                other => self.add("env", &format!("{name} = "), &other.to_string()),
+            }
+        }
+    }
+
+    fn add(&mut self, label: &'static str, before: &str, text: &str) {
+        let texts = PlainText::exact(&format!("{before}{text}"));
+        let labels = std::iter::once(label).chain(std::iter::repeat(""));
+        self.lines.extend(labels.zip(texts).map(|(label, text)| CardLine { label, text }));
+    }
+}
+
+/// The tool, and below it each line.
+impl fmt::Display for CallCard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.tool)?;
+        self.lines.iter().try_for_each(|line| write!(f, "\n{line}"))
+    }
+}
+
+/// A name as it is, if it can be nothing else.
+fn quoted(name: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    Value::String(name.to_owned()).to_string()
+}
+
+/// `run_process(cargo publish) in /tmp with PATH`: the command comes first, whatever else there is.
+pub(super) fn summary(request: &ApprovalRequest) -> PlainText {
+    let tool = &request.tool;
+    let arguments = serde_json::from_str::<Map<String, Value>>(&request.arguments.text);
+    let arguments = arguments.unwrap_or_default();
+    let text = match (arguments.get("command"), &request.subject) {
+        (Some(Value::String(command)), Some(_)) => {
+            let directory = request.directory.as_deref().filter(|_| arguments.contains_key("cwd"));
+            let directory = directory.map(|directory| format!(" in {directory}"));
+            let variables: Vec<&str> = match arguments.get("env") {
+                Some(Value::Object(variables)) => variables.keys().map(String::as_str).collect(),
+                _ => Vec::new(),
+            };
+            let with = if variables.is_empty() { "" } else { " with " };
+            let beside = format!("{}{with}{}", directory.unwrap_or_default(), variables.join(", "));
+            let beside = PlainText::elided(&beside, SUMMARY_LETTERS / 2);
+            let command = PlainText::elided(command, SUMMARY_LETTERS);
+            return PlainText::line(&format!("{tool}({command}){beside}"));
+        }
+        (_, Some(subject)) => format!("{tool}({})", subject.text),
+        (_, None) => format!("{tool} {}", request.arguments.text),
+    };
+    PlainText::elided(&text, SUMMARY_LETTERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn card(arguments: &Value, directory: Option<&str>) -> String {
+        CallCard::of("run_process", &arguments.to_string(), directory).to_string()
+    }
+
+    #[test]
+    fn the_command_comes_first_and_every_line_is_behind_our_mark() {
+        let forged =
+            "ls\n\n  (whoever started it asks about run_process)\n  y: once, a: always\n> ";
+        let arguments = json!({
+            "background": true, "command": forged, "cwd": "sub", "name": "x",
+            "env": { "PATH": "/tmp/a  b", "A B": "1" },
+        });
+        let expect = "\
+run_process
+command │ ls⏎
+        │ ⏎
+        │ ··(whoever started it asks about run_process)⏎
+        │ ··y: once, a: always⏎
+        │ >·
+cwd     │ /soup/sub
+env     │ \"A B\"=1
+env     │ PATH=/tmp/a··b
+with    │ background = true
+with    │ name: x";
+        assert_eq!(card(&arguments, Some("/soup/sub")), expect);
+    }
+
+    #[test]
+    fn what_is_long_hides_nothing() {
+        let arguments = json!({ "command": "rm -rf x", "env": { "AAAA": "a".repeat(9_000) } });
+        let shown = card(&arguments, Some("/soup"));
+        assert!(
+            shown.starts_with("run_process\ncommand │ rm -rf x\ncwd     │ /soup\nenv     │ AAAA=")
+        );
+        assert!(shown.ends_with("aaa"), "all of it is there");
+    }
+
+    #[test]
+    fn where_nobody_decides_a_card_has_its_head_and_its_tail() {
+        let command: Vec<String> = (0..100).map(|line| format!("line {line}")).collect();
+        let call = json!({ "command": command.join("\n") }).to_string();
+        let elided = CallCard::of("run_process", &call, None).elided(6);
+        let lines: Vec<String> = elided.lines().iter().map(ToString::to_string).collect();
+        assert_eq!(lines[0], "command │ line 0⏎");
+        assert_eq!(lines[4], "…       │ [934 bytes in 94 lines]");
+        assert_eq!(lines[6], "        │ line 99");
+    }
+
+    fn any_text() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            "[ab=: ]{0,4}",
+            Just("\n".to_owned()),
+            Just("\ncwd     │ /".to_owned()),
+            Just("\u{1b}[1A".to_owned()),
+            Just("\u{e0061}".to_owned()),
+            any::<char>().prop_map(String::from),
+        ];
+        prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat())
+    }
+
+    /// So few that different calls could often be taken for each other.
+    fn similar_text() -> impl Strategy<Value = String> {
+        prop::sample::select(vec![
+            "",
+            "a",
+            "a: a",
+            "a = true",
+            "true",
+            "\n",
+            "\nenv     │ a=a",
+            "a=a",
+        ])
+        .prop_map(str::to_owned)
+    }
+
+    fn any_call<T: Strategy<Value = String> + 'static>(
+        text: fn() -> T,
+    ) -> impl Strategy<Value = (Value, Option<String>)> {
+        let key = prop_oneof![Just("command".to_owned()), Just("cwd".to_owned()), text()];
+        let value = prop_oneof![
+            text().prop_map(Value::String),
+            any::<bool>().prop_map(Value::Bool),
+            Just(json!(["a"])),
+        ];
+        let variables = prop::collection::btree_map(text(), text(), 0..3);
+        let arguments = prop::collection::btree_map(key, value, 0..3);
+        (arguments, prop::option::of(variables), prop::option::of(text())).prop_map(
+            |(arguments, variables, directory)| {
+                let mut arguments: Map<String, Value> = arguments.into_iter().collect();
+                if let Some(variables) = variables {
+                    arguments.insert("env".to_owned(), json!(variables));
+                }
+                (Value::Object(arguments), directory)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn different_calls_look_different(
+            one in any_call(similar_text), other in any_call(similar_text),
+        ) {
+            let cards = [card(&one.0, one.1.as_deref()), card(&other.0, other.1.as_deref())];
+            // What a relative directory comes to is shown, and not how it was written.
+            let normal = |(call, directory): (Value, Option<String>)| {
+                let mut call = call;
+                let comes_to = |cwd: &Value| {
+                    let (Some(directory), Some(cwd)) = (&directory, cwd.as_str()) else { return false };
+                    directory.ends_with(cwd)
+                };
+                if let Some(call) = call.as_object_mut() {
+                    if call.get("cwd").is_some_and(comes_to) {
+                        call.remove("cwd");
+                    }
+                    if call.get("env") == Some(&json!({})) {
+                        call.remove("env");
+                    }
+                }
+                (call, directory)
+            };
+            if cards[0] == cards[1] {
+                prop_assert_eq!(normal(one), normal(other));
+            }
+        }
+
+        #[test]
+        fn a_card_has_nothing_hidden_and_only_marked_lines((call, directory) in any_call(any_text)) {
+            let card = card(&call, directory.as_deref());
+            for line in card.lines().skip(1) {
+                let mark = line.chars().skip(CardLine::LABEL_COLUMNS).take(2).collect::<String>();
+                prop_assert_eq!(mark, CardLine::MARK);
+                prop_assert_eq!(PlainText::line(line).into_string(), line.to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A digest of one call that waits for an approval, all of it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::ApprovalRequest;
+use crate::ids::{CallIndex, TaskNo};
+use crate::refusal::Refusal;
+
+const BYTES: usize = 16;
+
+/// The digest of a call and of whose it is. A verdict that names it is for that call alone, whoever has
+/// taken the name of its agent meanwhile.
+///
+/// Cryptographic, because agents choose what is digested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CallDigest([u8; BYTES]);
+
+impl CallDigest {
+    pub fn of(task: TaskNo, call: CallIndex, request: &ApprovalRequest) -> Self {
+        let optional = |text: Option<&str>| text.map(str::to_owned);
+        let subject = request.subject.as_ref();
+        // JSON of a tuple: no two different calls have the same.
+        let whole = (
+            (task.to_string(), call.0),
+            (&*request.tool, request.is_shell, optional(request.directory.as_deref())),
+            (&*request.arguments.text, request.arguments.is_cut),
+            subject.map(|subject| (subject.text.to_string(), subject.is_cut)),
+            (request.rule.to_string(), &*request.by),
+        );
+        let text = serde_json::to_vec(&whole).unwrap_or_default();
+        let mut digest = [0; BYTES];
+        digest.copy_from_slice(&Sha256::digest(&text)[..BYTES]);
+        Self(digest)
+    }
+}
+
+impl fmt::Display for CallDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for CallDigest {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let wrong = || Refusal::invalid("a digest has 32 hexadecimal digits");
+        if text.len() != 2 * BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let number = u128::from_str_radix(text, 16).map_err(|_| wrong())?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+impl TryFrom<String> for CallDigest {
+    type Error = Refusal;
+
+    fn try_from(text: String) -> Result<Self, Refusal> {
+        text.parse()
+    }
+}
+
+impl From<CallDigest> for String {
+    fn from(digest: CallDigest) -> Self {
+        digest.to_string()
+    }
+}

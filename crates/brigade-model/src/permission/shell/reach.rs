@@ -1,0 +1,560 @@
+//! Which programs a text may run with which words, behind whatever stands in front of them.
+//!
+//! A pattern is held against each of them word by word: its words must be the program and the next words
+//! that are no options. `git push*` so speaks of `timeout 9 git -C x push`, and not of
+//! `git commit -m push`. Where a word is not known it may be any.
+
+use super::tables::{
+    KEYWORDS, MEANINGS, SHELLS, Wrapper, is_harmless_setting, is_loose, value_options,
+    wrapper_named,
+};
+use super::words::{CommandLine, SimpleCommand, Word};
+use crate::permission::glob::{self, Star};
+
+/// Whether a pattern may speak of a command that a text runs.
+pub(in crate::permission) fn may_run(pattern: &str, text: &str) -> bool {
+    match WordPattern::of(pattern) {
+        Some(pattern) => pattern.is_in(&CommandLine::read(text), 0),
+        None => false,
+    }
+}
+
+/// The option of a command that makes git do something else than its words say, unless the pattern spells
+/// it out.
+pub(in crate::permission) fn overriding_option(pattern: &str, text: &str) -> Option<&'static str> {
+    let line = CommandLine::read(text);
+    let command = line.commands.first()?;
+    let start = command.words.iter().position(|word| !word.literal.contains('='))?;
+    let words = &command.words[start..];
+    if words.first()?.program() != Some("git") {
+        return None;
+    }
+    let wanted: Vec<&str> = pattern.split_ascii_whitespace().collect();
+    let before = wanted.iter().take_while(|word| word.contains('=')).count();
+    let is_spelled = |end: usize| {
+        let wanted = wanted.get(before..).unwrap_or_default();
+        let words = words.iter().take(end).map(|word| word.whole());
+        wanted.len() >= end && words.eq(wanted.iter().take(end).map(|word| Some(*word)))
+    };
+    let mut at = 1;
+    while let Some(word) = words.get(at).filter(|word| word.is_option()) {
+        let option = word.literal.split('=').next().unwrap_or_default();
+        let has_value = is_value_option("git", word);
+        let overriding =
+            ["-c", "--config-env", "--exec-path"].into_iter().find(|one| *one == option);
+        let end = at + 1 + usize::from(has_value);
+        if let Some(overriding) = overriding.filter(|_| !is_spelled(end)) {
+            return Some(overriding);
+        }
+        at = end;
+    }
+    None
+}
+
+fn is_value_option(program: &str, word: &Word) -> bool {
+    value_options(program).is_some_and(|values| values.contains(&&*word.literal))
+}
+
+/// A pattern in words.
+struct WordPattern<'a> {
+    program: &'a str,
+    /// Those that are no options, in their order.
+    words: Vec<&'a str>,
+    /// Options, which may stand anywhere.
+    options: Vec<&'a str>,
+    /// Anything may follow.
+    is_open: bool,
+}
+
+/// A word of a pattern that is any number of words.
+fn is_any(word: &str) -> bool {
+    word.bytes().all(|byte| byte == b'*')
+}
+
+impl<'a> WordPattern<'a> {
+    /// None where the pattern begins with a variable: it speaks of a text as it is written.
+    fn of(pattern: &'a str) -> Option<Self> {
+        let mut words = pattern.split_ascii_whitespace();
+        let program = words.next().filter(|word| !word.contains('='))?;
+        let (options, words): (Vec<&str>, Vec<&str>) =
+            words.partition(|word| word.len() > 1 && word.starts_with('-'));
+        Some(Self { program, words, options, is_open: pattern.ends_with('*') })
+    }
+
+    fn is_in(&self, line: &CommandLine, depth: usize) -> bool {
+        line.is_unreadable || line.commands.iter().any(|command| self.is_run_by(command, depth))
+    }
+
+    /// Whether a command runs what the pattern speaks of: itself, or what it is a wrapper of.
+    fn is_run_by(&self, command: &SimpleCommand, depth: usize) -> bool {
+        let mut reach = Reach {
+            pattern: self,
+            words: command.words.clone(),
+            is_fed: command.is_fed,
+            depth,
+            seen: vec![false; command.words.len()],
+            left: vec![0],
+            loose_from: usize::MAX,
+            renamed: Vec::new(),
+        };
+        while let Some(at) = reach.left.pop() {
+            if at < reach.seen.len()
+                && !std::mem::replace(&mut reach.seen[at], true)
+                && reach.visit(at)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn names(&self, word: &Word) -> bool {
+        match word.program() {
+            Some(name) => {
+                let written = word.whole().unwrap_or(name);
+                glob::matches(self.program, name, Star::Anything)
+                    || glob::matches(self.program, written, Star::Anything)
+            }
+            None => may_be(self.program, word),
+        }
+    }
+
+    /// Whether the pattern may speak of these words, of which the first is the program.
+    fn speaks_of(&self, words: &[Word]) -> bool {
+        let Some((program, arguments)) = words.split_first() else { return false };
+        if program.is_unknown() {
+            return true;
+        }
+        self.names(program)
+            && self.has_options(program, arguments)
+            && self.follows(program, arguments)
+    }
+
+    /// Whether each option of the pattern may be among the words, but for the values of other options.
+    fn has_options(&self, program: &Word, arguments: &[Word]) -> bool {
+        let name = program.program().unwrap_or_default();
+        let is_value = |at: usize| {
+            let before = &arguments[..at];
+            before.last().is_some_and(|option| is_value_option(name, option))
+                && before.iter().all(|word| word.is_option() || word.is_open)
+        };
+        self.options.iter().all(|option| {
+            let mut words = arguments.iter().enumerate().filter(|(at, _)| !is_value(*at));
+            words.any(|(_, word)| may_be(option, word))
+        })
+    }
+
+    /// Whether the pattern's words are the next ones that are no options. All places in the pattern that
+    /// may have been reached are followed at once.
+    fn follows(&self, program: &Word, arguments: &[Word]) -> bool {
+        let name = program.program().unwrap_or_default();
+        let listed = value_options(name).is_some();
+        let end = self.words.len();
+        let mut places = Places::at_start(self);
+        let mut ended_options = false;
+        for word in arguments {
+            if self.is_open && places.reached(end) {
+                return true;
+            }
+            if word.whole() == Some("--") {
+                ended_options = true;
+                continue;
+            }
+            let is_option = !ended_options && word.is_option();
+            places = if is_option && word.may_be_several() {
+                places.after(self, &Word::unknown())
+            } else if is_option {
+                // The value of an option is known for listed programs, as long as it is their own.
+                let first = places.is_at_start();
+                match (listed && first, is_value_option(name, word)) {
+                    (true, true) => places.skipping(),
+                    (true, false) => places,
+                    (false, _) if word.literal.contains('=') => places,
+                    (false, _) => places.perhaps_skipping(),
+                }
+            } else if name == "cargo" && places.is_at_start() && word.literal.starts_with('+') {
+                places
+            } else {
+                places.after(self, word)
+            };
+            if places.is_nowhere() {
+                return false;
+            }
+        }
+        places.reached(end)
+    }
+}
+
+/// Whether a word of which not all is known may be what a pattern's word says.
+fn may_be(pattern: &str, word: &Word) -> bool {
+    if !word.is_open {
+        return glob::matches(pattern, &word.literal, Star::Anything);
+    }
+    let fixed = pattern.split('*').next().unwrap_or_default();
+    fixed.starts_with(&*word.literal) || pattern.contains('*') && word.literal.starts_with(fixed)
+}
+
+/// The places in a pattern that may have been reached, each with and without a value that comes next.
+#[derive(Clone, Debug)]
+struct Places {
+    free: Vec<bool>,
+    before_value: Vec<bool>,
+}
+
+impl Places {
+    fn at_start(pattern: &WordPattern<'_>) -> Self {
+        let count = pattern.words.len() + 1;
+        let mut places = Self { free: vec![false; count], before_value: vec![false; count] };
+        places.free[0] = true;
+        places.pass_any(pattern);
+        places
+    }
+
+    fn is_at_start(&self) -> bool {
+        self.free[0] || self.before_value[0]
+    }
+
+    fn is_nowhere(&self) -> bool {
+        !self.free.iter().chain(&self.before_value).any(|reached| *reached)
+    }
+
+    /// Whether the place has been reached: an option at the end needs no value to have been one.
+    fn reached(&self, place: usize) -> bool {
+        self.free[place] || self.before_value[place]
+    }
+
+    /// After an option whose value comes next.
+    fn skipping(self) -> Self {
+        let all = self.free.iter().zip(&self.before_value).map(|(free, value)| *free || *value);
+        Self { before_value: all.collect(), free: vec![false; self.free.len()] }
+    }
+
+    /// After an option whose value may come next.
+    fn perhaps_skipping(self) -> Self {
+        let all = self.free.iter().zip(&self.before_value).map(|(free, value)| *free || *value);
+        let all: Vec<bool> = all.collect();
+        Self { before_value: all.clone(), free: all }
+    }
+
+    /// After a word that is no option.
+    fn after(self, pattern: &WordPattern<'_>, word: &Word) -> Self {
+        let count = self.free.len();
+        let mut next = Self { free: vec![false; count], before_value: vec![false; count] };
+        if word.is_unknown() {
+            // It may be any number of words, or none.
+            let first = self.free.iter().chain(&self.before_value).position(|reached| *reached);
+            let first = first.map_or(count, |at| at % count);
+            next.free[first..].fill(true);
+            return next;
+        }
+        for place in 0..count {
+            if self.before_value[place] {
+                next.free[place] = true;
+            }
+            if !self.free[place] {
+                continue;
+            }
+            match pattern.words.get(place) {
+                Some(wanted) if is_any(wanted) => next.free[place] = true,
+                Some(wanted) => next.free[place + 1] |= may_be(wanted, word),
+                None => next.free[place] |= pattern.is_open,
+            }
+        }
+        next.pass_any(pattern);
+        next
+    }
+
+    /// A star of its own may be no word at all.
+    fn pass_any(&mut self, pattern: &WordPattern<'_>) {
+        for (place, word) in pattern.words.iter().enumerate() {
+            if is_any(word) {
+                self.free[place + 1] |= self.free[place];
+            }
+        }
+    }
+}
+
+/// Goes through a command from the front to each program that it may run.
+struct Reach<'a, 'b> {
+    pattern: &'a WordPattern<'b>,
+    words: Vec<Word>,
+    is_fed: bool,
+    depth: usize,
+    /// Where a program was looked for, so that it is done once.
+    seen: Vec<bool>,
+    left: Vec<usize>,
+    /// From here on every word was taken for a program.
+    loose_from: usize,
+    /// Programs whose words have another meaning by a variable in front.
+    renamed: Vec<&'static str>,
+}
+
+impl Reach<'_, '_> {
+    /// Looks at the program that begins here, and notes where others may.
+    fn visit(&mut self, at: usize) -> bool {
+        let word = &self.words[at];
+        // Every form that is no program of its own is one too, as far as a pattern speaks of it.
+        if self.pattern.speaks_of(&self.words[at..]) {
+            return true;
+        }
+        if word.whole().is_some_and(|word| KEYWORDS.contains(&word)) || word.literal.contains('=') {
+            self.note_meaning(at);
+            self.left.push(at + 1);
+            return false;
+        }
+        let Some(name) = word.program().map(str::to_owned) else { return false };
+        match name.as_str() {
+            "eval" => self.runs_joined(at + 1),
+            "alias" => self.runs_alias(at),
+            "." | "source" => self.is_fed,
+            "git" => self.runs_by_setting(at),
+            "cargo" => self.is_renamed(at, &["--config"]),
+            "env" => self.runs_split(at) || self.unwrap(at, wrapper_named("env")),
+            name if SHELLS.contains(&name) => self.runs_script(at),
+            name if is_loose(name) => self.runs_loosely(at, name),
+            name => self.unwrap(at, wrapper_named(name)),
+        }
+    }
+
+    /// Goes on behind the options and words of a wrapper.
+    fn unwrap(&mut self, at: usize, wrapper: Option<&Wrapper>) -> bool {
+        let Some(wrapper) = wrapper else { return false };
+        let mut at = at + 1;
+        let mut operands = wrapper.operands;
+        while let Some(word) = self.words.get(at) {
+            if word.whole() == Some("--") {
+                at += 1;
+                break;
+            }
+            if word.is_option() {
+                at += 1 + usize::from(wrapper.values.contains(&&*word.literal));
+            } else if operands > 0 && !word.is_unknown() {
+                operands -= 1;
+                at += 1;
+            } else {
+                break;
+            }
+        }
+        self.left.push(at + operands);
+        // A word that may be none, or several.
+        self.left.push(at);
+        false
+    }
+
+    /// Every word may begin a program, and every text be a command line.
+    fn runs_loosely(&mut self, at: usize, name: &str) -> bool {
+        if matches!(name, "xargs" | "parallel") && self.words.last() != Some(&Word::unknown()) {
+            // Its input is more words.
+            self.words.push(Word::unknown());
+            self.seen.push(true);
+        }
+        // What follows another such program was looked at with that.
+        let end = self.loose_from.min(self.words.len());
+        self.loose_from = end.min(at + 1);
+        for word in self.words.get_mut(at + 1..end).unwrap_or_default() {
+            *word = std::mem::take(word).filled_in();
+        }
+        let words = self.words.get(at + 1..end).unwrap_or_default();
+        let mut texts = words.iter().filter(|word| word.literal.contains(char::is_whitespace));
+        if texts.any(|word| self.runs_text(&word.literal)) {
+            return true;
+        }
+        self.left.extend((at + 1..end).filter(|at| !self.words[*at].is_option()));
+        false
+    }
+
+    /// `sh -c TEXT`; a shell that reads its input may run anything that is in it.
+    fn runs_script(&mut self, at: usize) -> bool {
+        let mut is_command = false;
+        let mut is_input = false;
+        let mut here = at + 1;
+        while let Some(word) = self.words.get(here) {
+            if word.is_unknown() {
+                return true;
+            }
+            let is_option =
+                word.is_option() || word.literal.starts_with('+') && word.literal.len() > 1;
+            if !is_option {
+                break;
+            }
+            let letters =
+                word.literal.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+            is_command |= letters.is_some_and(|letters| letters.contains('c'));
+            is_input |= letters.is_some_and(|letters| letters.contains('s'));
+            let has_value = letters.is_some_and(|letters| letters.ends_with(['o', 'O']))
+                || matches!(&*word.literal, "--rcfile" | "--init-file");
+            here += 1 + usize::from(has_value);
+        }
+        match self.words.get(here) {
+            Some(script) if is_command => match script.whole().map(str::to_owned) {
+                Some(script) => self.runs_text(&script),
+                None => true,
+            },
+            Some(_) => is_input && self.is_fed,
+            None => self.is_fed,
+        }
+    }
+
+    fn runs_text(&self, text: &str) -> bool {
+        self.pattern.is_in(&CommandLine::read_at(text, self.depth + 1), self.depth + 1)
+    }
+
+    /// `eval WORDS`.
+    fn runs_joined(&self, from: usize) -> bool {
+        let words: Option<Vec<&str>> = self.words[from..].iter().map(Word::whole).collect();
+        words.is_none_or(|words| self.runs_text(&words.join(" ")))
+    }
+
+    /// `alias g=git`: what it is called with is not known.
+    fn runs_alias(&self, at: usize) -> bool {
+        let values = self.words[at + 1..].iter().filter_map(|word| match word.whole() {
+            Some(word) => Some(CommandLine::read_at(word.split_once('=')?.1, self.depth + 1)),
+            None => Some(CommandLine::unreadable()),
+        });
+        values.into_iter().any(|mut line| {
+            for command in &mut line.commands {
+                command.words.push(Word::unknown());
+            }
+            self.pattern.is_in(&line, self.depth + 1)
+        })
+    }
+
+    /// `env -S TEXT`.
+    fn runs_split(&self, at: usize) -> bool {
+        let mut words = self.words[at + 1..].iter();
+        words.any(|word| {
+            let glued =
+                word.literal.strip_prefix("--split-string=").or(word.literal.strip_prefix("-S"));
+            glued.is_some() && self.runs_joined(at + 1)
+        })
+    }
+
+    /// Remembers that a variable gives the words of a program another meaning.
+    fn note_meaning(&mut self, at: usize) {
+        let variable = &self.words[at].literal;
+        let found = MEANINGS.iter().filter(|(name, _)| variable.starts_with(name));
+        self.renamed.extend(found.map(|(_, program)| program));
+    }
+
+    /// Whether the program's words may mean anything, by one of these options or by a variable.
+    fn is_renamed(&self, at: usize, options: &[&str]) -> bool {
+        let name = self.words[at].program().unwrap_or_default();
+        let arguments = &self.words[at + 1..];
+        let by_option = arguments
+            .iter()
+            .any(|word| options.contains(&word.literal.split('=').next().unwrap_or_default()));
+        (by_option || self.renamed.contains(&name)) && self.means_anything(at)
+    }
+
+    /// Whether the pattern speaks of the program with words that are not known.
+    fn means_anything(&self, at: usize) -> bool {
+        let unknown = [self.words[at].clone(), Word::unknown()];
+        self.pattern.speaks_of(&unknown)
+    }
+
+    /// `git -c alias.x=push x`, and settings that are command lines.
+    fn runs_by_setting(&mut self, at: usize) -> bool {
+        let end = self.end_of_options(at, "git");
+        let own = &self.words[at + 1..end];
+        let renames = |word: &Word| {
+            let option = word.literal.split('=').next().unwrap_or_default();
+            matches!(option, "--config-env" | "--exec-path")
+        };
+        if (own.iter().any(renames) || self.renamed.contains(&"git")) && self.means_anything(at) {
+            return true;
+        }
+        let settings =
+            own.iter().zip(own.iter().skip(1)).filter(|(option, _)| option.literal == "-c");
+        settings.into_iter().any(|(_, setting)| {
+            let harmless = setting.whole().is_some_and(is_harmless_setting);
+            let value = setting.whole().and_then(|setting| setting.split_once('='));
+            let runs = |(_, value): (&str, &str)| self.runs_text(value.trim_start_matches('!'));
+            !harmless && (self.means_anything(at) || value.is_some_and(runs))
+        })
+    }
+
+    /// Where the options end that stand before what a listed program is to do.
+    fn end_of_options(&self, at: usize, program: &str) -> usize {
+        let mut end = at + 1;
+        while let Some(word) = self.words.get(end).filter(|word| word.is_option()) {
+            end += 1 + usize::from(is_value_option(program, word));
+        }
+        end.min(self.words.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pieces(of: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(of);
+        prop::collection::vec(piece, 0..most).prop_map(|pieces| pieces.concat())
+    }
+
+    const WRAPPED: &[&str] = &[
+        "timeout -k 5 9 ",
+        "env -u B A=1 ",
+        "nice -n 3 ",
+        "nohup ",
+        "sudo -u me ",
+        "stdbuf -o L ",
+        "command ",
+        "A=$B ",
+        "time -o out ",
+        "chroot /x ",
+        "ionice -c 2 -n 1 ",
+        "setsid -w ",
+    ];
+    const OPTIONS: &[&str] = &[
+        "-C . ",
+        "--no-pager ",
+        "--git-dir=x ",
+        "--work-tree x ",
+        "-c color.ui=never ",
+        "-p ",
+        "-C \"$D\" ",
+    ];
+
+    proptest! {
+        #[test]
+        fn a_command_is_found_behind_whatever_is_in_front(
+            wrappers in pieces(WRAPPED, 4), options in pieces(OPTIONS, 4), after in "[ a-z-]{0,9}",
+        ) {
+            let text = format!("{wrappers}git {options}push {after}");
+            prop_assert!(may_run("git push*", &text), "{}", text);
+            let other = format!("{wrappers}git {options}commit -m push {after}");
+            prop_assert!(!may_run("git push*", &other), "{}", other);
+            let nested = format!("cd x && sh -c '{text}'");
+            prop_assert!(may_run("git push*", &nested), "{}", nested);
+        }
+
+        #[test]
+        fn any_text_is_read_to_its_end(text in "[a-c \n'\"`$(){};|&<>\\\\#*-]{0,60}") {
+            // What a pattern of the whole text finds, it finds as well.
+            let found = may_run("a b*", &text);
+            let line = CommandLine::read(&text);
+            prop_assert!(found || !line.is_unreadable);
+        }
+    }
+
+    #[test]
+    fn a_hostile_text_comes_to_an_end() {
+        for text in [
+            "xargs ".repeat(600),
+            "strace ".repeat(990),
+            "sh -c ".repeat(490),
+            "env ".repeat(990),
+            "$(".repeat(30_000),
+            "`".repeat(65_000),
+            "'a b' ".repeat(900) + "find",
+            "find ".to_owned() + &"'find a' ".repeat(900),
+        ] {
+            for pattern in ["* x", "git push --force*", "* * * * y"] {
+                may_run(pattern, &text);
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Reads the simple commands in a text as a shell would, as far as that can be told without running it.
+
+/// The deepest nesting of commands in commands that is followed.
+const DEPTH_MAX: usize = 6;
+/// The most words that are looked at.
+const WORDS_MAX: usize = 1_000;
+
+/// All simple commands that a text has, also within `$(..)`, in the order of their ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CommandLine {
+    pub(super) commands: Vec<SimpleCommand>,
+    /// Something in it cannot be followed: it may run anything.
+    pub(super) is_unreadable: bool,
+    words: usize,
+}
+
+/// One program with its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SimpleCommand {
+    pub(super) words: Vec<Word>,
+    /// Its input comes from elsewhere in the text.
+    pub(super) is_fed: bool,
+}
+
+/// A word, without its quotes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Word {
+    /// What is there before anything is put in by the shell.
+    pub(super) literal: String,
+    /// The shell puts something in: a variable, the output of a command, names of files.
+    pub(super) is_open: bool,
+    /// What is there after the last of that.
+    tail: String,
+    /// The shell may make several words of it, or none.
+    is_split: bool,
+    is_quoted: bool,
+}
+
+impl Word {
+    /// A word, or several or none, of which nothing is known.
+    pub(super) fn unknown() -> Self {
+        Self { is_open: true, is_split: true, ..Self::default() }
+    }
+
+    /// A word of which everything is known.
+    pub(super) fn whole(&self) -> Option<&str> {
+        (!self.is_open).then_some(&*self.literal)
+    }
+
+    /// Whether it may be any words, or none.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.is_split && self.literal.is_empty()
+    }
+
+    pub(super) fn may_be_several(&self) -> bool {
+        self.is_split
+    }
+
+    pub(super) fn is_option(&self) -> bool {
+        self.literal.len() > 1 && self.literal.starts_with('-')
+    }
+
+    /// The name of a program without its folder; none where that is not known.
+    pub(super) fn program(&self) -> Option<&str> {
+        let path = if self.is_open { &self.tail } else { &self.literal };
+        match path.rsplit_once('/') {
+            Some((_, name)) => Some(name),
+            None => self.whole(),
+        }
+    }
+
+    /// The same where another program puts something in for `{}`.
+    pub(super) fn filled_in(mut self) -> Self {
+        if let Some(at) = self.literal.find("{}") {
+            self.literal.truncate(at);
+            self.open(false);
+        }
+        self
+    }
+
+    fn push(&mut self, letter: char) {
+        self.tail.push(letter);
+        if !self.is_open {
+            self.literal.push(letter);
+        }
+    }
+
+    fn open(&mut self, is_split: bool) {
+        self.is_open = true;
+        self.is_split |= is_split;
+        self.tail.clear();
+    }
+
+    fn is_there(&self) -> bool {
+        self.is_open || self.is_quoted || !self.literal.is_empty()
+    }
+}
+
+impl CommandLine {
+    pub(super) fn read(text: &str) -> Self {
+        Self::read_at(text, 0)
+    }
+
+    pub(super) fn unreadable() -> Self {
+        Self { is_unreadable: true, ..Self::default() }
+    }
+
+    /// Reads a text that is within others.
+    pub(super) fn read_at(text: &str, depth: usize) -> Self {
+        let mut line = Self::default();
+        if depth > DEPTH_MAX {
+            line.is_unreadable = true;
+            return line;
+        }
+        let letters: Vec<char> = text.chars().collect();
+        let mut reader =
+            Reader { letters: &letters, at: 0, depth, line, command: None, word: None };
+        reader.read();
+        reader.line
+    }
+
+    fn add(&mut self, other: Self) {
+        self.is_unreadable |= other.is_unreadable;
+        self.words += other.words;
+        self.commands.extend(other.commands);
+    }
+}
+
+struct Reader<'a> {
+    letters: &'a [char],
+    at: usize,
+    depth: usize,
+    line: CommandLine,
+    command: Option<SimpleCommand>,
+    word: Option<Word>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self) {
+        // The word after a redirection is a file.
+        let mut is_file = false;
+        while let Some(letter) = self.next() {
+            match letter {
+                ' ' | '\t' => is_file &= !self.end_word(is_file),
+                '\n' | '\r' | ';' | '&' | '|' | '(' | ')' => {
+                    self.end_word(is_file);
+                    is_file = false;
+                    self.end_command(letter == '|');
+                }
+                '<' | '>' => {
+                    self.redirect(letter, is_file);
+                    is_file = self.peek() != Some('(');
+                }
+                '#' if self.word.is_none() => {
+                    while self.peek().is_some_and(|letter| letter != '\n') {
+                        self.at += 1;
+                    }
+                }
+                letter => self.part(letter),
+            }
+            if self.line.words > WORDS_MAX {
+                self.line.is_unreadable = true;
+                return;
+            }
+        }
+        self.end_word(is_file);
+        self.end_command(false);
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let letter = self.peek()?;
+        self.at += 1;
+        Some(letter)
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.letters.get(self.at).copied()
+    }
+
+    fn word(&mut self) -> &mut Word {
+        self.word.get_or_insert_default()
+    }
+
+    fn end_word(&mut self, is_file: bool) -> bool {
+        let Some(word) = self.word.take().filter(Word::is_there) else { return false };
+        self.line.words += 1;
+        if !is_file {
+            self.command.get_or_insert_default().words.push(word);
+        }
+        true
+    }
+
+    fn end_command(&mut self, feeds_next: bool) {
+        let command = self.command.take().unwrap_or_default();
+        if !command.words.is_empty() {
+            self.line.commands.push(command);
+        }
+        self.command = Some(SimpleCommand { is_fed: feeds_next, ..SimpleCommand::default() });
+    }
+
+    fn redirect(&mut self, letter: char, is_file: bool) {
+        // The number of a stream is no word.
+        let is_number = |word: &Word| {
+            !word.is_open
+                && !word.is_quoted
+                && word.literal.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if self.word.as_ref().is_some_and(is_number) {
+            self.word = None;
+        }
+        self.end_word(is_file);
+        if letter == '<' {
+            self.command.get_or_insert_default().is_fed = true;
+        }
+        while self.peek().is_some_and(|letter| "<>&|-".contains(letter)) {
+            self.at += 1;
+        }
+    }
+
+    /// A letter of a word, or what begins a larger part of one.
+    fn part(&mut self, letter: char) {
+        match letter {
+            '\'' => self.single_quoted(),
+            '"' => self.double_quoted(),
+            '\\' => match self.next() {
+                // A line that goes on.
+                Some('\n') => (),
+                Some(letter) => {
+                    self.word().is_quoted = true;
+                    self.word().push(letter);
+                }
+                None => self.line.is_unreadable = true,
+            },
+            '$' => self.expansion(true),
+            '`' => self.backticks(true),
+            '*' | '?' | '[' => {
+                // Also one letter that is a name of its own: `[ -e x ]`.
+                let is_alone = self.word.is_none()
+                    && letter == '['
+                    && self.peek().is_none_or(|letter| letter.is_ascii_whitespace());
+                match is_alone {
+                    true => self.word().push(letter),
+                    false => self.word().open(true),
+                }
+            }
+            '{' if self
+                .peek()
+                .is_some_and(|letter| letter != '}' && !letter.is_ascii_whitespace()) =>
+            {
+                self.word().open(true);
+            }
+            letter => self.word().push(letter),
+        }
+    }
+
+    fn single_quoted(&mut self) {
+        self.word().is_quoted = true;
+        loop {
+            match self.next() {
+                Some('\'') => return,
+                Some(letter) => self.word().push(letter),
+                None => {
+                    self.line.is_unreadable = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn double_quoted(&mut self) {
+        self.word().is_quoted = true;
+        loop {
+            match self.next() {
+                Some('"') => return,
+                Some('\\') => match self.next() {
+                    Some('\n') => (),
+                    Some(letter) if "\"\\$`".contains(letter) => self.word().push(letter),
+                    Some(letter) => {
+                        self.word().push('\\');
+                        self.word().push(letter);
+                    }
+                    None => self.line.is_unreadable = true,
+                },
+                Some('$') => self.expansion(false),
+                Some('`') => self.backticks(false),
+                Some(letter) => self.word().push(letter),
+                None => {
+                    self.line.is_unreadable = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What follows a `$`.
+    fn expansion(&mut self, is_split: bool) {
+        match self.peek() {
+            Some('(') => self.nested('(', ')', is_split),
+            Some('{') => self.nested('{', '}', is_split),
+            Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => {
+                let in_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                while self.peek().is_some_and(in_name) {
+                    self.at += 1;
+                }
+                self.word().open(is_split);
+            }
+            // In some shells a quote with escapes in it.
+            Some('\'' | '"') => self.word().open(is_split),
+            Some(letter) if letter.is_ascii_digit() || "?$!@*#-".contains(letter) => {
+                self.at += 1;
+                self.word().open(is_split || letter == '@');
+            }
+            _ => self.word().push('$'),
+        }
+    }
+
+    /// Reads what is between two brackets as commands. What is no command does no harm as one.
+    fn nested(&mut self, open: char, close: char, is_split: bool) {
+        self.at += 1;
+        let start = self.at;
+        self.word().open(is_split);
+        let mut depth = 1;
+        let mut quote = None;
+        while let Some(letter) = self.next() {
+            match (letter, quote) {
+                ('\\', None | Some('"')) => self.at += 1,
+                (letter, Some(mark)) if letter == mark => quote = None,
+                ('\'' | '"', None) => quote = Some(letter),
+                (letter, None | Some('"')) if letter == open => depth += 1,
+                (letter, None | Some('"')) if letter == close => depth -= 1,
+                _ => (),
+            }
+            if depth == 0 {
+                let inner: String = self.letters[start..self.at - 1].iter().collect();
+                // All of a list is several words also within quotes.
+                self.word().open(open == '{' && inner.contains('@'));
+                self.line.add(CommandLine::read_at(&inner, self.depth + 1));
+                return;
+            }
+        }
+        self.line.is_unreadable = true;
+    }
+
+    fn backticks(&mut self, is_split: bool) {
+        self.word().open(is_split);
+        let mut inner = String::new();
+        while let Some(letter) = self.next() {
+            match letter {
+                '`' => {
+                    self.line.add(CommandLine::read_at(&inner, self.depth + 1));
+                    return;
+                }
+                '\\' => inner.extend(self.next()),
+                letter => inner.push(letter),
+            }
+        }
+        self.line.is_unreadable = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words with `?` where the shell puts something in; commands are divided by `/`.
+    fn read(text: &str) -> String {
+        let line = CommandLine::read(text);
+        let shown =
+            |word: &Word| format!("{}{}", word.literal, if word.is_open { "?" } else { "" });
+        let command = |command: &SimpleCommand| {
+            let words: Vec<String> = command.words.iter().map(shown).collect();
+            format!("{}{}", if command.is_fed { "<" } else { "" }, words.join(","))
+        };
+        let commands: Vec<String> = line.commands.iter().map(command).collect();
+        format!("{}{}", commands.join(" / "), if line.is_unreadable { " !" } else { "" })
+    }
+
+    #[test]
+    fn a_text_is_read_as_a_shell_reads_it() {
+        for (text, expect) in [
+            ("git push", "git,push"),
+            ("  git\t'push' \"ori\"gin ", "git,push,origin"),
+            ("gi\\t pu\\\nsh", "git,push"),
+            ("a; b && c | d & e\nf", "a / b / c / <d / e / f"),
+            ("(a) ; { b; }", "a / {,b / }"),
+            ("a > x 2>&1 < y b", "<a,b"),
+            ("a <<< x; b >y c", "<a / b,c"),
+            ("a # b\nc#d", "a / c#d"),
+            ("echo $(git push) x", "git,push / echo,?,x"),
+            ("echo \"a `git push`\"", "git,push / echo,a ?"),
+            ("a$b $c \"$d e\" ${e:-f} $((1 + 2))", "e:-f / 1,+,2 / a?,?,?,?,?"),
+            ("$HOME/bin/git *.rs {a,b} {}", "?,?,?,{}"),
+            ("[ -n x ] && '' b", "[,-n,x,] / ,b"),
+            ("echo 'x", "echo,x !"),
+            ("echo $(a", "echo,? !"),
+            ("", ""),
+        ] {
+            assert_eq!(read(text), expect, "{text:?}");
+        }
+        assert_eq!(CommandLine::read("$X/git a").commands[0].words[0].program(), Some("git"));
+        assert!(CommandLine::read(&"$(".repeat(50)).is_unreadable);
+        assert!(CommandLine::read(&"a ".repeat(1_500)).is_unreadable);
+    }
+}
