@@ -240,6 +240,7 @@ mod tests {
 output_cap = 8388608
 pass_env = []
 shell = "/bin/sh"
+shared = ["/home/me/project"]
 model = "local/qwen3"
 
 [telemetry]

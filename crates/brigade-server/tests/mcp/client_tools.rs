@@ -28,7 +28,7 @@ turn
 async fn begin(kitchen: &Kitchen, client: &Client) {
     client.call("list_tasks", json!({})).await.has("no such tasks");
     let places = Places::new(kitchen.state());
-    let daemon = Daemon::connect(&places, As::Operator).await.unwrap();
+    let daemon = Daemon::connect(&places, As::Client("editor".to_owned())).await.unwrap();
     let tool = ClientTool {
         name: "open_editor".into(),
         description: "Opens a file in the editor.".into(),

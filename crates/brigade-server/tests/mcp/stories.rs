@@ -198,7 +198,7 @@ async fn two_clients_see_each_other_and_take_only_their_own() {
 async fn a_client_steers_its_own_work_and_sees_that_of_others() {
     let kitchen = Kitchen::new();
     let (one, other) = (kitchen.client("one").await, kitchen.client("other").await);
-    let cat = json!({"command": "cat", "name": "Oven", "background": true});
+    let cat = json!({"command": "cat", "name": "Oven", "background": true, "stdin": true});
     one.call("run_process", cat).await;
     other.call("list_tasks", json!({})).await.has("\"Oven\"");
     let refused = other.call("stop_task", json!({"task": "Oven"})).await;
@@ -210,9 +210,9 @@ async fn a_client_steers_its_own_work_and_sees_that_of_others() {
     one.call("send_message", message.clone()).await;
     let sharing = kitchen.client_sharing("other").await;
     sharing.call("send_message", message).await;
+    one.until("read_output", json!({"task": "Oven"}), "hi\nhi\n").await;
     sharing.call("stop_task", json!({"task": "Oven"})).await;
     one.call("wait_tasks", json!({"tasks": ["Oven"]})).await.has("cancelled");
-    one.call("read_output", json!({"task": "Oven"})).await.has("hi\nhi\n");
 }
 
 #[tokio::test]
