@@ -167,6 +167,17 @@ fn alternatives_that_refer_back_are_refused_before_they_multiply() {
 }
 
 #[test]
+fn counting_ends_when_it_is_too_much() {
+    let items = json!(vec![0; 1_000_000]);
+    let all = json!({"allOf": vec![json!({"items": true}); 2_000]});
+    assert!(outcome(all, items).contains("too long"));
+    let fields: Map<String, Value> = (0..300_000).map(|at| (at.to_string(), json!(0))).collect();
+    let patterns: Map<String, Value> = (0..200).map(|at| (format!("x{at}"), json!(true))).collect();
+    let schema = json!({"patternProperties": patterns, "additionalProperties": true});
+    assert!(outcome(schema, Value::Object(fields)).contains("too long"));
+}
+
+#[test]
 fn unevaluated_parts_are_counted_as_often_as_they_are_validated() {
     let schema = (0..30).fold(
         json!({"properties": {"a": {}}}),

@@ -181,9 +181,7 @@ impl<'a> WorkMeter<'a> {
         for (keyword, argument) in keywords {
             let place = Place { depth: place.depth + 1, ..place };
             self.add_keyword(&mut work, (keyword, argument), (keywords, subject), place)?;
-            if work.check > self.limits.work {
-                return Err(TooCostly::Work);
-            }
+            self.check_limit(&work)?;
         }
         if keywords.keys().any(|keyword| keyword.starts_with("unevaluated")) {
             work.spend(work.mark);
@@ -212,6 +210,7 @@ impl<'a> WorkMeter<'a> {
             ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 for schema in schemas {
                     work.add_in_place(self.measure(schema, subject, place)?);
+                    self.check_limit(work)?;
                 }
             }
             ("not" | "if" | "then" | "else", schema) => {
@@ -224,6 +223,7 @@ impl<'a> WorkMeter<'a> {
                         Value::Array(names) => work.spend(lookups(names.len())),
                         schema => work.add_in_place(self.measure(schema, subject, place)?),
                     }
+                    self.check_limit(work)?;
                 }
             }
             (_, schema) if subject.fields().is_some() => {
@@ -262,6 +262,7 @@ impl<'a> WorkMeter<'a> {
                     if let Some(field) = fields.get(name) {
                         let part = self.measure(schema, Subject::Value(field), place.of(name))?;
                         work.add_child(part);
+                        self.check_limit(work)?;
                     }
                 }
             }
@@ -272,6 +273,7 @@ impl<'a> WorkMeter<'a> {
                         work.spend(self.match_units(pattern, name));
                         let part = self.measure(schema, Subject::Value(field), place.of(name))?;
                         work.add_child(part);
+                        self.check_limit(work)?;
                     }
                 }
             }
@@ -284,6 +286,7 @@ impl<'a> WorkMeter<'a> {
                     for pattern in patterns.into_iter().flat_map(Map::keys) {
                         work.spend(self.match_units(pattern, name));
                     }
+                    self.check_limit(work)?;
                     if listed.is_some_and(|listed| listed.get(name).is_some()) {
                         continue;
                     }
@@ -295,6 +298,7 @@ impl<'a> WorkMeter<'a> {
             ("propertyNames", schema) => {
                 for name in fields.keys() {
                     work.add_child(self.measure(schema, Subject::Name(name), place)?);
+                    self.check_limit(work)?;
                 }
             }
             ("required", Value::Array(names)) => {
@@ -329,12 +333,18 @@ impl<'a> WorkMeter<'a> {
                     let part = self.measure(schema, Subject::Value(item), place.of(""))?;
                     work.add_child(part);
                     work.mark = work.mark.saturating_add(part.check);
+                    self.check_limit(work)?;
                 }
             }
             ("uniqueItems", Value::Bool(true)) => work.spend(unique_units(items)),
             _ => (),
         }
         Ok(())
+    }
+
+    /// Ends the count as soon as it is too much: counting takes time itself.
+    fn check_limit(&self, work: &Work) -> Result<(), TooCostly> {
+        if work.check > self.limits.work { Err(TooCostly::Work) } else { Ok(()) }
     }
 
     fn find_target(&mut self, reference: &'a str) -> Option<&'a Value> {

@@ -75,8 +75,8 @@ pub(crate) struct Exec {
     pty: Option<Option<TerminalSize>>,
     /// Let it and all below it start agents that use at most this together: dollars as $2.50, tokens as
     /// 500k, or both; a confined command starts none without it, and with --no-tcp none at all
-    #[arg(long, value_name = "AMOUNT", value_parser = budget, conflicts_with = "no_tcp")]
-    agent_budget: Option<Limits>,
+    #[arg(long, value_name = "AMOUNT", value_parser = agent_budget, conflicts_with = "no_tcp")]
+    agent_budget: Option<AgentBudget>,
     #[command(flatten)]
     confine: ConfineArgs,
     /// A line for the shell instead of a program and its arguments
@@ -85,6 +85,11 @@ pub(crate) struct Exec {
     /// The program and its arguments, as they are
     #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+fn agent_budget(text: &str) -> Result<AgentBudget, String> {
+    let Limits { tokens, money, .. } = budget(text)?;
+    Ok(AgentBudget { tokens, money })
 }
 
 const EXAMPLES: &str = "\
@@ -144,9 +149,7 @@ impl Exec {
             terminal: self.pty.map(|size| size.or_else(show::terminal_size).unwrap_or_default()),
             resources: self.confine.resources(),
             confine: self.confine.confine()?,
-            agent_budget: self
-                .agent_budget
-                .map(|Limits { tokens, money, .. }| AgentBudget { tokens, money }),
+            agent_budget: self.agent_budget,
             ..requests::Exec::new(context.session()?, self.what()?)
         })
     }
