@@ -141,7 +141,7 @@ fn signals_let_it_leave_in_good_order() {
 #[test]
 fn an_older_daemon_makes_way() {
     let kitchen = Kitchen::new();
-    std::fs::create_dir(kitchen.state()).unwrap();
+    std::fs::create_dir_all(kitchen.socket().parent().unwrap()).unwrap();
     let socket = kitchen.socket();
     let listener = UnixListener::bind(&socket).unwrap();
     let old = std::thread::spawn(move || {
@@ -164,7 +164,7 @@ fn an_older_daemon_makes_way() {
 #[test]
 fn a_daemon_of_another_protocol_is_named() {
     let kitchen = Kitchen::new();
-    std::fs::create_dir(kitchen.state()).unwrap();
+    std::fs::create_dir_all(kitchen.socket().parent().unwrap()).unwrap();
     let listener = UnixListener::bind(kitchen.socket()).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {

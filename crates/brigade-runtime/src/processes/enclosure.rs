@@ -110,9 +110,17 @@ impl Machine {
         Self { companion, namespaces: OnceLock::new() }
     }
 
-    /// May block for as long as a shim takes to try.
+    /// May block for as long as a shim takes to try. Once they were to be had they are taken to be so:
+    /// a command that cannot have them then fails. Where they were not, it is tried again.
     fn namespaces(&self) -> NamespaceSupport {
-        *self.namespaces.get_or_init(|| self.companion.namespaces())
+        if let Some(known) = self.namespaces.get() {
+            return *known;
+        }
+        let found = self.companion.namespaces();
+        match found.mount.is_available() && found.network.is_available() {
+            true => *self.namespaces.get_or_init(|| found),
+            false => found,
+        }
     }
 }
 
