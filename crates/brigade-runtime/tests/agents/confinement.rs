@@ -9,7 +9,7 @@ use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{Kind, Work};
-use brigade_process::Landlock;
+use brigade_process::{Landlock, NamespaceSupport};
 use brigade_runtime::{AgentOptions, NewTask, ProcessOptions, Runtime, Session, TaskHandle};
 use tempfile::TempDir;
 
@@ -28,7 +28,8 @@ async fn place(options: AgentOptions) -> Place {
     let work = root.join("work");
     fs::create_dir(&work).unwrap();
     fs::write(root.join("secret"), "soup\n").unwrap();
-    let processes = ProcessOptions::new(root.join("state"));
+    // Without mounts of their own, so that what is kept out is refused and not hidden.
+    let processes = ProcessOptions::new(root.join("state")).namespaces(NamespaceSupport::UNKNOWN);
     let runtime = Runtime::builder().processes(processes).agents(options).start().await.unwrap();
     let session = runtime.session("test").await.unwrap();
     Place { _folder: folder, runtime, session, work }
