@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use brigade_agent::definition::DefinitionDigest;
+use brigade_model::plain_text::PlainText;
 use brigade_server::Client;
 use brigade_server::requests::{
     DefinitionShown, GrantTrust, ListTrust, RevokeTrust, ShowTrust, WorkspaceTrust,
@@ -200,31 +201,11 @@ fn whole(definition: &DefinitionShown) -> String {
     let state = if definition.trusted { "trusted" } else { "not trusted" };
     let (name, file) = (show::one_line(&definition.name), show::one_line(&definition.file));
     let mut text = format!("{name} ({state})\n  file:   {file}\n  digest: {}", definition.digest);
-    for line in definition.text.split('\n') {
-        text.push_str("\n  | ");
-        text.push_str(&visible(line));
+    for line in PlainText::exact(&definition.text) {
+        text.push_str("\n  │ ");
+        text.push_str(line.as_str());
     }
     text
-}
-
-/// Characters that a terminal would obey or not show are written as their numbers.
-fn visible(line: &str) -> String {
-    let is_invisible = |c: char| {
-        c.is_control()
-            || matches!(
-                c,
-                '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}'
-                    | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-                    | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
-                    | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
-            )
-    };
-    let shown = |c: char| match c {
-        '\t' => "    ".to_owned(),
-        c if is_invisible(c) => format!("<U+{:04X}>", u32::from(c)),
-        c => c.to_string(),
-    };
-    line.chars().map(shown).collect()
 }
 
 /// Asks on the standard error, so that the output stays what it is.
@@ -265,8 +246,8 @@ mod tests {
         let shown = whole(&definition);
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines[0], "x file: other (not trusted)");
-        assert!(lines[3..].iter().all(|line| line.starts_with("  | ")), "{shown}");
-        assert!(shown.contains("  | Hi<U+000D><U+001B>[2K<U+202E><U+200B>\n"), "{shown}");
+        assert!(lines[3..].iter().all(|line| line.starts_with("  │ ")), "{shown}");
+        assert!(shown.contains(r"  │ Hi\u{d}\u{1b}[2K\u{202e}\u{200b}⏎"), "{shown}");
         assert!(!shown.contains(['\u{1b}', '\r', '\u{202e}']), "{shown}");
     }
 }

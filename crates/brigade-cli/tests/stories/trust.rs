@@ -99,8 +99,7 @@ fn at_a_terminal_what_is_to_be_trusted_is_shown_whole() {
     kitchen.define("cook", &text);
     let shown = typed(&kitchen, "run --agent cook cook", "n\n");
     let digest = digest(&kitchen);
-    for part in
-        ["  | tools: [write_file]\n", &digest, "  | <U+001B>[2JLast line.<U+200B>\n", "[y/N]"]
+    for part in ["  │ tools: [write_file]⏎", &digest, r"  │ \u{1b}[2JLast line.\u{200b}⏎", "[y/N]"]
     {
         assert!(shown.contains(part), "{part:?}: {shown}");
     }
