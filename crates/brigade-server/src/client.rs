@@ -132,7 +132,9 @@ impl Client {
             Welcome::Welcome { protocol, version, pid } => {
                 Ok(Self::start(reader, writer, Met { protocol, version, pid }))
             }
-            Welcome::Refused { refused, .. } if refused.kind != RefusalKind::Invalid => {
+            Welcome::Refused { refused, .. }
+                if matches!(refused.kind, RefusalKind::Forbidden | RefusalKind::Limit) =>
+            {
                 Err(ClientError::Refused(refused))
             }
             Welcome::Refused { refused, version } => {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use brigade_process::Landlock;
+use serde_json::json;
 
 use crate::kitchen::{BRIGADE, Kitchen};
 
@@ -94,13 +95,12 @@ fn a_sandboxed_command_speaks_to_the_next_daemon_too() {
     );
     kitchen.ok(["exec", "-d", "--confine-read", programs(), "--name", "Long", "--shell", &script]);
     kitchen.file("up");
-    fs::write(kitchen.state().join("operator.key"), "soup\n").unwrap();
     kitchen.kill_daemon();
     kitchen.ok(["ps"]);
     fs::write(kitchen.project().join("go"), "").unwrap();
     assert_eq!(kitchen.run(["wait", "Long"]).code, 0);
     let after = kitchen.file("after");
-    assert!(after.contains("inner\n") && !after.contains("soup"), "{after}");
+    assert!(after.contains("inner\n") && !after.contains(&kitchen.operator_key()), "{after}");
     assert!(!after.contains("SQLite"), "{after}");
     assert_eq!(kept_out(&after), 2, "{after}");
 }
@@ -211,10 +211,20 @@ fn a_confined_command_reaches_no_file_through_the_daemon() {
     let agents = home.join(".config/brigade/agents");
     fs::create_dir_all(&agents).unwrap();
     fs::write(agents.join("mine.md"), "---\nname: mine\ndescription: M.\n---\nMine.\n").unwrap();
-    let script = format!("{BRIGADE} agents; cd {} && {BRIGADE} agents", home.display());
-    let ran = kitchen.run(["exec", "--confine-read", programs(), "--shell", &script]);
+    let ran = kitchen.run(["exec", "--confine-read", programs(), "--", BRIGADE, "agents"]);
     assert!(ran.out.contains("general") && !ran.out.contains("mine"), "{ran:?}");
-    assert!(ran.err.contains("outside of what"), "{ran:?}");
+    // By hand: it may not see the directory that it names.
+    let hello = json!({ "protocol": 1, "version": "0.1.0", "who": "operator" });
+    let ask = json!({ "id": 1, "ask": { "agents": { "cwd": home } } });
+    fs::write(kitchen.project().join("lines"), format!("{hello}\n{ask}\n")).unwrap();
+    let speak = "import socket, sys\n\
+        s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
+        s.send(open('lines', 'rb').read())\n\
+        answers = s.makefile()\n\
+        answers.readline(); print(answers.readline())";
+    let socket = kitchen.socket().display().to_string();
+    let ran = kitchen.run(["exec", "--confine", "--", "python3", "-c", speak, &socket]);
+    assert!(ran.out.contains("outside of what"), "{ran:?}");
     for (asked, told) in [
         ("run -d --model script:own x".to_owned(), "starts no agents"),
         (format!("run -d --model script:{}/secret x", home.display()), "starts no agents"),
@@ -238,7 +248,7 @@ fn a_confined_command_reaches_no_file_through_the_daemon() {
             ["exec", "--agent-budget", "1m", "--confine-read", programs(), "--shell", &script];
         kitchen.run(args)
     };
-    let ran = within(&format!("run -d --model script:{}/secret x", home.display()));
+    let ran = within("run -d --model script:own x");
     assert!(ran.code == 126 && ran.err.contains("which is a file"), "{ran:?}");
     let ran = within(&format!("run -d --model script:own --record {}/new x", home.display()));
     assert!(ran.code == 126 && ran.err.contains("which is a file"), "{ran:?}");

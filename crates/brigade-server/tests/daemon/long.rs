@@ -55,6 +55,7 @@ async fn a_refusal_that_repeats_a_long_question_is_cut_off() {
 async fn an_answer_that_cannot_be_read_is_not_taken_for_a_daemon_that_went_away() {
     let folder = tempfile::tempdir().unwrap();
     let places = Places::new(folder.path());
+    places.make().unwrap();
     let listener = UnixListener::bind(places.socket()).unwrap();
     #[expect(clippy::disallowed_methods, reason = "it ends with its one client")]
     tokio::spawn(async move {

@@ -63,6 +63,7 @@ async fn heard_by_a_stranger(listener: UnixListener) -> Vec<Value> {
 async fn a_daemon_of_another_protocol_is_only_asked_what_all_understand() {
     let folder = tempfile::tempdir().unwrap();
     let places = Places::new(folder.path());
+    places.make().unwrap();
     let listener = UnixListener::bind(places.socket()).unwrap();
     #[expect(clippy::disallowed_methods, reason = "it ends with its one client")]
     let heard = tokio::spawn(heard_by_a_stranger(listener));
