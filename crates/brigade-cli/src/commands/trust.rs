@@ -80,7 +80,7 @@ impl Trust {
                 } else {
                     let names: Vec<&str> =
                         granted.definitions.iter().map(|it| it.name.as_str()).collect();
-                    show::line(&format!("trusted: {}", names.join(", ")))?;
+                    show::line(format!("trusted: {}", names.join(", ")))?;
                 }
                 Ok(Exit::SUCCEEDED)
             }
@@ -90,7 +90,7 @@ impl Trust {
                     show::json(&serde_json::json!({ "revoked": revoked }))?;
                 } else {
                     let count = show::count(revoked as u64, "definition");
-                    show::line(&format!("{count} not trusted any more"))?;
+                    show::line(format!("{count} not trusted any more"))?;
                 }
                 Ok(Exit::SUCCEEDED)
             }
@@ -104,12 +104,12 @@ async fn show_all(context: &Context, cwd: String) -> Result<Exit, Failure> {
         show::json(&shown)?;
         return Ok(Exit::SUCCEEDED);
     }
-    show::line(&format!("repository: {}", show::one_line(&shown.repository)))?;
+    show::line(format!("repository: {}", show::one_line(&shown.repository)))?;
     if shown.definitions.is_empty() {
         show::line("it has no agent definitions here")?;
     }
     for definition in &shown.definitions {
-        show::line(&whole(definition))?;
+        show::line(whole(definition))?;
     }
     Ok(Exit::SUCCEEDED)
 }
@@ -121,9 +121,9 @@ async fn list(context: &Context) -> Result<Exit, Failure> {
         return Ok(Exit::SUCCEEDED);
     }
     for repository in &trusted {
-        show::line(&show::one_line(&repository.repository))?;
+        show::line(show::one_line(&repository.repository))?;
         for definition in &repository.definitions {
-            show::line(&format!("  {}  {}", definition.digest, show::one_line(&definition.name)))?;
+            show::line(format!("  {}  {}", definition.digest, show::one_line(&definition.name)))?;
         }
     }
     Ok(Exit::SUCCEEDED)
