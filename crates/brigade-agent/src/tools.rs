@@ -5,7 +5,7 @@
 //! - `read_file`, `list_files`, `search_files`: they only look; `walk`: what the last two go through,
 //!   `ignoring`: what they pass over.
 //! - `write_file`, `edit_file`: they replace a file in one step (`replace`); `edits`: what an edit does
-//!   to a text; `protected`: where they do not write.
+//!   to a text; `protected`: where they do not write, `private_directory`: where no rule lets them.
 //! - `watch`: how long a call may take; `words`: what a model is told.
 //!
 //! All of it is blocking work on tokio's pool. A call that is dropped stops at its next step, and
@@ -17,6 +17,7 @@ mod edits;
 mod ignoring;
 mod inside;
 mod list_files;
+mod private_directory;
 mod protected;
 mod read_file;
 mod replace;
@@ -40,6 +41,7 @@ use tokio::sync::Semaphore;
 
 use self::edit_file::EditFile;
 use self::list_files::ListFiles;
+pub use self::private_directory::PrivateDirectory;
 use self::read_file::ReadFile;
 use self::search_files::SearchFiles;
 use self::watch::Watch;

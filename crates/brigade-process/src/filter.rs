@@ -78,10 +78,11 @@ mod linux {
     ];
     /// Calls about other processes by descriptor, a second way to every other call, and keyrings, which
     /// belong to the user and not to the process.
-    const NEVER: [i64; 9] = [
+    const NEVER: [i64; 10] = [
         libc::SYS_process_madvise,
         libc::SYS_process_mrelease,
         libc::SYS_kcmp,
+        libc::SYS_fanotify_init,
         libc::SYS_io_uring_setup,
         libc::SYS_io_uring_enter,
         libc::SYS_io_uring_register,
@@ -182,20 +183,28 @@ mod linux {
             .map_err(FilterError::new)
     }
 
-    /// Refuses the calls of x32, which the compiler of filters does not know.
+    /// Refuses what the compiler of filters does not know: the calls of x32, and `clone3` as a call that
+    /// this kernel does not have, which makes libraries use `clone`. By `clone3` alone a process starts
+    /// another in a control group that it may only read; its flags are in memory, where no filter looks.
     fn foreign_numbers() -> Vec<sock_filter> {
-        if !cfg!(target_arch = "x86_64") {
-            return Vec::new();
-        }
         const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+        const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
         const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
         const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-        let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
-        vec![
+        let refusal = |errno: i32| libc::SECCOMP_RET_ERRNO | errno.cast_unsigned();
+        let clone3 = libc::SYS_clone3 as u32;
+        let mut instructions = vec![
             sock_filter { code: LOAD_NUMBER, jt: 0, jf: 0, k: 0 },
-            sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: X32 },
-            sock_filter { code: RETURN, jt: 0, jf: 0, k: refusal },
-        ]
+            sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: clone3 },
+            sock_filter { code: RETURN, jt: 0, jf: 0, k: refusal(libc::ENOSYS) },
+        ];
+        if cfg!(target_arch = "x86_64") {
+            instructions.extend([
+                sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: X32 },
+                sock_filter { code: RETURN, jt: 0, jf: 0, k: refusal(libc::EPERM) },
+            ]);
+        }
+        instructions
     }
 
     fn bytes(instruction: &sock_filter) -> [u8; 8] {

@@ -4,7 +4,7 @@
 //! runtime can use `posix_spawn`, whose cost does not grow with the runtime's memory.
 #![expect(unsafe_code, reason = "posix_spawn with a new session has no safe wrapper")]
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeWriter, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -19,6 +19,7 @@ use crate::hardening::restore_file_limit;
 use crate::machine::hex;
 use crate::orphans::starting;
 use crate::sandbox::SandboxPlan;
+use crate::shim::environment;
 use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings, Terminal};
 
 /// Another process may hold the companion open for writing for a moment: it was just made, and
@@ -74,14 +75,15 @@ impl Launch<'_> {
         let words = words.map(|word| c_string(word.as_bytes()));
         let argv: Vec<CString> =
             [Ok(program.clone())].into_iter().chain(words).collect::<io::Result<_>>()?;
-        let env = self.env.iter();
+        let env = self.env.iter().filter(|(name, _)| is_for_the_shim(name));
         let env =
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
         let handed = self.sandbox.map(SandboxPlan::descriptors).transpose()?.unwrap_or_default();
         let handed = out_of_the_way(&handed)?;
         let gate = StartGate::new()?;
-        let files = Files::new(&gate, &handed)?;
+        let environment = environment_file(self.env)?;
+        let files = Files::new(&gate, &environment, &handed)?;
         let _not_reaped = starting();
         let shim = Shim::of_child(spawn(&program, &argv, &env, &files)?)?;
         restore_file_limit(shim.pid());
@@ -130,10 +132,41 @@ impl StartGate {
     }
 }
 
+/// Whether a variable is given to the shim itself too: only those of Brigade, by which it is found.
+fn is_for_the_shim(name: &OsStr) -> bool {
+    !HAS_MEMORY_FILES || name.as_bytes().starts_with(b"BRIGADE_")
+}
+
+/// Where files in memory are to be had, the command's environment is handed over in one.
+const HAS_MEMORY_FILES: bool = cfg!(target_os = "linux");
+
+/// What the shim finds at its standard output: the command's environment, or the null device.
+fn environment_file(variables: &[environment::Variable]) -> io::Result<OwnedFd> {
+    if variables.iter().any(|(name, value)| has_nul(name) || has_nul(value)) {
+        return Err(nul_byte());
+    }
+    #[cfg(target_os = "linux")]
+    let file = {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        let mut file = std::fs::File::from(memfd_create(c"environment", MemfdFlags::CLOEXEC)?);
+        file.write_all(&environment::encode(variables))?;
+        file
+    };
+    #[cfg(not(target_os = "linux"))]
+    let file = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(&file, FIRST_FREE)?)
+}
+
+fn has_nul(text: &OsStr) -> bool {
+    text.as_bytes().contains(&0)
+}
+
+fn nul_byte() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in a command or its environment")
+}
+
 fn c_string(bytes: &[u8]) -> io::Result<CString> {
-    CString::new(bytes).map_err(|_| {
-        io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in a command or its environment")
-    })
+    CString::new(bytes).map_err(|_| nul_byte())
 }
 
 /// The same descriptors, with numbers that are not those at which the shim finds them.
@@ -148,8 +181,7 @@ fn out_of_the_way(handed: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
     Ok(moved.collect::<rustix::io::Result<_>>()?)
 }
 
-/// Starts a shim in a session of its own, with nothing open but `/dev/null`, its start gate and what it is
-/// handed, and no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
+/// Starts a shim in a session of its own, with nothing open but `/dev/null` and what it is handed, and no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
 fn spawn(program: &CString, argv: &[CString], env: &[CString], files: &Files) -> io::Result<u32> {
     let argv = pointers(argv);
     let env = pointers(env);
@@ -217,7 +249,7 @@ impl Drop for Attributes {
 struct Files(libc::posix_spawn_file_actions_t);
 
 impl Files {
-    fn new(gate: &StartGate, handed: &[OwnedFd]) -> io::Result<Self> {
+    fn new(gate: &StartGate, environment: &OwnedFd, handed: &[OwnedFd]) -> io::Result<Self> {
         let mut raw = MaybeUninit::uninit();
         // SAFETY: init makes the object valid before anything else touches it; the path is a C
         // string that the call copies.
@@ -225,9 +257,9 @@ impl Files {
             check(libc::posix_spawn_file_actions_init(raw.as_mut_ptr()))?;
             let mut made = Self(raw.assume_init());
             let null = c"/dev/null".as_ptr();
-            check(libc::posix_spawn_file_actions_addopen(&mut made.0, 1, null, libc::O_RDWR, 0))?;
-            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, 1, 2))?;
-            let gate = gate.reader.as_raw_fd();
+            check(libc::posix_spawn_file_actions_addopen(&mut made.0, 2, null, libc::O_RDWR, 0))?;
+            let (gate, environment) = (gate.reader.as_raw_fd(), environment.as_raw_fd());
+            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, environment, 1))?;
             check(libc::posix_spawn_file_actions_adddup2(&mut made.0, gate, 0))?;
             for (one, at) in handed.iter().zip(FIRST_RULESET as RawFd..) {
                 let fd = one.as_raw_fd();

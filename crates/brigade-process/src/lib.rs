@@ -42,6 +42,7 @@ pub mod orphans;
 pub mod output;
 pub mod peer;
 pub mod private_file;
+pub mod remove_tree;
 pub mod sandbox;
 pub mod shim;
 

@@ -9,7 +9,7 @@
 //! orders -> claim -> launch -> life ( signals, relay, terminal, tree ) -> Done in the record
 //! ```
 //!
-//! Reading order: `record` and `layout` (the files it keeps), `orders` (what it is told), `claim`
+//! Reading order: `record` and `layout` (the files it keeps), `orders` and `environment` (what it is told), `claim`
 //! (who may execute), `launch` (the command starts), `surroundings`, `sandbox`, `group` and `enclose` (what it is
 //! started in and kept to), `namespaces` and `privileges` (how that is done), `life` (the loop), `relay`
 //! (pipes to files), `terminal` (where there is one), `tree` (what came of the command, and its end),
@@ -19,6 +19,7 @@ use std::ffi::OsString;
 
 mod claim;
 mod enclose;
+pub mod environment;
 pub mod fnv;
 pub(crate) mod group;
 mod launch;
@@ -43,7 +44,7 @@ mod terminal;
 mod tree;
 
 /// What the shim answers to `--probe`. The number changes with the arguments and the files.
-pub const PROBE_ANSWER: &str = "brigade-shim 3";
+pub const PROBE_ANSWER: &str = "brigade-shim 4";
 
 /// Has the shim try which namespaces it may make, see `print_namespaces`.
 pub const PROBE_NAMESPACES: &str = "--probe-namespaces";

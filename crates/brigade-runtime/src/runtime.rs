@@ -101,6 +101,11 @@ impl Runtime {
         }
     }
 
+    /// Whether a variable of this process is a secret that tasks may not have passed on to others.
+    pub fn withholds(&self, variable: &str) -> bool {
+        self.inner.processes.as_ref().is_some_and(|processes| processes.withholds(variable))
+    }
+
     /// A session as the operator sees it: all of it, consuming nothing.
     pub async fn operate(&self, tree: TreeId) -> Result<Session, Refusal> {
         let row = self.inner.store.tree(tree).await.map_err(|e| refusal(&e))?;

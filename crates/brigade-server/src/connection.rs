@@ -48,9 +48,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: UnixStream) -> io::Result
     reader.set_bounds(Admission::handshake_bounds());
     let greeted = match origin {
         PeerOrigin::Task(id, attempt) => {
-            let place = shared.admission.admit(ConnectionKind::Task(id));
+            // Whoever has too many is not waited for.
+            let place = match shared.admission.admit(ConnectionKind::Task(id)) {
+                Ok(place) => place,
+                Err(refusal) => return send_away(&mut writer, refusal).await,
+            };
             let Some(hello) = read_hello(&mut reader, &mut writer).await? else { return Ok(()) };
-            place.map(|place| (hello, place, Who::Task { id, attempt }))
+            Ok((hello, place, Who::Task { id, attempt }))
         }
         PeerOrigin::Outside | PeerOrigin::Unknown => {
             let pending = shared.admission.admit_pending();

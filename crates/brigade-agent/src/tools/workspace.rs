@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::WRITING;
 use super::beneath::{Found, Root};
 use super::inside::Inside;
+use super::private_directory::PrivateDirectory;
 use super::protected::ProtectedRules;
 use super::words::{self, quoted};
 use crate::permission::{self, Grant, Permissions, Refused, Rules, Verdict, Why};
@@ -31,6 +32,7 @@ pub struct Workspace {
     /// Each of those concerned apart, for what follows from a rule on another tool.
     grants: Vec<Permissions>,
     protected: ProtectedRules,
+    private: Arc<[PrivateDirectory]>,
 }
 
 /// A path that was asked for, and what it comes to.
@@ -49,7 +51,15 @@ impl Workspace {
         let alone = |grant: Grant| Permissions::of(grant.by, Rules::clone(&grant.rules));
         let grants = grants.into_iter().map(alone).collect();
         let directory = directory.into().into();
-        Self { directory, canonical: OnceLock::new(), found: None, permissions, grants, protected }
+        let canonical = OnceLock::new();
+        let private = Arc::default();
+        Self { directory, canonical, found: None, permissions, grants, protected, private }
+    }
+
+    /// Keeps file tools out of these directories, whatever the rules say.
+    #[must_use]
+    pub fn without(self, private: Arc<[PrivateDirectory]>) -> Self {
+        Self { private, ..self }
     }
 
     /// The same, kept to where the directory is now: for an agent whose commands could put a link to
@@ -91,6 +101,9 @@ impl Workspace {
         if name != asked {
             self.permit_link(tool, &asked, &name)?;
         }
+        if let Some(private) = self.private_above(tool, name.as_str()) {
+            return Err(private.refusal());
+        }
         if WRITING.contains(&tool) {
             self.protected.check(tool, &name)?;
         }
@@ -105,6 +118,9 @@ impl Workspace {
     /// Whether what is in a file may be shown by a tool that is not `read_file`. Not if a rule keeps
     /// `read_file` from it; where nobody speaks of `read_file`, the other tool's permission will do.
     pub(crate) fn may_show(&self, path: &str) -> bool {
+        if self.private_above("read_file", path).is_some() {
+            return false;
+        }
         let subject = permission::Subject { tool: "read_file", text: Some(path), is_shell: false };
         self.grants.iter().all(|grant| match grant.check(&subject) {
             Verdict::Allowed => true,
@@ -113,6 +129,20 @@ impl Workspace {
             }
             _ => false,
         })
+    }
+
+    /// The private directory in which a path without links is, if this tool has to stay out of it.
+    fn private_above(&self, tool: &str, path: &str) -> Option<&PrivateDirectory> {
+        if self.private.is_empty() {
+            return None;
+        }
+        let path = self.canonical().unwrap_or(&self.directory).join(path);
+        self.private.iter().find(|private| private.refuses(tool, &path))
+    }
+
+    /// The directory without links.
+    fn canonical(&self) -> Option<&Path> {
+        self.canonical.get_or_init(|| self.directory.canonicalize().ok()).as_deref()
     }
 
     /// Whether a rule denies the tool for something that it came across.
@@ -156,8 +186,7 @@ impl Workspace {
             }
             Some(Inside::of(rest))
         };
-        let canonical = || self.canonical.get_or_init(|| self.directory.canonicalize().ok());
-        strip(&self.directory).or_else(|| strip(canonical().as_deref()?))
+        strip(&self.directory).or_else(|| strip(self.canonical()?))
     }
 
     /// Follows the links in a path, here and not in the kernel: a link that leads out is told, and

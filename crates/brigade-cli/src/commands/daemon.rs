@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use brigade_agent::tools::PrivateDirectory;
 use brigade_process::ControlGroups;
 use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_runtime::{ProcessOptions, Runtime};
@@ -19,6 +20,7 @@ use rustix::process::{Pid, setsid, test_kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Config;
 use crate::context::{Context, this_program};
 use crate::exit::{Exit, Failure};
 use crate::telemetry::Telemetry;
@@ -187,7 +189,9 @@ async fn serve(context: &Context) -> Result<Exit, Failure> {
     let idle = context.config.idle().map_err(Failure::usage)?;
     let options = DaemonOptions { places: places.clone(), idle };
     let trust = Arc::new(TrustStore::open(places)?);
-    let agents = models::options(&context.config)?.definition_trust(trust.clone());
+    let agents = models::options(&context.config)?
+        .definition_trust(trust.clone())
+        .private_directories(private_directories(context));
     let processes = process_options(context);
     let builder = Runtime::builder().store(store).processes(processes).agents(agents);
     let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
@@ -229,6 +233,13 @@ fn name_the_folder(context: &Context) -> Result<(), Failure> {
     }
     let mut again = std::process::Command::new(this_program()?);
     Err(again.args(std::env::args_os().skip(1)).env(STATE_VARIABLE, folder).exec().into())
+}
+
+/// Where no agent's file tools reach: the state with the operator key, and the configuration, which says
+/// what agents may do.
+fn private_directories(context: &Context) -> Vec<PrivateDirectory> {
+    let config = Config::folder().map(|folder| PrivateDirectory::read_only(&folder.join("brigade")));
+    [PrivateDirectory::hidden(context.places.folder())].into_iter().chain(config).collect()
 }
 
 fn process_options(context: &Context) -> ProcessOptions {

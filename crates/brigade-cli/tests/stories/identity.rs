@@ -107,8 +107,7 @@ fn tasks_that_open_many_connections_shut_nobody_out() {
         hello = b'{\"protocol\":1,\"version\":\"0.1.0\",\"who\":\"operator\"}\\n'\n\
         for n in range(700):\n\
         \x20   s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1]); held.append(s)\n\
-        \x20   if n % 2: s.send(hello)\n\
-        said = [s.recv(4096) for s in held[1::2]]\n\
+        said = [s.recv(4096) for s in held]\n\
         print(sum(b'refused' in one for one in said), 'of', len(said), 'refused', flush=True)\n\
         sys.stdin.read()\n";
     fs::write(kitchen.project().join("flood.py"), flood).unwrap();
@@ -119,8 +118,8 @@ fn tasks_that_open_many_connections_shut_nobody_out() {
     for name in ["One", "Two"] {
         let said = poll("its count", || Some(kitchen.ok(["logs", name])).filter(|s| !s.is_empty()));
         let refused: usize = said.split(' ').next().unwrap().parse().unwrap();
-        // Half of its 64 connections had said hello.
-        assert!((286..=350).contains(&refused), "{said}");
+        // All but its 64 places, though none of them said hello.
+        assert_eq!(refused, 636, "{said}");
     }
     assert_eq!(kitchen.json(["ps"]).as_array().unwrap().len(), 2);
 }
@@ -182,4 +181,76 @@ fn the_daemon_shows_its_environment_to_nobody_and_reads_it_still() {
     let usual = std::process::Command::new("sh").args(["-c", "ulimit -n"]).output().unwrap();
     let usual = String::from_utf8(usual.stdout).unwrap();
     assert_eq!(kitchen.ok(["exec", "--shell", "ulimit -n"]), usual);
+}
+
+#[test]
+fn a_task_has_no_key_passed_on() {
+    let kitchen = Kitchen::new();
+    let started = kitchen
+        .command(["daemon", "start"])
+        .env("ANTHROPIC_API_KEY", "sk-hidden-from-tasks")
+        .env("HARMLESS", "shown")
+        .output()
+        .unwrap();
+    assert!(started.status.success(), "{started:?}");
+    let ask = |variable: &str| {
+        let reference = format!("K={variable}");
+        let asked = ["exec", "--", BRIGADE, "exec", "--env-from", &reference, "--", "env"];
+        kitchen.run(asked)
+    };
+    let ran = ask("ANTHROPIC_API_KEY");
+    assert!(ran.code == 126 && ran.err.contains("provider's key"), "{ran:?}");
+    assert!(!ran.out.contains("sk-hidden"), "{ran:?}");
+    assert!(ask("HARMLESS").out.contains("K=shown"));
+}
+
+/// The agent works in a directory that contains the state and the configuration of its user.
+#[test]
+fn file_tools_reach_neither_the_state_nor_the_configuration() {
+    let kitchen = Kitchen::new();
+    let root = kitchen.state().parent().unwrap().to_owned();
+    let evil = "home/.config/brigade/agents/evil.md";
+    let calls = [
+        r#"call read_file {"path": "state/operator.key"}"#,
+        r#"call write_file {"path": "state/operator.key", "content": "0"}"#,
+        r#"call search_files {"pattern": "[0-9a-f]{64}"}"#,
+        &format!(r#"call write_file {{"path": "{evil}", "content": "x"}}"#),
+        r#"call write_file {"path": "fine.txt", "content": "x"}"#,
+    ];
+    let turns: String = calls.iter().map(|call| format!("turn\n  {call}\n")).collect();
+    kitchen.script(&format!("agent *\n{turns}turn\n  say Done.\n"));
+    let allowed = ["run", "--allow", "read_file", "--allow", "write_file", "--allow"];
+    let run = [&allowed[..], &["search_files", "Look."]].concat();
+    let ran = kitchen.command(run).current_dir(&root).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    let logs = kitchen.command(["logs", "1"]).current_dir(&root).output().unwrap();
+    let said = String::from_utf8(logs.stdout).unwrap();
+    assert_eq!(said.matches("is Brigade's own directory").count(), 3, "{said}");
+    assert!(!said.contains(&kitchen.operator_key()), "{said}");
+    assert!(!root.join(evil).exists());
+    assert!(root.join("fine.txt").exists(), "{said}");
+}
+
+/// A folder that cannot be removed by recursion, and one that is closed to its owner.
+#[test]
+fn what_a_confined_command_leaves_in_its_scratch_folder_harms_no_daemon() {
+    let kitchen = Kitchen::new();
+    let dig = "import os\n\
+        os.chdir(os.environ['TMPDIR']); os.mkdir('closed'); os.mkdir('closed/in'); os.chmod('closed', 0)\n\
+        for _ in range(20000): os.mkdir('d'); os.chdir('d')\n";
+    let ran = kitchen.run(["exec", "--confine", "--", "python3", "-c", dig]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    kitchen.ok(["ps"]);
+    let scratch = find(&kitchen.state().join("processes"), "tmp");
+    poll("the scratch folder is gone", || {
+        (!scratch.as_ref().is_some_and(|it| it.exists())).then_some(())
+    });
+    kitchen.ok(["prune", "--older", "0"]);
+}
+
+fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+    let sessions = fs::read_dir(folder).ok()?.flatten();
+    let executions =
+        sessions.flat_map(|it| fs::read_dir(it.path()).into_iter().flatten().flatten());
+    executions.map(|it| it.path().join(name)).find(|path| path.exists())
 }

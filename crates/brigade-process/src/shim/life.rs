@@ -33,6 +33,7 @@ pub(super) fn run(orders: Orders) {
     }
     let Ok(signals) = Signals::catch() else { return };
     sys::pass_start_gate();
+    sys::take_environment();
     let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
     match launch::launch(&orders, &mut claim) {
         Ok(launched) => {

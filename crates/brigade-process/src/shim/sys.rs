@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::environment;
 use super::record::Ending;
 
 /// Numbers that systems agree on are written once.
@@ -197,8 +198,8 @@ pub(super) fn make_fifo(path: &Path) -> io::Result<()> {
     checked(unsafe { mkfifo(path.as_ptr(), 0o600) }).map(drop)
 }
 
-/// Waits until the runtime has registered this shim, or is dead, and puts the null device in place of
-/// the pipe that told it. A null device as the input is passed at once.
+/// Waits until the runtime has registered this shim, or is dead. A null device as the input is passed at
+/// once.
 pub(super) fn pass_start_gate() {
     let mut byte = [0];
     while let Err(error) = io::stdin().read(&mut byte) {
@@ -206,9 +207,21 @@ pub(super) fn pass_start_gate() {
             break;
         }
     }
-    // SAFETY: takes two numbers. The standard input is never read again, and the output is the null
-    // device.
-    unsafe { dup2(1, 0) };
+}
+
+/// Takes over the environment that lies at the standard output, if one does, and puts the null device in
+/// place of what the shim was handed at its streams.
+pub(super) fn take_environment() {
+    let variables = read_descriptor(1).ok().and_then(|bytes| environment::decode(&bytes));
+    // SAFETY: the shim has one thread. The calls take numbers; neither stream is used before.
+    unsafe {
+        if let Some(variables) = variables {
+            std::env::vars_os().for_each(|(name, _)| std::env::remove_var(name));
+            variables.into_iter().for_each(|(name, value)| std::env::set_var(name, value));
+        }
+        dup2(2, 0);
+        dup2(2, 1);
+    }
 }
 
 /// All of a file that this process was handed, from its beginning. It stays open.

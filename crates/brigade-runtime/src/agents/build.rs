@@ -130,7 +130,9 @@ impl Agents {
 
     /// Tools beside the delegation tools, in this order: of two with the same name the later one counts.
     fn own_tools(&self, blueprint: &Blueprint, plugins: &[Arc<dyn Plugin>]) -> Vec<Arc<dyn Tool>> {
-        let files = blueprint.workspace().into_iter().flat_map(builtin::files);
+        let private = self.options.private.clone();
+        let workspace = blueprint.workspace().map(|workspace| workspace.without(private));
+        let files = workspace.into_iter().flat_map(builtin::files);
         let of_plugins = plugins.iter().flat_map(|plugin| plugin.tools());
         let of_program = self.options.tools.iter().cloned();
         let of_client = client_tool::tools(&blueprint.overrides.client_tools);

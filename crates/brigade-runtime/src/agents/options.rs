@@ -8,6 +8,7 @@ use std::sync::Arc;
 use brigade_agent::definition::{Definition, DefinitionError, DefinitionFolder, Definitions};
 use brigade_agent::mcp::{McpServer, McpServerError, McpServers};
 use brigade_agent::permission::{Permissions, Rules};
+use brigade_agent::tools::PrivateDirectory;
 use brigade_agent::{Backend, Plugin, Tool};
 use brigade_llm::prices::Price;
 use brigade_llm::{Model, Recorder, TokenUsage};
@@ -119,6 +120,7 @@ pub struct AgentOptions {
     pub(crate) backends: HashMap<Arc<str>, Arc<dyn Backend>>,
     pub(crate) mcp_servers: BTreeMap<String, McpServer>,
     pub(crate) permissions: Permissions,
+    pub(crate) private: Arc<[PrivateDirectory]>,
 }
 
 impl AgentOptions {
@@ -134,7 +136,15 @@ impl AgentOptions {
             backends: HashMap::new(),
             mcp_servers: BTreeMap::new(),
             permissions: Permissions::of("this program", Rules::all()),
+            private: Arc::default(),
         }
+    }
+
+    /// Directories that file tools stay out of, wherever an agent works.
+    #[must_use]
+    pub fn private_directories(mut self, private: Vec<PrivateDirectory>) -> Self {
+        self.private = private.into();
+        self
     }
 
     /// What agents use whose definition names no model.

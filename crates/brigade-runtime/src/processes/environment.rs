@@ -21,11 +21,13 @@ pub(crate) fn passed(list: &PassedVariables) -> Vec<(OsString, OsString)> {
 }
 
 fn is_passed(list: &PassedVariables, name: &OsStr) -> bool {
-    let by_name = || list.names.iter().any(|item| name == item.as_str());
-    if list.withheld.iter().any(|withheld| name == withheld.as_str()) {
-        return by_name();
-    }
-    list.names.iter().any(|item| admits(item, name))
+    !is_withheld(list, name) && list.names.iter().any(|item| admits(item, name))
+}
+
+/// Whether a variable is a secret that nobody passes on by its whole name.
+pub(crate) fn is_withheld(list: &PassedVariables, name: &OsStr) -> bool {
+    let has = |names: &[String]| names.iter().any(|item| name == item.as_str());
+    has(&list.withheld) && !has(&list.names)
 }
 
 fn admits(item: &str, name: &OsStr) -> bool {

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use brigade_model::ids::{Attempt, RunNo, TaskNo, TreeId};
+use brigade_process::remove_tree::remove_tree;
 
 use crate::performer::TaskId;
 
@@ -74,11 +75,8 @@ impl Places {
 
     /// Nobody needs it when the command has ended.
     pub(crate) fn remove_scratch(dir: &Path) {
-        match fs::remove_dir_all(dir.join(SCRATCH)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, dir = %dir.display(), "a scratch folder is left");
-            }
-            _ => {}
+        if let Err(error) = remove_tree(&dir.join(SCRATCH)) {
+            tracing::warn!(%error, dir = %dir.display(), "a scratch folder is left");
         }
     }
 
@@ -105,7 +103,7 @@ impl Places {
     }
 
     pub(crate) fn remove(&self, execution: &Execution) -> io::Result<()> {
-        fs::remove_dir_all(self.of(execution))?;
+        remove_tree(&self.of(execution))?;
         // Stays while another execution in the tree has something in it.
         let _ = fs::remove_dir(self.tree(execution.task.tree));
         Ok(())

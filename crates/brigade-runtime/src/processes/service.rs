@@ -254,6 +254,10 @@ impl Processes {
         PeerOrigin::of(peer, &shims)
     }
 
+    pub(crate) fn withholds(&self, variable: &str) -> bool {
+        environment::is_withheld(&self.options.passed, variable.as_ref())
+    }
+
     fn registered_shims(&self) -> RegisteredShims {
         let watched = self.watched();
         let shims = watched
@@ -342,7 +346,8 @@ impl Performer for ProcessPerformer {
             };
             match settled {
                 Settled::Ended(end) => {
-                    let _ = tokio::task::spawn_blocking(move || Places::remove_scratch(&dir)).await;
+                    // The command may have filled it: nobody waits for that at a start.
+                    self.0.tracker.spawn_blocking(move || Places::remove_scratch(&dir));
                     Reconciled::Ended(end)
                 }
                 Settled::NeverBegan => Reconciled::NeverBegan,

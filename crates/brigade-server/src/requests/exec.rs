@@ -10,7 +10,7 @@ use brigade_runtime::NewTask;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Items, Never};
-use crate::desk::Desk;
+use crate::desk::{Desk, Who};
 use crate::info::TaskInfo;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -149,11 +149,31 @@ impl Exec {
     }
 }
 
+impl Exec {
+    /// A task was not given the keys of the daemon, and so cannot have them given to another.
+    fn passes_no_secret(&self, desk: &Desk) -> Result<(), Refusal> {
+        if !matches!(desk.who, Who::Task { .. }) {
+            return Ok(());
+        }
+        let secret = self.env.iter().find_map(|(name, value)| match value {
+            EnvValue::FromEnv(variable) if desk.runtime().withholds(variable) => Some(name),
+            _ => None,
+        });
+        match secret {
+            Some(name) => Err(Refusal::forbidden(format!(
+                "{name} refers to a provider's key, which only the operator passes on"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Ask for Exec {
     type Done = Started;
     type Item = Never;
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Started, Refusal> {
+        self.passes_no_secret(desk)?;
         let session = desk.open(&self.session).await?;
         let task = session.spawn(self.task()).await?;
         let row = task.get().await?;

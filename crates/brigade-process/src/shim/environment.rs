@@ -1,0 +1,51 @@
+//! The environment of a command, as it is handed to the shim: in a file, not as the shim's own.
+//!
+//! A shim that is linked dynamically would obey variables such as `LD_PRELOAD`, outside of the sandbox
+//! that the command is to run in.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// At the beginning of the file, which tells it from the null device.
+const HEAD: &[u8] = b"brigade environment\0";
+
+/// A variable and its value.
+pub type Variable = (OsString, OsString);
+
+/// The content of the file.
+pub fn encode(variables: &[Variable]) -> Vec<u8> {
+    let mut bytes = HEAD.to_vec();
+    for (name, value) in variables {
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(b'=');
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.push(0);
+    }
+    bytes
+}
+
+/// The variables, or none where nothing was handed over. A variable without a name is left out.
+pub(super) fn decode(bytes: &[u8]) -> Option<Vec<Variable>> {
+    let variables = bytes.strip_prefix(HEAD)?.split(|byte| *byte == 0);
+    let pairs = variables.filter_map(|variable| {
+        let at = variable.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
+        let text = |bytes| OsStr::from_bytes(bytes).to_owned();
+        Some((text(&variable[..at]), text(&variable[at + 1..])))
+    });
+    Some(pairs.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_read_as_they_were_written() {
+        let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let all = vec![pair("A", "1=2\n"), pair("EMPTY", ""), pair("Ü", "ö")];
+        assert_eq!(decode(&encode(&all)), Some(all.clone()));
+        assert_eq!(decode(&encode(&[])), Some(Vec::new()));
+        assert_eq!(decode(&encode(&[pair("", "x"), pair("A", "")])), Some(vec![pair("A", "")]));
+        assert_eq!(decode(b""), None);
+    }
+}
