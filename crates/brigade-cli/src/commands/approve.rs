@@ -235,6 +235,8 @@ fn confirmed(
     });
     let mut err = io::stderr();
     err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(show::unwritable)?;
+    // An answer is one that was begun below the question.
+    live::flush_typed();
     let mut said = String::new();
     io::stdin().read_line(&mut said)?;
     let said = said.trim();
