@@ -1,8 +1,10 @@
 //! A tree of agents and commands as it works: redrawn on a terminal, told line by line elsewhere.
 //!
-//! [`draw`] is how it looks, [`asking`] has what somebody is asked meanwhile.
+//! [`draw`] is how it looks, [`asking`] has what somebody is asked meanwhile, [`prompt`] which of the
+//! lines that they type are for it.
 
 mod draw;
+mod prompt;
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -21,6 +23,8 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::show;
 
+use prompt::{Entered, TerminalPrompt};
+
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 /// Looked at for the last line of a command.
 const TAIL: u64 = 400;
@@ -29,6 +33,8 @@ const WIDE: usize = 100;
 const COMMAND: usize = 20;
 /// How many tasks are named that are stopped.
 const NAMED: usize = 6;
+/// Told instead of taking a line that may have been begun under another prompt.
+const CHANGED: &str = "brigade: the question has changed; answer again";
 
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
@@ -38,7 +44,7 @@ pub(crate) struct Live<'a> {
     tasks: Vec<TaskInfo>,
     typed: Option<Lines<BufReader<Stdin>>>,
     /// What is asked on the terminal.
-    shown: Option<Asking>,
+    prompt: TerminalPrompt,
     /// The number of the last note that was told.
     told: u64,
     /// Leaves when nobody here can answer what nobody else answers.
@@ -73,8 +79,8 @@ impl<'a> Live<'a> {
         let asks = matches!(face, Face::Terminal { .. }) && std::io::stdin().is_terminal();
         let typed = asks.then(|| BufReader::new(tokio::io::stdin()).lines());
         let (aside, notices) = unbounded_channel();
-        let (tasks, shown, leaves) = (Vec::new(), None, false);
-        (Self { context, root, face, tasks, typed, shown, told: 0, leaves, notices }, aside)
+        let (tasks, prompt, leaves) = (Vec::new(), TerminalPrompt::default(), false);
+        (Self { context, root, face, tasks, typed, prompt, told: 0, leaves, notices }, aside)
     }
 
     /// Does not stay where only an answer is missing that nobody here can give.
@@ -96,7 +102,7 @@ impl<'a> Live<'a> {
             tokio::select! {
                 () = tokio::time::sleep(BETWEEN_LOOKS) => {}
                 Some(notice) = self.notices.recv() => self.tell(notice)?,
-                line = next_line(&mut self.typed), if self.shown.is_some() => {
+                line = next_line(&mut self.typed), if self.prompt.is_shown() => {
                     self.answer(&mut client, line).await?;
                 }
             }
@@ -108,7 +114,7 @@ impl<'a> Live<'a> {
         while let Ok(notice) = self.notices.try_recv() {
             self.tell(notice)?;
         }
-        if self.shown.take().is_some() {
+        if self.prompt.close().is_some() {
             write("\n")?;
         }
         // Nothing more will be typed.
@@ -145,7 +151,7 @@ impl<'a> Live<'a> {
             }
             Face::Terminal { .. } => {
                 // What is typed must not be drawn over.
-                if self.shown.is_none() {
+                if !self.prompt.is_shown() {
                     self.tell_notes(client, false).await?;
                     self.draw(client).await?;
                 }
@@ -248,18 +254,18 @@ impl<'a> Live<'a> {
 
     /// Shows what somebody is to answer, once, and makes room for the answer.
     fn ask(&mut self) -> Result<(), Failure> {
-        match (Asking::first(&self.tasks, screen()), &self.shown) {
-            (Some((asking, text)), shown)
-                if !shown.as_ref().is_some_and(|shown| shown.is_about(&asking))
-                    && self.typed.is_some() =>
-            {
-                self.shown = Some(asking);
+        match Asking::first(&self.tasks, screen()) {
+            Some((asking, text)) if !self.prompt.is_about(&asking) && self.typed.is_some() => {
+                let line_end = if self.prompt.is_shown() { "\n" } else { "" };
                 self.leave_drawn();
-                write(&text)
+                write(&format!("{line_end}{text}"))?;
+                self.prompt.show(asking, flush_typed());
+                Ok(())
             }
-            // It was answered from elsewhere.
-            (None, Some(_)) => {
-                self.shown = None;
+            // It was answered from elsewhere, or is not asked any more.
+            None if self.prompt.is_shown() => {
+                self.prompt.withdraw();
+                flush_typed();
                 write("\n")
             }
             _ => Ok(()),
@@ -275,11 +281,15 @@ impl<'a> Live<'a> {
     }
 
     async fn answer(&mut self, client: &mut Client, line: Option<String>) -> Result<(), Failure> {
-        let Some(asking) = self.shown.clone() else { return Ok(()) };
         let Some(line) = line else {
-            self.shown = None;
+            let Some(asking) = self.prompt.close() else { return Ok(()) };
             let command = asking.command(&self.root.task);
             return write(&format!("\nbrigade: `{command}` answers it\n"));
+        };
+        let asking = match self.prompt.enter() {
+            Entered::For(asking) => asking,
+            Entered::Outdated => return write(&format!("{CHANGED}\n> ")),
+            Entered::Nothing => return Ok(()),
         };
         let said = match asking {
             Asking::Question { .. } if line.trim().is_empty() => return write("> "),
@@ -297,7 +307,7 @@ impl<'a> Live<'a> {
                 self.context.ask_over(client, asked).await
             }
         };
-        self.shown = None;
+        self.prompt.close();
         if let Err(failure) = said {
             // The agent goes on all the same; what is still open is asked again.
             failure.report();
@@ -315,7 +325,7 @@ impl<'a> Live<'a> {
     fn say(&mut self, text: &str) -> Result<(), Failure> {
         match self.face {
             Face::Terminal { .. } => {
-                let line_end = if self.shown.is_some() { "\n" } else { "" };
+                let line_end = if self.prompt.is_shown() { "\n" } else { "" };
                 let text = PlainText::of(&format!("brigade: {text}"));
                 let text = show::wrapped(text.as_str(), screen().columns);
                 self.put(&format!("{line_end}{text}"), Vec::new())
@@ -388,6 +398,12 @@ fn failed_how(task: &TaskInfo) -> Option<String> {
     let why = why.trim_start_matches([':', ' ']);
     let inner = why.strip_prefix('(').and_then(|why| why.strip_suffix(')'));
     Some(inner.unwrap_or(why).to_owned()).filter(|why| !why.is_empty())
+}
+
+/// Drops what was typed and not read, also of a line that is not entered. False if that cannot be.
+pub(crate) fn flush_typed() -> bool {
+    use rustix::termios::{QueueSelector, tcflush};
+    tcflush(std::io::stdin(), QueueSelector::IFlush).is_ok()
 }
 
 /// How large the terminal is.

@@ -481,6 +481,50 @@ turn
 }
 
 #[test]
+fn a_key_that_was_typed_for_one_call_does_not_allow_another() {
+    let script = r#"
+agent Boss
+turn
+  call spawn_agent {"name": "One", "task": "Touch."}
+  call spawn_agent {"name": "Two", "task": "Touch.", "wait": true}
+turn
+  say Heard.
+
+agent One
+turn
+  call run_process {"command": "echo 1 >> one"}
+turn
+  say Touched.
+
+agent Two
+turn
+  call run_process {"command": "echo 2 >> two"}
+turn
+  when it was denied: not that one
+  say Left.
+"#;
+    let arguments = "run --ask run_process --name Boss Go";
+    let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
+        return;
+    };
+    eventually("both ask", || {
+        let waiting = terminal.said(&["approve", "--list"]);
+        waiting.contains("echo 1 >> one") && waiting.contains("echo 2 >> two")
+    });
+    terminal.shows("agent:2 (One) asks for leave: run_process");
+    terminal.press(&["-l", "y"]);
+    terminal.shows("> y");
+    terminal.said(&["stop", "One"]);
+    terminal.shows("agent:3 (Two) asks for leave: run_process");
+    terminal.press(&["Enter"]);
+    terminal.shows("the question has changed; answer again");
+    assert!(terminal.said(&["show", "Two"]).contains("waiting"));
+    terminal.press(&["-l", "n not that one"]);
+    terminal.press(&["Enter"]);
+    assert_eq!(terminal.exit(), "exit 0");
+}
+
+#[test]
 fn a_key_does_not_allow_what_the_screen_does_not_show() {
     // What would be seen last is a prompt that is none of ours.
     let forged = "ls\\n".repeat(40) + "\\u001b[2J\\u001b[Hagent:1 asks for leave: ls\\n> ";

@@ -10,6 +10,7 @@ pub use call_digest::CallDigest;
 
 use crate::ids::{ClientName, Time};
 use crate::permission::{Rule, Subject};
+use crate::plain_text::PlainText;
 use crate::refusal::Refusal;
 
 mod call_card;
@@ -17,9 +18,6 @@ mod call_digest;
 
 /// How many grants one tree keeps. Each is looked at for each approval that is asked for.
 pub const GRANTS_MAX: usize = 256;
-
-/// The longest call that is allowed for good by itself, in bytes: a tree keeps up to [`GRANTS_MAX`].
-pub const REMEMBERED_MAX: usize = 4_096;
 
 /// The longest reason of a denial, in bytes.
 pub const REASON_MAX: usize = 2_000;
@@ -62,10 +60,6 @@ impl Excerpt {
     pub fn of(text: &str) -> Self {
         let cut = text.floor_char_boundary(Self::MAX);
         Self { text: text[..cut].into(), is_cut: cut < text.len() }
-    }
-
-    fn whole(&self) -> Option<&str> {
-        (!self.is_cut).then_some(&*self.text)
     }
 }
 
@@ -202,20 +196,17 @@ impl Grant {
 #[serde(rename_all = "snake_case")]
 pub enum Covers {
     Rule(Rule),
-    /// Calls with this very subject.
-    Subject {
+    /// The very same call: the same tool, and the same arguments, all of them.
+    Call {
         tool: Arc<str>,
-        text: Arc<str>,
-    },
-    /// Calls with these very arguments, of a tool whose calls have no subject.
-    Arguments {
-        tool: Arc<str>,
-        json: Arc<str>,
+        digest: CallDigest,
+        /// The call for a reader, elided.
+        what: Arc<str>,
     },
 }
 
 impl Covers {
-    /// What is allowed along with a call: the rule, if it speaks of the call, or just its like.
+    /// What is allowed along with a call: the rule, if it speaks of the call, or the very same.
     pub(crate) fn of(asked: &ApprovalRequest, rule: Option<&Rule>) -> Result<Self, Refusal> {
         if let Some(rule) = rule {
             if asked.is_allowed_by(rule) {
@@ -227,19 +218,17 @@ impl Covers {
                 asked.tool
             )));
         }
-        let (what, tool) = (asked.subject.as_ref().unwrap_or(&asked.arguments), &asked.tool);
-        let short = |text: &&str| text.len() <= REMEMBERED_MAX;
-        let Some(text) = what.whole().filter(short) else {
+        if asked.is_too_large() {
             return Err(Refusal::invalid(format!(
-                "only calls of up to {REMEMBERED_MAX} bytes are remembered; allow it once, or give a \
-                 rule, such as `{tool}`"
+                "the call has more than {} bytes and cannot be shown whole; deny it, or give a rule on \
+                 the tool, such as `{}`",
+                Excerpt::MAX,
+                asked.tool
             )));
-        };
-        let (tool, text) = (tool.clone(), text.into());
-        Ok(match asked.subject {
-            Some(_) => Self::Subject { tool, text },
-            None => Self::Arguments { tool, json: text },
-        })
+        }
+        let what = remembered(&asked.tool, &asked.arguments.text);
+        let digest = CallDigest::of_content(asked);
+        Ok(Self::Call { tool: asked.tool.clone(), digest, what: what.as_str().into() })
     }
 
     /// Whether it is a rule on every call of its tools.
@@ -248,14 +237,11 @@ impl Covers {
     }
 
     fn includes(&self, asked: &ApprovalRequest) -> bool {
-        let is = |excerpt: &Excerpt, text: &str| excerpt.whole() == Some(text);
         match self {
             Self::Rule(rule) => asked.is_allowed_by(rule),
-            Self::Subject { tool, text } => {
-                *tool == asked.tool && asked.subject.as_ref().is_some_and(|it| is(it, text))
-            }
-            Self::Arguments { tool, json } => {
-                *tool == asked.tool && asked.subject.is_none() && is(&asked.arguments, json)
+            Self::Call { tool, digest, .. } => {
+                let is_whole = !asked.is_too_large();
+                *tool == asked.tool && is_whole && *digest == CallDigest::of_content(asked)
             }
         }
     }
@@ -265,10 +251,18 @@ impl fmt::Display for Covers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(rule) => rule.fmt(f),
-            Self::Subject { tool, text } => write!(f, "{tool}({text}) exactly"),
-            Self::Arguments { tool, json } => write!(f, "{tool} {json} exactly"),
+            Self::Call { what, .. } => f.write_str(what),
         }
     }
+}
+
+/// `write_file {"content":"x","path":"menu"} exactly`: what is allowed along with a call without a rule,
+/// in a line in which long arguments have lost their middle.
+pub fn remembered(tool: &str, arguments: &str) -> PlainText {
+    /// A tree keeps up to [`GRANTS_MAX`] of them.
+    const LETTERS: usize = 200;
+    let arguments = PlainText::elided(arguments, LETTERS);
+    PlainText::line(&format!("{tool} {arguments} exactly"))
 }
 
 /// All that was allowed for good in a tree, and how many numbers were given out.

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use brigade_agent::permission::Rule;
-use brigade_model::approval::{CallDigest, Verdict};
+use brigade_model::approval::{self, CallDigest, Verdict};
 use brigade_model::plain_text::PlainText;
 use brigade_server::info::Approval;
 use brigade_server::requests::{self, ApprovalsInfo, PendingInfo};
@@ -109,6 +109,9 @@ impl Approve {
         };
         let word = verdict.to_string();
         let line = match meant {
+            Some(approval) if verdict == (Verdict::AllowAlways { rule: None }) => {
+                always_line(approval)
+            }
             Some(approval) => format!("{}: {word}", show::one_line(&approval.text)),
             None => word.clone(),
         };
@@ -162,6 +165,13 @@ fn told(context: &Context, json: serde_json::Value, line: &str) -> Result<Exit, 
         show::line(line)?;
     }
     Ok(Exit::SUCCEEDED)
+}
+
+/// What is allowed from now on, as `brigade approve` lists it.
+fn always_line(approval: &Approval) -> String {
+    let what = approval::remembered(&approval.tool, &approval.arguments);
+    let directory = approval.directory.as_deref().map(|directory| format!(" in {directory}"));
+    PlainText::line(&format!("{what}{}: allowed always", directory.unwrap_or_default())).into_string()
 }
 
 fn nothing_waits(task: &TaskInfo) -> Failure {
@@ -235,6 +245,8 @@ fn confirmed(
     });
     let mut err = io::stderr();
     err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(show::unwritable)?;
+    // An answer is one that was begun below the question.
+    live::flush_typed();
     let mut said = String::new();
     io::stdin().read_line(&mut said)?;
     let said = said.trim();

@@ -212,6 +212,37 @@ turn
     kitchen.ok(["wait", "1"]);
 }
 
+#[test]
+fn what_is_allowed_always_is_the_call_that_was_shown_and_no_other() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        r#"
+agent *
+turn
+  call write_file {"path": "w.sh", "content": "ls"}
+turn
+  call write_file {"path": "w.sh", "content": "ls"}
+turn
+  call write_file {"path": "w.sh", "content": "rm x"}
+turn
+  say Done.
+"#,
+    );
+    kitchen.ok(["run", "-d", "--ask", "write_file", "Go"]);
+    let asked = pending(&kitchen, 1);
+    let said = kitchen.ok(["approve", "1", "--digest", &digest(&asked[0]), "--always"]);
+    let here = kitchen.project().display().to_string();
+    let remembers = r#"write_file {"path":"w.sh","content":"ls"} exactly"#;
+    assert_eq!(said, format!("{remembers} in {here}: allowed always\n"));
+    let other = poll("the other call", || {
+        pending(&kitchen, 1).pop().filter(|other| other["call"] != asked[0]["call"])
+    });
+    assert_ne!(other["arguments"], asked[0]["arguments"], "the same was not asked about again");
+    assert_eq!(kitchen.json(["approve"])["grants"][0]["allows"], remembers);
+    kitchen.ok(["approve", "1", "--deny"]);
+    kitchen.ok(["wait", "1"]);
+}
+
 /// A variable that hides the command, and a text that draws a prompt of its own.
 #[test]
 fn what_is_shown_is_what_is_approved_however_it_is_written() {

@@ -32,10 +32,37 @@ impl CallDigest {
             subject.map(|subject| (subject.text.to_string(), subject.is_cut)),
             (request.rule.to_string(), &*request.by),
         );
-        let text = serde_json::to_vec(&whole).unwrap_or_default();
+        Self::of_json(&whole)
+    }
+
+    /// The digest of what a call does, whoever asks for it: its tool, all its arguments, and what a rule's
+    /// pattern is held against. Two calls have the same only if they are the same in every argument.
+    pub fn of_content(request: &ApprovalRequest) -> Self {
+        let subject = request.subject.as_ref();
+        let content = (
+            ("content", &*request.tool, request.is_shell),
+            (in_order(&request.arguments.text), request.arguments.is_cut),
+            subject.map(|subject| (subject.text.to_string(), subject.is_cut)),
+        );
+        Self::of_json(&content)
+    }
+
+    fn of_json(whole: &impl Serialize) -> Self {
+        let text = serde_json::to_vec(whole).unwrap_or_default();
         let mut digest = [0; BYTES];
         digest.copy_from_slice(&Sha256::digest(&text)[..BYTES]);
         Self(digest)
+    }
+}
+
+/// Arguments with their names in order: a model may write the same ones in another.
+fn in_order(arguments: &str) -> String {
+    match serde_json::from_str::<serde_json::Value>(arguments) {
+        Ok(mut value) => {
+            value.sort_all_objects();
+            value.to_string()
+        }
+        Err(_) => arguments.to_owned(),
     }
 }
 

@@ -207,9 +207,7 @@ pub(super) fn settled(
         None if asked.is_too_large() => Verdict::too_large(),
         None => Verdict::unattended(),
         Some(Covers::Rule(rule)) => Verdict::AllowAlways { rule: Some(rule.clone()) },
-        Some(Covers::Subject { .. } | Covers::Arguments { .. }) => {
-            Verdict::AllowAlways { rule: None }
-        }
+        Some(Covers::Call { .. }) => Verdict::AllowAlways { rule: None },
     };
     ruled(no, call, verdict).into()
 }

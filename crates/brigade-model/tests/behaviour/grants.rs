@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use brigade_model::approval::{
-    CallDigest, Excerpt, GRANTS_MAX, REASON_MAX, REMEMBERED_MAX, Verdict,
+    ApprovalRequest, CallDigest, Excerpt, GRANTS_MAX, REASON_MAX, Verdict,
 };
 use brigade_model::call::{Answer, Asked, Condition};
 use brigade_model::command::{AfterPark, Caller, Command, GiveAnswer, Given, Revoke, Spawn};
 use brigade_model::decide::Reply;
 use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, TaskNo};
+use brigade_model::permission::Subject;
 use brigade_model::refusal::RefusalKind;
 
 use crate::support::*;
@@ -117,14 +118,12 @@ fn a_rule_must_allow_what_is_asked() {
 }
 
 #[test]
-fn what_is_long_is_allowed_once_or_by_a_rule() {
+fn what_is_long_is_allowed_like_all_else() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    let long = format!("echo {}", "x".repeat(REMEMBERED_MAX));
+    let long = format!("echo {}", "x".repeat(10_000));
     env.park(no, 1, asks_for(&format!("{long} one")));
-    let said = say(&mut env, operator(), (no, 1), always(None));
-    refused(said, RefusalKind::Invalid, "only calls of up to 4096 bytes are remembered");
-    say(&mut env, operator(), (no, 1), once()).unwrap();
+    say(&mut env, operator(), (no, 1), always(None)).unwrap();
     assert!(env.park(no, 2, asks_for(&format!("{long} two"))), "it is another one");
     say(&mut env, operator(), (no, 2), always(Some("run_process(echo *)"))).unwrap();
     assert!(!env.park(no, 3, asks_for(&format!("{long} three"))));
@@ -216,8 +215,8 @@ fn what_is_allowed_for_good_is_for_its_directory() {
 fn what_is_allowed_for_good_is_for_the_very_same_call() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    // As long as anything that is remembered: what is longer begins like it.
-    let longest = "x".repeat(REMEMBERED_MAX);
+    // What is longer begins like it, and the middle of both is left out where they are listed.
+    let longest = "x".repeat(Excerpt::MAX - 100);
     env.park(no, 1, asks_for(&longest));
     say(&mut env, operator(), (no, 1), always(None)).unwrap();
     assert!(!env.park(no, 2, asks_for(&longest)));
@@ -228,6 +227,67 @@ fn what_is_allowed_for_good_is_for_the_very_same_call() {
         Arc::make_mut(request).tool = "run_elsewhere".into();
     }
     assert!(env.park(no, 4, other), "the same of another tool");
+}
+
+fn calls(tool: &str, text: Option<&str>, arguments: &str) -> Asked {
+    let subject = Subject { tool, text, is_shell: false };
+    let rule = tool.parse().expect("a rule");
+    let request = ApprovalRequest::new(&subject, arguments, (rule, "the session".into()));
+    Asked::Approval { request: Arc::new(request) }
+}
+
+#[test]
+fn what_is_allowed_for_good_is_the_whole_call_and_not_its_subject() {
+    for (tool, subjects, arguments) in [
+        (
+            "write_file",
+            ["w.sh"; 2],
+            [r#"{"content":"ls","path":"w.sh"}"#, r#"{"content":"rm x","path":"w.sh"}"#],
+        ),
+        ("spawn_agent", ["general"; 2], [r#"{"task":"Look."}"#, r#"{"task":"Push."}"#]),
+        (
+            "keep",
+            ["run_process"; 2],
+            [r#"{"command":"echo harmless","keep":true}"#, r#"{"command":"rm x","keep":true}"#],
+        ),
+        ("keep", ["run_process", "run_process(ls)"], [r#"{"command":"ls","keep":true}"#; 2]),
+        (
+            "run_process",
+            ["A=1 true; env"; 2],
+            [r#"{"command":"A=1 true; env"}"#, r#"{"command":"true; env","env":{"A":"1"}}"#],
+        ),
+    ] {
+        let mut env = Env::new();
+        let no = env.spawn(agent());
+        env.park(no, 1, calls(tool, Some(subjects[0]), arguments[0]));
+        say(&mut env, operator(), (no, 1), always(None)).unwrap();
+        assert!(!env.park(no, 2, calls(tool, Some(subjects[0]), arguments[0])), "{tool}");
+        assert!(env.park(no, 3, calls(tool, Some(subjects[1]), arguments[1])), "{arguments:?}");
+        let grants = &env.tree.row().grants.all;
+        assert_eq!(grants[0].covers.to_string(), format!("{tool} {} exactly", arguments[0]));
+    }
+}
+
+#[test]
+fn the_order_of_arguments_makes_no_other_call() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    env.park(no, 1, calls("write_file", Some("a"), r#"{"path":"a","content":"b"}"#));
+    say(&mut env, operator(), (no, 1), always(None)).unwrap();
+    assert!(!env.park(no, 2, calls("write_file", Some("a"), r#"{"content":"b","path":"a"}"#)));
+    assert!(env.park(no, 3, calls("write_file", Some("a"), r#"{"content":"a","path":"b"}"#)));
+}
+
+#[test]
+fn a_grant_is_small_however_long_its_call_is() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let long = format!(r#"{{"content":"{}"}}"#, "x".repeat(Excerpt::MAX - 100));
+    env.park(no, 1, calls("write_file", Some("menu"), &long));
+    say(&mut env, operator(), (no, 1), always(None)).unwrap();
+    assert!(!env.park(no, 2, calls("write_file", Some("menu"), &long)));
+    let stored = serde_json::to_string(&env.tree.row().grants).expect("grants are JSON");
+    assert!(stored.len() < 1_500, "{stored}");
 }
 
 #[test]

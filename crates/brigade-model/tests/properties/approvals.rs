@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brigade_model::approval::{ApprovalRequest, Covers, Grant, Verdict};
+use brigade_model::approval::{ApprovalRequest, CallDigest, Covers, Grant, Verdict};
 use brigade_model::call::{Asked, Condition};
 use brigade_model::command::{Caller, Command, GiveAnswer, Given, Revoke};
 use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo};
@@ -139,11 +139,8 @@ impl Naive<'_> {
         let covers = |grant: &Grant| match &grant.covers {
             Covers::Rule(rule) if rule.to_string() == TOOL => true,
             Covers::Rule(rule) => is_here(grant) && speaks_of(&rule.to_string(), request),
-            Covers::Subject { text: covered, .. } => {
-                is_here(grant) && text(request) == Some(covered)
-            }
-            Covers::Arguments { json, .. } => {
-                is_here(grant) && text(request).is_none() && request.arguments.text == *json
+            Covers::Call { digest, .. } => {
+                is_here(grant) && *digest == CallDigest::of_content(request)
             }
         };
         let client = self.started_by(no);

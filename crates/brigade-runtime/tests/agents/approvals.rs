@@ -211,7 +211,7 @@ turn
     assert_eq!(words(&end(&never).await), "Never.", "a deny wins over what was allowed");
     let grants = runtime.session.grants();
     assert_eq!(grants.len(), 1);
-    assert_eq!(grants[0].covers.to_string(), "bake(bread) exactly");
+    assert_eq!(grants[0].covers.to_string(), r#"bake {"what":"bread"} exactly"#);
     runtime.session.revoke(grants[0].no).await.unwrap();
     assert!(runtime.session.grants().is_empty());
     runtime.session.approve(&agent, None, denied("")).await.unwrap();
