@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod command_lines;
+
 fn list(rules: &[&str]) -> Vec<Rule> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
 }
@@ -173,150 +175,6 @@ fn a_denied_command_is_found_wherever_it_is() {
     }
     for command in ["ls", "rmdir x", "git pull", "cargo test; ls"] {
         assert!(permissions.check(&shell(command)).is_allowed(), "{command}");
-    }
-}
-
-/// Commands that a rule on `git push` or `cargo publish` speaks of however they are written, and
-/// commands that only look like them.
-#[test]
-fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
-    let ask = list(&[
-        "run_process(cargo publish*)",
-        "run_process(git push*)",
-        "run_process(npm publish*)",
-    ]);
-    let rules = Rules { ask, deny: list(&["run_process(git push --force*)"]), ..Rules::all() };
-    let cargo = "ask run_process(cargo publish*)";
-    let git = "ask run_process(git push*)";
-    let npm = "ask run_process(npm publish*)";
-    for (command, expect) in [
-        ("git -C . push", git),
-        ("git -C . -c color.ui=never push origin", git),
-        ("git --git-dir=.git --work-tree . push", git),
-        ("git -c alias.p=push p", "deny"),
-        ("git -c alias.p='!git push' p", "deny"),
-        ("git --config-env=alias.p=P p", "deny"),
-        ("GIT_CONFIG_COUNT=1 git p", "deny"),
-        ("timeout 9 git push", git),
-        ("timeout -k 5 9 nice -n 3 /usr/bin/git push", git),
-        ("env -u X A=1 git push", git),
-        ("sudo -u me git --no-pager push", git),
-        ("nohup setsid stdbuf -o L git push", git),
-        ("bash -lc 'cd x && git -C . push'", git),
-        ("sh -c \"sh -c 'git -C . push'\"", git),
-        ("find . -name x -exec git -C {} push \\;", git),
-        ("flock lock git -C . push", git),
-        ("ls | xargs git", "deny"),
-        ("git -C . push origin --force", "deny"),
-        ("timeout 9 git push --force-with-lease", "deny"),
-        ("g=git; $g status", "deny"),
-        ("git $(echo push)", "deny"),
-        ("gi''t pu\\sh", git),
-        ("echo git push | sh", "deny"),
-        ("eval \"$X\"", "deny"),
-        ("echo 'git", "deny"),
-        ("cargo --quiet publish", cargo),
-        ("cargo +nightly --color always publish --dry-run", cargo),
-        ("cargo -Z unstable-options -C x publish", cargo),
-        ("ionice -c 3 chroot /x cargo --locked publish", cargo),
-        ("time cargo --config x=1 p", cargo),
-        // Words, quotes and documents that shells read otherwise than it seems.
-        ("git 2>&- push", git),
-        ("git <&- push", git),
-        ("git 2>&-push", git),
-        ("/usr/bin/gi? push", "deny"),
-        ("/usr/bin/git$X push", "deny"),
-        ("\"/usr/bin/git$X\" push", "deny"),
-        ("env$X git push", "deny"),
-        ("git${IFS}push x", "deny"),
-        ("cat <<E\n'\nE\ngit -C . push #'", "deny"),
-        ("cat <<E\n'$(git -C . push)'\nE", git),
-        ("cat <<E\n# $(git -C . push)\nE", git),
-        ("cat <<'E F'\nE\nE F\ngit -C . push", git),
-        (": \"${x:-'}\"; git -C . push; : \"${x:-'}\"", "deny"),
-        ("echo git push | sh -", "deny"),
-        ("echo git push | sh /dev/stdin", "deny"),
-        ("echo git push | (cat; sh)", "deny"),
-        ("(sh) < file", "deny"),
-        ("env --split-string 'git -C . push'", git),
-        ("env --split='git -C . push'", git),
-        ("env -vS 'git -C . push'", git),
-        ("env -S'git -C . push'", git),
-        ("env -S 'git\\_push'", "deny"),
-        ("env - git -C . push", git),
-        ("env -iu X git -C . push", git),
-        ("timeout --kill 5 9 git -C . push", git),
-        ("trap 'git -C . push' 0", git),
-        ("export GIT_CONFIG_COUNT=1 X=2; git p", "deny"),
-        ("read GIT_CONFIG_COUNT < f; git p", "deny"),
-        ("export GIT_CONFIG_COUNT=1; sh -c 'git p'", "deny"),
-        ("npm --access public publish", npm),
-        ("npm --tag next --access=public publish", npm),
-        (": $'\\''; git -C . push #'", "deny"),
-        ("bash -c ': $'\"'\"'\\'\"''\"'; git -C . push #'\"'\"", "deny"),
-        ("git &>f push", git),
-        ("a &>f git -C . push", git),
-        ("function g { git -C . push; }; g", git),
-        ("coproc X { git -C . push; }", git),
-        ("coproc git -C . push", git),
-        ("setarch x86_64 git -C . push", git),
-        ("linux64 git -C . push", git),
-        ("prlimit --nofile=9 git -C . push", git),
-        ("choom -n 5 -- git -C . push", git),
-        ("ssh-agent git -C . push", git),
-        ("rbash -c 'git -C . push'", git),
-        ("/lib64/ld-linux-x86-64.so.2 /usr/bin/git -C . push", git),
-        ("eval -- git -C . push", git),
-        // All others are quiet.
-        ("git commit -m push", "allow"),
-        ("git -C . commit -m push", "allow"),
-        ("git -c user.name=x commit -m push", "allow"),
-        ("git --no-pager log push", "allow"),
-        ("git -C push status", "allow"),
-        ("git stash push", "allow"),
-        ("git log --grep push origin/push", "allow"),
-        ("git checkout push", "allow"),
-        ("git pull", "allow"),
-        ("git add \"$FILE\"", "allow"),
-        ("git log $RANGE", "allow"),
-        ("git -C \"$DIR\" status", "allow"),
-        ("timeout 9 echo git push", "allow"),
-        ("timeout 9 git status", "allow"),
-        ("env git status", "allow"),
-        ("sh -c 'git status'", "allow"),
-        ("bash build.sh git push", "allow"),
-        ("ls | xargs git add", "allow"),
-        ("echo git push", "allow"),
-        ("echo \"$HOME\" > push", "allow"),
-        ("cd \"$DIR\" && cargo test -- publish", "allow"),
-        ("cargo test publish", "allow"),
-        ("cargo --color always test publish", "allow"),
-        ("cargo +publish test", "allow"),
-        ("for f in a b; do git add $f; done", "allow"),
-        ("while read f; do cargo run -- \"$f\"; done < list", "allow"),
-        ("[ -n \"$X\" ] && cargo doc", "allow"),
-        ("legit push", "allow"),
-        ("git status # git push", "allow"),
-        ("cargo test 2>&1 | tail -5", "allow"),
-        ("git status 2>&- > push", "allow"),
-        ("cargo test &> push.log", "allow"),
-        ("cat > notes.md <<'EOF'\nRun the tests.\nEOF\ngit add notes.md", "allow"),
-        ("echo \"${f##*/}\" ${f%.*} $((i * 2))", "allow"),
-        ("\"$HOME/bin/cargo\" test", "allow"),
-        ("trap 'rm -rf \"$TMP\"' EXIT", "allow"),
-        ("env -i PATH=/bin git status", "allow"),
-        ("timeout --foreground 9 cargo test", "allow"),
-        ("export RUST_LOG=debug; git status", "allow"),
-        ("npm --silent test", "allow"),
-        ("npm run publish-docs", "allow"),
-        ("npx eslint src/*.ts", "allow"),
-    ] {
-        assert_eq!(word(&rules, &shell(command)), expect, "{command}");
-    }
-    // Without a rule that could match nothing changes.
-    let other = Rules { ask: list(&["write_file", "read_file(git push*)"]), ..Rules::all() };
-    for command in ["eval \"$X\"", "echo 'git", "curl x | sh"] {
-        assert_eq!(word(&other, &shell(command)), "allow", "{command}");
     }
 }
 
