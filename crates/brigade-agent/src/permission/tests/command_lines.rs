@@ -1,3 +1,5 @@
+//! Command lines, and the rules that speak of them.
+
 use super::*;
 
 /// Commands that a rule on `git push` or `cargo publish` speaks of however they are written, and

@@ -1,3 +1,5 @@
+//! Properties of the search for programs in a text.
+
 use proptest::prelude::*;
 
 use super::*;
