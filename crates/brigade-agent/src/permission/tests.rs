@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod command_lines;
+
 fn list(rules: &[&str]) -> Vec<Rule> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
 }
@@ -173,85 +175,6 @@ fn a_denied_command_is_found_wherever_it_is() {
     }
     for command in ["ls", "rmdir x", "git pull", "cargo test; ls"] {
         assert!(permissions.check(&shell(command)).is_allowed(), "{command}");
-    }
-}
-
-/// Commands that a rule on `git push` or `cargo publish` speaks of however they are written, and
-/// commands that only look like them.
-#[test]
-fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
-    let ask = list(&["run_process(cargo publish*)", "run_process(git push*)"]);
-    let rules = Rules { ask, deny: list(&["run_process(git push --force*)"]), ..Rules::all() };
-    let cargo = "ask run_process(cargo publish*)";
-    let git = "ask run_process(git push*)";
-    for (command, expect) in [
-        ("git -C . push", git),
-        ("git -C . -c color.ui=never push origin", git),
-        ("git --git-dir=.git --work-tree . push", git),
-        ("git -c alias.p=push p", "deny"),
-        ("git -c alias.p='!git push' p", "deny"),
-        ("git --config-env=alias.p=P p", "deny"),
-        ("GIT_CONFIG_COUNT=1 git p", "deny"),
-        ("timeout 9 git push", git),
-        ("timeout -k 5 9 nice -n 3 /usr/bin/git push", git),
-        ("env -u X A=1 git push", git),
-        ("sudo -u me git --no-pager push", git),
-        ("nohup setsid stdbuf -o L git push", git),
-        ("bash -lc 'cd x && git -C . push'", git),
-        ("sh -c \"sh -c 'git -C . push'\"", git),
-        ("find . -name x -exec git -C {} push \\;", git),
-        ("flock lock git -C . push", git),
-        ("ls | xargs git", "deny"),
-        ("git -C . push origin --force", "deny"),
-        ("timeout 9 git push --force-with-lease", "deny"),
-        ("g=git; $g status", "deny"),
-        ("git $(echo push)", "deny"),
-        ("gi''t pu\\sh", git),
-        ("echo git push | sh", "deny"),
-        ("eval \"$X\"", "deny"),
-        ("echo 'git", "deny"),
-        ("cargo --quiet publish", cargo),
-        ("cargo +nightly --color always publish --dry-run", cargo),
-        ("cargo -Z unstable-options -C x publish", cargo),
-        ("ionice -c 3 chroot /x cargo --locked publish", cargo),
-        ("time cargo --config x=1 p", cargo),
-        // All others are quiet.
-        ("git commit -m push", "allow"),
-        ("git -C . commit -m push", "allow"),
-        ("git -c user.name=x commit -m push", "allow"),
-        ("git --no-pager log push", "allow"),
-        ("git -C push status", "allow"),
-        ("git stash push", "allow"),
-        ("git log --grep push origin/push", "allow"),
-        ("git checkout push", "allow"),
-        ("git pull", "allow"),
-        ("git add \"$FILE\"", "allow"),
-        ("git log $RANGE", "allow"),
-        ("git -C \"$DIR\" status", "allow"),
-        ("timeout 9 echo git push", "allow"),
-        ("timeout 9 git status", "allow"),
-        ("env git status", "allow"),
-        ("sh -c 'git status'", "allow"),
-        ("bash build.sh git push", "allow"),
-        ("ls | xargs git add", "allow"),
-        ("echo git push", "allow"),
-        ("echo \"$HOME\" > push", "allow"),
-        ("cd \"$DIR\" && cargo test -- publish", "allow"),
-        ("cargo test publish", "allow"),
-        ("cargo --color always test publish", "allow"),
-        ("cargo +publish test", "allow"),
-        ("for f in a b; do git add $f; done", "allow"),
-        ("while read f; do cargo run -- \"$f\"; done < list", "allow"),
-        ("[ -n \"$X\" ] && cargo doc", "allow"),
-        ("legit push", "allow"),
-        ("git status # git push", "allow"),
-    ] {
-        assert_eq!(word(&rules, &shell(command)), expect, "{command}");
-    }
-    // Without a rule that could match nothing changes.
-    let other = Rules { ask: list(&["write_file", "read_file(git push*)"]), ..Rules::all() };
-    for command in ["eval \"$X\"", "echo 'git", "curl x | sh"] {
-        assert_eq!(word(&other, &shell(command)), "allow", "{command}");
     }
 }
 

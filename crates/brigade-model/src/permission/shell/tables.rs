@@ -9,6 +9,19 @@ pub(super) struct Wrapper {
     pub(super) operands: usize,
 }
 
+impl Wrapper {
+    /// Whether an option may be a short form of one with a value, or several in one word.
+    pub(super) fn may_have_value(&self, option: &str) -> bool {
+        let is_long = option.starts_with("--");
+        let last = option.chars().next_back();
+        option.len() > 2
+            && self.values.iter().any(|value| match is_long {
+                true => value.starts_with(option),
+                false => value.len() == 2 && value.chars().next_back() == last,
+            })
+    }
+}
+
 const fn wrapper(name: &'static str, values: &'static [&'static str], operands: usize) -> Wrapper {
     Wrapper { name, values, operands }
 }
@@ -73,7 +86,7 @@ const WRAPPERS: [Wrapper; 24] = [
 
 /// Programs that run others behind options of many kinds: any of their words may be a program, and any
 /// quoted text a command line.
-const LOOSE: [&str; 34] = [
+const LOOSE: [&str; 59] = [
     "xargs",
     "parallel",
     "find",
@@ -108,13 +121,48 @@ const LOOSE: [&str; 34] = [
     "pipenv",
     "bundle",
     "entr",
+    "setarch",
+    "linux32",
+    "linux64",
+    "i386",
+    "x86_64",
+    "uname26",
+    "prlimit",
+    "choom",
+    "ssh-agent",
+    "ld.so",
+    "numactl",
+    "cgexec",
+    "capsh",
+    "pkexec",
+    "runcon",
+    "aa-exec",
+    "start-stop-daemon",
+    "unbuffer",
+    "rlwrap",
+    "dbus-launch",
+    "gosu",
+    "su-exec",
+    "tini",
+    "dumb-init",
+    "chpst",
 ];
 
-pub(super) const SHELLS: [&str; 8] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish"];
+pub(super) const SHELLS: [&str; 17] = [
+    "sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "rbash", "rksh", "rzsh", "lksh",
+    "ksh93", "yash", "posh", "csh", "tcsh",
+];
 
 /// Words of the shell's own language before a command.
-pub(super) const KEYWORDS: [&str; 10] =
-    ["if", "then", "elif", "else", "while", "until", "do", "!", "{", "coproc"];
+pub(super) const KEYWORDS: [&str; 9] =
+    ["if", "then", "elif", "else", "while", "until", "do", "!", "{"];
+
+/// Words of the shell's own language that may have a name before the command.
+pub(super) const NAMING_KEYWORDS: [&str; 2] = ["coproc", "function"];
+
+/// Programs of the shell that set the variables that they are given by name.
+pub(super) const SETTERS: [&str; 7] =
+    ["export", "declare", "typeset", "readonly", "local", "read", "printf"];
 
 /// Variables that give words of a program another meaning.
 pub(super) const MEANINGS: [(&str, &str); 4] = [
@@ -129,7 +177,13 @@ pub(super) fn wrapper_named(name: &str) -> Option<&'static Wrapper> {
 }
 
 pub(super) fn is_loose(name: &str) -> bool {
-    LOOSE.contains(&name)
+    // The loader of programs is called by the name of its machine.
+    LOOSE.contains(&name) || name.starts_with("ld-") && name.contains(".so")
+}
+
+/// Whether all options with a value of a listed program are listed.
+pub(super) fn has_all_value_options(program: &str) -> bool {
+    matches!(program, "git" | "cargo")
 }
 
 /// Options with a value, before the word that says what the program is to do. None of a program that is

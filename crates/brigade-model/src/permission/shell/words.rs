@@ -11,6 +11,8 @@ pub(super) struct CommandLine {
     pub(super) commands: Vec<SimpleCommand>,
     /// Something in it cannot be followed: it may run anything.
     pub(super) is_unreadable: bool,
+    /// The input of one of its commands comes from elsewhere in the text.
+    pub(super) is_fed: bool,
     words: usize,
 }
 
@@ -20,6 +22,17 @@ pub(super) struct SimpleCommand {
     pub(super) words: Vec<Word>,
     /// Its input comes from elsewhere in the text.
     pub(super) is_fed: bool,
+    /// Further places where some shells see the beginning of a command.
+    pub(super) starts: Vec<usize>,
+}
+
+/// A here-document whose body comes after the line.
+struct Document {
+    mark: String,
+    /// Tabs in front of its lines are left out.
+    is_indented: bool,
+    /// The shell puts nothing in.
+    is_quoted: bool,
 }
 
 /// A word, without its quotes.
@@ -33,13 +46,15 @@ pub(super) struct Word {
     tail: String,
     /// The shell may make several words of it, or none.
     is_split: bool,
+    /// Those are more than names of files.
+    is_spread: bool,
     is_quoted: bool,
 }
 
 impl Word {
     /// A word, or several or none, of which nothing is known.
     pub(super) fn unknown() -> Self {
-        Self { is_open: true, is_split: true, ..Self::default() }
+        Self { is_open: true, is_split: true, is_spread: true, ..Self::default() }
     }
 
     /// A word of which everything is known.
@@ -56,6 +71,11 @@ impl Word {
         self.is_split
     }
 
+    /// Whether the shell may make a program with arguments of it.
+    pub(super) fn may_have_arguments(&self) -> bool {
+        self.is_spread
+    }
+
     pub(super) fn is_option(&self) -> bool {
         self.literal.len() > 1 && self.literal.starts_with('-')
     }
@@ -67,6 +87,12 @@ impl Word {
             Some((_, name)) => Some(name),
             None => self.whole(),
         }
+    }
+
+    /// What is known of the name of a program: all after the last slash.
+    pub(super) fn begin_of_name(&self) -> Self {
+        let name = self.literal.rsplit('/').next().unwrap_or_default().to_owned();
+        Self { literal: name, ..self.clone() }
     }
 
     /// The same where another program puts something in for `{}`.
@@ -88,6 +114,14 @@ impl Word {
     fn open(&mut self, is_split: bool) {
         self.is_open = true;
         self.is_split |= is_split;
+        self.is_spread |= is_split;
+        self.tail.clear();
+    }
+
+    /// The shell puts in names of files.
+    fn open_to_files(&mut self) {
+        self.is_open = true;
+        self.is_split = true;
         self.tail.clear();
     }
 
@@ -107,20 +141,35 @@ impl CommandLine {
 
     /// Reads a text that is within others.
     pub(super) fn read_at(text: &str, depth: usize) -> Self {
-        let mut line = Self::default();
+        Self::read_by(text, depth, |reader| reader.read())
+    }
+
+    /// Reads a text that is no command, but in which the shell puts in the output of commands.
+    fn read_document(text: &str, depth: usize) -> Self {
+        Self::read_by(text, depth, |reader| reader.quoted_until(None))
+    }
+
+    fn read_by(text: &str, depth: usize, read: impl FnOnce(&mut Reader<'_>)) -> Self {
         if depth > DEPTH_MAX {
-            line.is_unreadable = true;
-            return line;
+            return Self::unreadable();
         }
         let letters: Vec<char> = text.chars().collect();
-        let mut reader =
-            Reader { letters: &letters, at: 0, depth, line, command: None, word: None };
-        reader.read();
+        let mut reader = Reader {
+            letters: &letters,
+            at: 0,
+            depth,
+            line: Self::default(),
+            command: None,
+            word: None,
+            documents: Vec::new(),
+        };
+        read(&mut reader);
         reader.line
     }
 
     fn add(&mut self, other: Self) {
         self.is_unreadable |= other.is_unreadable;
+        self.is_fed |= other.is_fed;
         self.words += other.words;
         self.commands.extend(other.commands);
     }
@@ -133,6 +182,8 @@ struct Reader<'a> {
     line: CommandLine,
     command: Option<SimpleCommand>,
     word: Option<Word>,
+    /// Those whose bodies begin with the next line.
+    documents: Vec<Document>,
 }
 
 impl Reader<'_> {
@@ -142,15 +193,20 @@ impl Reader<'_> {
         while let Some(letter) = self.next() {
             match letter {
                 ' ' | '\t' => is_file &= !self.end_word(is_file),
+                '&' if self.peek() == Some('>') => {
+                    self.end_word(is_file);
+                    self.redirect_all();
+                    is_file = true;
+                }
                 '\n' | '\r' | ';' | '&' | '|' | '(' | ')' => {
                     self.end_word(is_file);
                     is_file = false;
                     self.end_command(letter == '|');
+                    if letter == '\n' {
+                        self.documents();
+                    }
                 }
-                '<' | '>' => {
-                    self.redirect(letter, is_file);
-                    is_file = self.peek() != Some('(');
-                }
+                '<' | '>' => is_file = self.redirect(letter, is_file),
                 '#' if self.word.is_none() => {
                     while self.peek().is_some_and(|letter| letter != '\n') {
                         self.at += 1;
@@ -165,6 +221,8 @@ impl Reader<'_> {
         }
         self.end_word(is_file);
         self.end_command(false);
+        // A document without a body.
+        self.line.is_unreadable |= !self.documents.is_empty();
     }
 
     fn next(&mut self) -> Option<char> {
@@ -195,10 +253,25 @@ impl Reader<'_> {
         if !command.words.is_empty() {
             self.line.commands.push(command);
         }
+        self.line.is_fed |= feeds_next;
         self.command = Some(SimpleCommand { is_fed: feeds_next, ..SimpleCommand::default() });
     }
 
-    fn redirect(&mut self, letter: char, is_file: bool) {
+    /// `a &>f b`: one command in some shells, two in others.
+    fn redirect_all(&mut self) {
+        let command = self.command.get_or_insert_default();
+        let alone = command.clone();
+        command.starts.push(command.words.len());
+        if !alone.words.is_empty() {
+            self.line.commands.push(alone);
+        }
+        while self.peek() == Some('>') {
+            self.at += 1;
+        }
+    }
+
+    /// Whether the next word is a file.
+    fn redirect(&mut self, letter: char, is_file: bool) -> bool {
         // The number of a stream is no word.
         let is_number = |word: &Word| {
             !word.is_open
@@ -211,9 +284,78 @@ impl Reader<'_> {
         self.end_word(is_file);
         if letter == '<' {
             self.command.get_or_insert_default().is_fed = true;
+            self.line.is_fed = true;
         }
-        while self.peek().is_some_and(|letter| "<>&|-".contains(letter)) {
+        let start = self.at;
+        while self.peek().is_some_and(|letter| "<>&|".contains(letter)) {
             self.at += 1;
+        }
+        let operator: String = self.letters[start..self.at].iter().collect();
+        match (letter, &*operator) {
+            ('<', "<") => {
+                self.document();
+                false
+            }
+            // It closes a stream.
+            (_, "&") if self.peek() == Some('-') => {
+                self.at += 1;
+                false
+            }
+            _ => self.peek() != Some('('),
+        }
+    }
+
+    /// The mark that ends a here-document.
+    fn document(&mut self) {
+        let is_indented = self.peek() == Some('-');
+        self.at += usize::from(is_indented);
+        while self.peek().is_some_and(|letter| matches!(letter, ' ' | '\t')) {
+            self.at += 1;
+        }
+        let ends = |letter: char| letter.is_ascii_whitespace() || ";&|<>()".contains(letter);
+        while let Some(letter) = self.peek().filter(|letter| !ends(*letter)) {
+            self.at += 1;
+            self.part(letter);
+        }
+        match self.word.take() {
+            Some(word) if !word.is_open => self.documents.push(Document {
+                mark: word.literal,
+                is_indented,
+                is_quoted: word.is_quoted,
+            }),
+            _ => self.line.is_unreadable = true,
+        }
+    }
+
+    /// Passes over the bodies of the here-documents of a line. Each is read by itself, as commands
+    /// and as the text that it is, so that no quote in it hides the commands after it.
+    fn documents(&mut self) {
+        for document in std::mem::take(&mut self.documents) {
+            let mut body = String::new();
+            let is_ended = loop {
+                if self.at >= self.letters.len() {
+                    break false;
+                }
+                let rest = &self.letters[self.at..];
+                let line: String = rest.iter().take_while(|letter| **letter != '\n').collect();
+                self.at = (self.at + line.chars().count() + 1).min(self.letters.len());
+                let line = match document.is_indented {
+                    true => line.trim_start_matches('\t'),
+                    false => &*line,
+                };
+                if line == document.mark {
+                    break true;
+                }
+                body.push_str(line);
+                body.push('\n');
+            };
+            // A line that goes on may hide the mark.
+            let goes_on = !document.is_quoted && body.contains("\\\n");
+            self.line.is_unreadable |= !is_ended || goes_on;
+            if !document.is_quoted {
+                self.line.add(CommandLine::read_document(&body, self.depth + 1));
+            }
+            self.line.add(CommandLine::read_at(&body, self.depth + 1));
         }
     }
 
@@ -240,7 +382,7 @@ impl Reader<'_> {
                     && self.peek().is_none_or(|letter| letter.is_ascii_whitespace());
                 match is_alone {
                     true => self.word().push(letter),
-                    false => self.word().open(true),
+                    false => self.word().open_to_files(),
                 }
             }
             '{' if self
@@ -269,9 +411,14 @@ impl Reader<'_> {
 
     fn double_quoted(&mut self) {
         self.word().is_quoted = true;
+        self.quoted_until(Some('"'));
+    }
+
+    /// Reads on to the mark, or to the end where there is none.
+    fn quoted_until(&mut self, mark: Option<char>) {
         loop {
             match self.next() {
-                Some('"') => return,
+                letter if letter == mark => return,
                 Some('\\') => match self.next() {
                     Some('\n') => (),
                     Some(letter) if "\"\\$`".contains(letter) => self.word().push(letter),
@@ -304,7 +451,14 @@ impl Reader<'_> {
                 }
                 self.word().open(is_split);
             }
-            // In some shells a quote with escapes in it.
+            // In some shells a quote with escapes in it, which may end elsewhere than others.
+            Some('\'') if is_split => {
+                self.word().open(true);
+                self.at += 1;
+                self.single_quoted();
+                let before = self.at.checked_sub(2).and_then(|at| self.letters.get(at));
+                self.line.is_unreadable |= before == Some(&'\\');
+            }
             Some('\'' | '"') => self.word().open(is_split),
             Some(letter) if letter.is_ascii_digit() || "?$!@*#-".contains(letter) => {
                 self.at += 1;
@@ -332,8 +486,15 @@ impl Reader<'_> {
             }
             if depth == 0 {
                 let inner: String = self.letters[start..self.at - 1].iter().collect();
-                // All of a list is several words also within quotes.
-                self.word().open(open == '{' && inner.contains('@'));
+                if open == '{' {
+                    // All of a list is several words also within quotes.
+                    self.word().open(inner.contains('@'));
+                    // A quote within quotes is one in some forms, and a letter in others.
+                    self.line.is_unreadable |= !is_split && inner.contains('\'');
+                    self.line.add(CommandLine::read_document(&inner, self.depth + 1));
+                    return;
+                }
+                let inner = if is_sum(&inner) { inner.replace(['*', '?'], "+") } else { inner };
                 self.line.add(CommandLine::read_at(&inner, self.depth + 1));
                 return;
             }
@@ -356,6 +517,20 @@ impl Reader<'_> {
         }
         self.line.is_unreadable = true;
     }
+}
+
+/// Whether all of a text is in one pair of parentheses, as that of `$((1 * 2))` is.
+fn is_sum(text: &str) -> bool {
+    let mut depth = 0_usize;
+    let mut ends = text.char_indices().filter_map(|(at, letter)| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        (depth == 0).then_some(at)
+    });
+    text.starts_with('(') && ends.next() == Some(text.len() - 1)
 }
 
 #[cfg(test)]
@@ -388,7 +563,16 @@ mod tests {
             ("a # b\nc#d", "a / c#d"),
             ("echo $(git push) x", "git,push / echo,?,x"),
             ("echo \"a `git push`\"", "git,push / echo,a ?"),
-            ("a$b $c \"$d e\" ${e:-f} $((1 + 2))", "e:-f / 1,+,2 / a?,?,?,?,?"),
+            ("a$b $c \"$d e\" ${e:-f} $((1 + 2))", "1,+,2 / a?,?,?,?,?"),
+            ("a 2>&- b <&- c >&1 d", "<a,b,c,d"),
+            ("a &>x b", "a / a,b"),
+            ("a <<E b\n'x'\nE\nc", "<a,b / x / c"),
+            ("a <<-'E'\n\t$(x)\n\tE\nc", "<a / x / ? / c"),
+            ("a <<E\n# $(x)\nE\nc", "<a / x / c"),
+            ("a <<E\nb", "<a / b !"),
+            ("a <<E\n'\nE\nb", "<a / \n / b !"),
+            (": \"${x:-'}\"", ":,? !"),
+            ("a $'b\\'", "a,? !"),
             ("$HOME/bin/git *.rs {a,b} {}", "?,?,?,{}"),
             ("[ -n x ] && '' b", "[,-n,x,] / ,b"),
             ("echo 'x", "echo,x !"),
