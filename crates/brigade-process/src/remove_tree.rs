@@ -132,8 +132,8 @@ mod tests {
         fs::write(top.join("a/b/file"), "x").unwrap();
         symlink(&outside, top.join("a/link")).unwrap();
         symlink(&outside, top.join("link")).unwrap();
-        fs::set_permissions(top.join("a/b"), Permissions::from_mode(0)).unwrap();
-        fs::set_permissions(top.join("a"), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(top.join("a/b"), Permissions::from_mode(0o000)).unwrap();
+        fs::set_permissions(top.join("a"), Permissions::from_mode(0o000)).unwrap();
         remove_tree(&top).unwrap();
         assert!(!top.exists());
         assert_eq!(fs::read_to_string(outside.join("precious")).unwrap(), "mine");
