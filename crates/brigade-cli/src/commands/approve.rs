@@ -141,7 +141,8 @@ impl Approve {
                     several.iter().map(|approval| approval.call.to_string()).collect();
                 let numbers = numbers.join(", ");
                 let called = show::called(task);
-                let message = format!("{called} waits for several approvals; say which call: {numbers}");
+                let message =
+                    format!("{called} waits for several approvals; say which call: {numbers}");
                 Err(Failure::new(Exit::FAILED, message))
             }
         }
@@ -171,7 +172,8 @@ fn told(context: &Context, json: serde_json::Value, line: &str) -> Result<Exit, 
 fn always_line(approval: &Approval) -> String {
     let what = approval::remembered(&approval.tool, &approval.arguments);
     let directory = approval.directory.as_deref().map(|directory| format!(" in {directory}"));
-    PlainText::line(&format!("{what}{}: allowed always", directory.unwrap_or_default())).into_string()
+    PlainText::line(&format!("{what}{}: allowed always", directory.unwrap_or_default()))
+        .into_string()
 }
 
 fn nothing_waits(task: &TaskInfo) -> Failure {
@@ -220,28 +222,37 @@ fn confirmed(
 ) -> Result<CallDigest, Failure> {
     let show = format!("`brigade approve {} {} --show`", task.address, approval.call);
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::usage("nothing is allowed that was not shown, and this is no terminal")
-            .hint(format!("{show} shows it with its digest; `--digest DIGEST` allows that")));
+        return Err(Failure::usage(
+            "nothing is allowed that was not shown, and this is no terminal",
+        )
+        .hint(format!("{show} shows it with its digest; `--digest DIGEST` allows that")));
     }
     let screen = live::screen();
     let Some(digest) = approval.digest else {
         return Err(Failure::usage("the call cannot be shown whole, so it can only be denied"));
     };
     let fits = asking::whole(approval, screen).is_some();
-    let mut text = PlainText::line(&format!("{} asks for leave: {}", show::called(task), approval.tool))
-        .into_string();
-    for line in card::lines(&approval.card().ok_or_else(|| nothing_waits(task))?, Some(screen.columns)) {
+    let mut text =
+        PlainText::line(&format!("{} asks for leave: {}", show::called(task), approval.tool))
+            .into_string();
+    for line in
+        card::lines(&approval.card().ok_or_else(|| nothing_waits(task))?, Some(screen.columns))
+    {
         text.push_str(&format!("\n{line}"));
     }
     text.push_str(&format!("\n  ({})\n", asking::why(approval)));
     let what = match verdict {
-        Verdict::AllowAlways { rule: Some(rule) } => format!("always, as {}", PlainText::line(&rule.to_string())),
+        Verdict::AllowAlways { rule: Some(rule) } => {
+            format!("always, as {}", PlainText::line(&rule.to_string()))
+        }
         Verdict::AllowAlways { rule: None } => "always".to_owned(),
         _ => "once".to_owned(),
     };
     text.push_str(&match fits {
         true => format!("Allow it {what}? [y/n] "),
-        false => format!("It is longer than this screen. Digest: {digest}\nType the digest to allow it {what}: "),
+        false => format!(
+            "It is longer than this screen. Digest: {digest}\nType the digest to allow it {what}: "
+        ),
     });
     let mut err = io::stderr();
     err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(show::unwritable)?;
@@ -251,7 +262,11 @@ fn confirmed(
     io::stdin().read_line(&mut said)?;
     let said = said.trim();
     let is_yes = if fits { said.eq_ignore_ascii_case("y") } else { said == digest.to_string() };
-    if is_yes { Ok(digest) } else { Err(Failure::new(Exit::CANCELLED, "nothing was allowed; it goes on waiting")) }
+    if is_yes {
+        Ok(digest)
+    } else {
+        Err(Failure::new(Exit::CANCELLED, "nothing was allowed; it goes on waiting"))
+    }
 }
 
 async fn list(context: &Context) -> Result<Exit, Failure> {
@@ -300,7 +315,10 @@ fn print_pending(pending: &PendingInfo) -> Result<(), Failure> {
     let PendingInfo { address, name, approval, .. } = pending;
     let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let (call, since) = (approval.call, show::age(approval.since));
-    show::line(format!("{address}{name}, call {call}, {since}, asks for leave: {}", approval.tool))?;
+    show::line(format!(
+        "{address}{name}, call {call}, {since}, asks for leave: {}",
+        approval.tool
+    ))?;
     match approval.digest {
         Some(digest) if is_short(approval) => {
             whole(approval).iter().try_for_each(show::line)?;

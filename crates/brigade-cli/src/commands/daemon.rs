@@ -238,7 +238,8 @@ fn name_the_folder(context: &Context) -> Result<(), Failure> {
 /// Where no agent's file tools reach: the state with the operator key, and the configuration, which says
 /// what agents may do.
 fn private_directories(context: &Context) -> Vec<PrivateDirectory> {
-    let config = Config::folder().map(|folder| PrivateDirectory::read_only(&folder.join("brigade")));
+    let config =
+        Config::folder().map(|folder| PrivateDirectory::read_only(&folder.join("brigade")));
     [PrivateDirectory::hidden(context.places.folder())].into_iter().chain(config).collect()
 }
 
@@ -251,8 +252,9 @@ fn process_options(context: &Context) -> ProcessOptions {
         // The daemon has no children but shims.
         .control_groups(ControlGroups::here())
         .inherit_orphans();
-    let options =
-        models::key_variables(config).iter().fold(options, |options, name| options.withhold_env(name));
+    let options = models::key_variables(config)
+        .iter()
+        .fold(options, |options, name| options.withhold_env(name));
     config.pass_env.iter().fold(options, |options, name| options.pass_env(name))
 }
 

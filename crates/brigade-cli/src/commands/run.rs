@@ -280,9 +280,8 @@ impl Run {
     ) -> Result<Option<AgentInfo>, Failure> {
         let known = context.ask_over(client, Agents { cwd: cwd.to_owned(), lang: None }).await?;
         let agent = self.agent.as_deref().unwrap_or("general");
-        let is_meant = |known: &AgentInfo| {
-            known.name == agent || known.origin.qualify(&known.name) == agent
-        };
+        let is_meant =
+            |known: &AgentInfo| known.name == agent || known.origin.qualify(&known.name) == agent;
         let Some(defined) = known.agents.into_iter().find(is_meant) else {
             // The daemon knows better what is to be said of it.
             return Ok(None);

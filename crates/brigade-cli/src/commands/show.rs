@@ -6,8 +6,8 @@ use anstyle::Style;
 use brigade_agent::Progress;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_server::{LimitsAbove, TaskInfo};
 use brigade_server::requests;
+use brigade_server::{LimitsAbove, TaskInfo};
 use serde::Deserialize;
 
 use crate::context::Context;

@@ -92,8 +92,7 @@ impl View<'_> {
                 _ = terminate.recv() => return Ok(()),
             }
             let drawn = terminal.size()?;
-            self.board.screen =
-                Screen { columns: drawn.width.into(), rows: drawn.height.into() };
+            self.board.screen = Screen { columns: drawn.width.into(), rows: drawn.height.into() };
             terminal.draw(|frame| draw(frame, &self.board, &self.session, show::now()))?;
         }
     }
@@ -124,7 +123,9 @@ impl View<'_> {
                 let target = Target { session, task: task.clone() };
                 let said = match &verdict {
                     Verdict::AllowOnce => format!("{task} may, once"),
-                    Verdict::AllowAlways { .. } => format!("{task} may, always there in this session"),
+                    Verdict::AllowAlways { .. } => {
+                        format!("{task} may, always there in this session")
+                    }
                     Verdict::Deny { .. } => format!("{task} may not"),
                 };
                 let approve = Approve { target, call: Some(call), digest: shown, verdict };

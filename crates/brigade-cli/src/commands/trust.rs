@@ -192,7 +192,9 @@ fn question(shown: &WorkspaceTrust, untrusted: &[&DefinitionShown]) -> String {
         text.push_str(&whole(definition));
         text.push('\n');
     }
-    text.push_str("Trust them as they are shown here? Their agents may then do all that you allow. [y/N] ");
+    text.push_str(
+        "Trust them as they are shown here? Their agents may then do all that you allow. [y/N] ",
+    );
     text
 }
 

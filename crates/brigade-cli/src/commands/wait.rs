@@ -128,7 +128,9 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
                     let (called, address) = (show::called(task), &task.address);
                     let (text, call) = (show::one_line(&approval.text), approval.call);
                     show::note(&format!("{called} waits for leave: {text}"));
-                    show::note(&format!("`brigade approve {address} {call} --show` says how it is given"));
+                    show::note(&format!(
+                        "`brigade approve {address} {call} --show` says how it is given"
+                    ));
                 }
                 ([], None) => {
                     show::note(&format!("{} is still {}", show::called(task), task.state));
