@@ -254,3 +254,15 @@ fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
         sessions.flat_map(|it| fs::read_dir(it.path()).into_iter().flatten().flatten());
     executions.map(|it| it.path().join(name)).find(|path| path.exists())
 }
+
+/// It runs outside of the sandbox that it makes, and must obey nothing that the command brings.
+#[test]
+fn a_shim_has_none_of_the_environment_of_its_command() {
+    let kitchen = Kitchen::new();
+    let look = "tr '\\0' '\\n' < /proc/$PPID/environ; echo own $SAUCE $LD_BIND_NOW";
+    let variables = ["exec", "--env", "SAUCE=red", "--env", "LD_BIND_NOW=1", "--shell", look];
+    let said = kitchen.ok(variables);
+    let shims: Vec<&str> = said.lines().filter(|line| !line.starts_with("BRIGADE_")).collect();
+    assert_eq!(shims, ["own red 1"], "{said}");
+    assert!(said.contains("BRIGADE_SHIM="), "{said}");
+}
