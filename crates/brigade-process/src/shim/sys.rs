@@ -3,10 +3,11 @@
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_ulong};
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::environment;
@@ -224,14 +225,19 @@ pub(super) fn take_environment() {
     }
 }
 
-/// All of a file that this process was handed, from its beginning. It stays open.
+/// All of a file that this process was handed, from its beginning. It stays open, and where it is read
+/// or written next stays as it is: whoever shares the descriptor does not notice.
 pub(super) fn read_descriptor(fd: u32) -> io::Result<Vec<u8>> {
     // SAFETY: the descriptor is one that the shim was handed, and is not closed here.
-    let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd as RawFd) });
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd as RawFd) });
     let mut bytes = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let mut part = [0; 4096];
+    loop {
+        match file.read_at(&mut part, bytes.len() as u64)? {
+            0 => return Ok(bytes),
+            length => bytes.extend_from_slice(&part[..length]),
+        }
+    }
 }
 
 pub(super) fn lead_a_session() {
