@@ -146,6 +146,11 @@ fn is_unclear(letter: char) -> bool {
         || is_private(letter)
 }
 
+/// Whether a display may show nothing for a character, or only use it to turn the text around it.
+pub fn is_invisible(letter: char) -> bool {
+    is_ignorable(letter) || turns_text(letter)
+}
+
 /// Characters that change the direction of what is written: with them a command reads as another.
 fn turns_text(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use brigade_model::plain_text::is_invisible;
+
 use super::inside::Inside;
 use super::words::quoted;
 use crate::permission::{Grant, Rule, Subject};
@@ -49,17 +51,8 @@ impl ProtectedRules {
 /// As every file system reads a name: without regard to case, to characters that cannot be seen, and
 /// by its short name.
 fn is_protected(name: &str) -> bool {
-    let seen: String = name.chars().filter(|c| !is_ignorable(*c)).collect();
+    let seen: String = name.chars().filter(|c| !is_invisible(*c)).collect();
     let seen = seen.trim_end_matches(['.', ' ']);
     PROTECTED.iter().any(|protected| seen.eq_ignore_ascii_case(protected))
         || seen.eq_ignore_ascii_case("git~1")
-}
-
-fn is_ignorable(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
 }
