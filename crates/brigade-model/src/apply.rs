@@ -188,8 +188,8 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
         }
         Event::PassedToSession { no, name_dropped, deadline } => {
             tree.rehome(*no, Owner::Session, *name_dropped);
-            if deadline.is_some() {
-                tree.edit(*no, |row| row.extra_mut().deadline = *deadline);
+            if let Some(deadline) = deadline {
+                tree.inherit_deadline(*no, *deadline);
             }
         }
         Event::Collected { runs } => {
@@ -282,6 +282,10 @@ fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) 
         extra: None,
     };
     set_clock(&mut row, time, at);
+    let deadline = tree.inherited_at_start(spawned.owner, &spawned.spec);
+    if deadline.is_some() {
+        row.extra_mut().deadline = deadline;
+    }
     tree.insert(spawned.no, row);
     tree.touch(spawned.no);
 }
@@ -290,7 +294,7 @@ fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) 
 fn count_total(tree: &mut Tree, owner: Owner) {
     let mut counted = Vec::new();
     let mut top = None;
-    for holder in tree.upwards(owner) {
+    for holder in tree.total_holders(owner) {
         if let Owner::Task(no) = holder {
             top = Some(no);
             if tree.limits(holder).is_some_and(|limits| limits.total.is_some()) {
@@ -475,6 +479,7 @@ fn apply_run_opened(
         None => tree.get(no).and_then(|row| row.limits.clone()),
     };
     let time = time_limit(tree, owner, limits.as_deref());
+    let deadline = tree.get(no).and_then(|row| tree.inherited_at_start(owner, &row.spec));
     let ticket = tree.row.seq;
     let asked_by = owner.task().and_then(|owner| tree.get(owner)).map(|row| row.run);
     tree.edit(no, |row| {
@@ -494,6 +499,10 @@ fn apply_run_opened(
             (extra.stalled, extra.nudged) = (false, Nudged::default());
             // It was one of the run that ended.
             extra.deadline = None;
+            extra.descendants_deadline = None;
+        }
+        if deadline.is_some() {
+            row.extra_mut().deadline = deadline;
         }
         row.limits = limits;
         // Between this event and the start that follows it there is no holder to queue at.

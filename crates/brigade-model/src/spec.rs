@@ -59,11 +59,27 @@ impl Spec {
         }
     }
 
-    /// Whether the deadlines above the task hold on when it passes to the session.
-    pub fn inherits_deadline(&self) -> bool {
-        let policy = self.kept_deadline.unwrap_or_else(|| self.work.kept_deadline());
-        policy == KeptDeadline::Inherited
+    /// Returns the effect of the deadlines above the task after it has passed to the session.
+    pub fn deadline_scope(&self) -> DeadlineScope {
+        match (self.kept_deadline, self.work.kept_deadline()) {
+            (Some(KeptDeadline::Inherited), _) | (None, KeptDeadline::Inherited) => {
+                DeadlineScope::Task
+            }
+            (None, KeptDeadline::Dropped) => DeadlineScope::Descendants,
+            (Some(KeptDeadline::Dropped), _) => DeadlineScope::Nobody,
+        }
     }
+}
+
+/// The tasks that a deadline above a kept task still ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadlineScope {
+    /// The task, and with it everything that it owns.
+    Task,
+    /// The agents and jobs that the task starts, but not the task: a server may live on.
+    Descendants,
+    /// Nothing: the spawner said so.
+    Nobody,
 }
 
 impl PartialEq for Spec {

@@ -96,6 +96,10 @@ pub struct Extra {
     /// The deadline under which it was spawned, where it outlives the holder of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<InheritedDeadline>,
+    /// The deadline under which a kept process was spawned. It does not end the process, but the
+    /// agents and jobs that the process starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub descendants_deadline: Option<InheritedDeadline>,
     /// Tasks ever spawned below, where a total limit counts them.
     pub total: u32,
     /// The owner's run under which the latest run was opened, if another spawned the task.
@@ -295,6 +299,10 @@ impl TaskRow {
 
     pub fn inherited_deadline(&self) -> Option<InheritedDeadline> {
         self.extra.as_ref().and_then(|extra| extra.deadline)
+    }
+
+    pub fn descendants_deadline(&self) -> Option<InheritedDeadline> {
+        self.extra.as_ref().and_then(|extra| extra.descendants_deadline)
     }
 
     /// The next holder of limits above it: its owner, or the task that it was kept by.

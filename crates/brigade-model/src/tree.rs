@@ -237,6 +237,12 @@ impl Tree {
         })
     }
 
+    /// Holders whose total limits count what `owner` spawns: those of `limit_holders` that live, and the
+    /// session. The total of a task that has ended counts for nobody any more.
+    pub(crate) fn total_holders(&self, owner: Owner) -> impl Iterator<Item = Owner> {
+        self.limit_holders(owner).filter(|holder| holder.task().is_none_or(|no| self.lives(no)))
+    }
+
     pub(crate) fn limit_holder(&self, no: TaskNo) -> Owner {
         self.get(no).map_or(Owner::Session, TaskRow::limit_holder)
     }

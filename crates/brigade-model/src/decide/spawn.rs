@@ -34,6 +34,7 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn, now: Time) -> Result<Decision, R
             check_limits(tree, owner)?;
             check_priced(tree, owner, spec)?;
             check_rate(tree, owner, now)?;
+            check_deadline(tree, owner, spec, now)?;
             let no = next_no(tree)?;
             let kind = spec.work.kind();
             let event = SpawnedEvent {
@@ -171,7 +172,7 @@ fn check_depth(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
 
 fn check_total(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     let mut top: Option<TaskNo> = None;
-    for holder in tree.upwards(owner) {
+    for holder in tree.total_holders(owner) {
         let counted = holder.task().or(top);
         let most = tree.limits(holder).and_then(|limits| limits.total);
         let total = counted.and_then(|no| tree.extra(no)).map_or(0, |extra| extra.total);
@@ -213,6 +214,21 @@ fn check_rate(tree: &Tree, owner: Owner, now: Time) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Refuses agents and jobs below a kept process after the deadline under which it was kept.
+fn check_deadline(tree: &Tree, owner: Owner, spec: &Spec, now: Time) -> Result<(), Refusal> {
+    match tree.inherited_at_start(owner, spec).filter(|deadline| deadline.at <= now) {
+        Some(deadline) => {
+            let whose = called(tree, Owner::Task(deadline.from));
+            let limit = spoken(deadline.limit);
+            let kind = spec.work.kind();
+            let text =
+                format!("the time limit of {whose} is over ({limit}); no {kind} starts below");
+            Err(Refusal::limit(text))
+        }
+        None => Ok(()),
+    }
 }
 
 fn spent_up(limits: &crate::limits::Limits, used: Usage) -> Option<(LimitKind, u64)> {

@@ -12,6 +12,7 @@ use crate::ids::{Millis, Owner, TaskNo, Time};
 use crate::json::Json;
 use crate::outcome::{Cancelled, Failed, Failure, Late, Outcome, StopOrder, Stopper, Verified};
 use crate::refusal::Refusal;
+use crate::spec::DeadlineScope;
 use crate::task::{InheritedDeadline, State, StopCause, StopStage, TaskRow};
 use crate::tree::{Tree, sweeps_children};
 
@@ -180,14 +181,19 @@ fn pass(tree: &Tree, (no, row): (TaskNo, &TaskRow), before: &[Draft], now: Time)
     let name_dropped = row.name.as_ref().is_some_and(|name| {
         tree.living_named(Owner::Session, name).is_some() || passed_before(name)
     });
-    let deadline = row.spec.inherits_deadline().then(|| nearest_deadline(tree, row.owner, now));
-    Event::PassedToSession { no, name_dropped, deadline: deadline.flatten() }
+    let deadline = match row.spec.deadline_scope() {
+        DeadlineScope::Task | DeadlineScope::Descendants => nearest_deadline(tree, row.owner, now),
+        DeadlineScope::Nobody => None,
+    };
+    Event::PassedToSession { no, name_dropped, deadline }
 }
 
-/// The first deadline that would end a holder, and with it all that it owns.
+/// The first deadline that would end a holder, and with it all that it owns, or that ends what a kept
+/// holder starts.
 fn nearest_deadline(tree: &Tree, holder: Owner, now: Time) -> Option<InheritedDeadline> {
     let above = tree.upwards(holder).filter_map(Owner::task);
-    above.flat_map(|no| deadlines(tree, no, now)).min_by_key(|deadline| deadline.at)
+    let ending = above.flat_map(|no| deadlines(tree, no, now));
+    ending.chain(tree.descendants_deadline(holder)).min_by_key(|deadline| deadline.at)
 }
 
 /// How a run ends whose performer says that it is over.

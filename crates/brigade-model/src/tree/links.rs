@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::ids::{Owner, RunNo, TaskNo};
+use crate::spec::{DeadlineScope, Spec};
+use crate::task::InheritedDeadline;
 use crate::tree::Tree;
 
 impl Tree {
@@ -46,6 +48,58 @@ impl Tree {
             node.children += u32::from(living);
         }
         self.touch(no);
+    }
+
+    /// Puts a task that passed to the session under a deadline that was above it before. Where the
+    /// deadline does not end the task itself, it ends the agents and jobs that the task has started.
+    pub(crate) fn inherit_deadline(&mut self, no: TaskNo, deadline: InheritedDeadline) {
+        let mut pending = vec![no];
+        while let Some(no) = pending.pop() {
+            let Some(row) = self.get(no).filter(|row| row.is_living()) else { continue };
+            match row.spec.deadline_scope() {
+                DeadlineScope::Task => self.edit(no, |row| {
+                    let own = row.inherited_deadline();
+                    if own.is_none_or(|own| deadline.at < own.at) {
+                        row.extra_mut().deadline = Some(deadline);
+                    }
+                }),
+                DeadlineScope::Descendants => {
+                    pending.extend(self.children(Owner::Task(no)));
+                    self.edit(no, |row| {
+                        let own = row.descendants_deadline();
+                        if own.is_none_or(|own| deadline.at < own.at) {
+                            row.extra_mut().descendants_deadline = Some(deadline);
+                        }
+                    });
+                }
+                DeadlineScope::Nobody => {}
+            }
+        }
+    }
+
+    /// The deadline of agents and jobs that `owner` starts, where a kept process is between them and
+    /// the holder of the deadline. An agent in between ends by it, and with it all that it owns.
+    pub(crate) fn descendants_deadline(&self, owner: Owner) -> Option<InheritedDeadline> {
+        for no in self.upwards(owner).filter_map(Owner::task) {
+            let row = self.get(no)?;
+            if let Some(deadline) = row.descendants_deadline() {
+                return Some(deadline);
+            }
+            if row.spec.deadline_scope() != DeadlineScope::Descendants {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Returns the deadline that a run of `spec` below `owner` has from a kept process above it.
+    pub(crate) fn inherited_at_start(
+        &self,
+        owner: Owner,
+        spec: &Spec,
+    ) -> Option<InheritedDeadline> {
+        let is_bound = spec.deadline_scope() == DeadlineScope::Task;
+        is_bound.then(|| self.descendants_deadline(owner)).flatten()
     }
 
     fn count_below(&mut self, owner: Owner, count: impl Fn(u32) -> u32) {

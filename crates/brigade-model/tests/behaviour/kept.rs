@@ -123,6 +123,22 @@ fn width_and_total_are_those_of_the_session() {
 }
 
 #[test]
+fn the_total_of_a_living_root_counts_what_a_kept_task_starts() {
+    let mut env = Env::new();
+    let total = Limits { total: Some(3), ..Limits::default() };
+    let root = env.spawn(agent().limited(total));
+    let middle = env.below(root, agent());
+    let kept = env.below(middle, agent().kept());
+    env.succeed(middle);
+    assert_eq!(env.row(kept).owner, Owner::Session);
+    env.below(kept, job());
+    let by = env.by(kept);
+    refused(env.try_spawn(by, job()), RefusalKind::Limit, "the total limit of agent:1 is reached");
+    env.succeed(root);
+    env.below(kept, job());
+}
+
+#[test]
 fn a_kept_child_stays_in_the_slot_that_it_has() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(running(1)));
@@ -178,6 +194,61 @@ fn a_kept_agent_keeps_the_deadline_and_a_kept_process_does_not() {
     env.states(&[(server, "running"), (free, "running"), (waiting, "cancelled")]);
     env.aborted(kept);
     failed_with(&env, kept, &Failure::Timeout { after: Millis(1_000) });
+}
+
+/// A parent with a second to live that has ended, and the process that it kept.
+fn server_kept(env: &mut Env) -> (TaskNo, TaskNo) {
+    kept_by(env, agent().limited(of_time(1_000)), process())
+}
+
+#[test]
+fn agents_of_a_kept_process_end_by_the_deadline_that_the_process_outlives() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent().limited(of_time(1_000)));
+    let server = env.below(parent, process().kept());
+    let early = env.below(server, agent());
+    let inner = env.below(server, process());
+    env.succeed(parent);
+    let late = env.below(server, agent());
+    let deeper = env.below(inner, agent());
+    let helper = env.below(server, process());
+    let free = Spec { kept_deadline: Some(KeptDeadline::Dropped), ..agent() };
+    let free = env.below(server, free);
+    env.advance(999);
+    env.states(&[(early, "running"), (late, "running"), (deeper, "running")]);
+    env.advance(1);
+    env.states(&[(early, "stopping"), (late, "stopping"), (deeper, "stopping")]);
+    env.states(&[(server, "running"), (helper, "running"), (free, "running")]);
+    env.aborted(late);
+    failed_with(&env, late, &Failure::Timeout { after: Millis(1_000) });
+}
+
+#[test]
+fn nothing_escapes_the_deadline_of_a_kept_process_through_another_kept_one() {
+    let mut env = Env::new();
+    let (_, server) = server_kept(&mut env);
+    let second = env.below(server, process().kept());
+    let agent_kept = env.below(server, agent().kept());
+    env.succeed(server);
+    let late = env.below(second, agent());
+    env.advance(1_000);
+    env.states(&[(second, "running"), (agent_kept, "stopping"), (late, "stopping")]);
+}
+
+#[test]
+fn after_its_deadline_a_kept_process_starts_and_resumes_no_agents() {
+    let mut env = Env::new();
+    let (_, server) = server_kept(&mut env);
+    let early = env.below(server, agent());
+    env.succeed(early);
+    env.advance(1_000);
+    let by = env.by(server);
+    let over = "the time limit of agent:1 is over (1 second); no agent starts below";
+    refused(env.try_spawn(by.clone(), agent()), RefusalKind::Limit, over);
+    env.below(server, process());
+    env.resume(by, early).expect("its owner resumes it");
+    env.advance(1);
+    assert_ne!(env.state(early), "running");
 }
 
 #[test]

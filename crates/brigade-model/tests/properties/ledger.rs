@@ -155,7 +155,8 @@ impl Ledger {
     }
 
     fn count_total(&mut self, naive: Naive<'_>, owner: Owner) {
-        let above: Vec<TaskNo> = naive.chain(owner).into_iter().filter_map(Owner::task).collect();
+        let above: Vec<TaskNo> =
+            naive.total_chain(owner).into_iter().filter_map(Owner::task).collect();
         for no in &above {
             let top = above.last() == Some(no) && naive.limits(Owner::Session).total.is_some();
             if top || naive.limits(Owner::Task(*no)).total.is_some() {
@@ -244,10 +245,13 @@ fn inherits_what_it_should(naive: Naive<'_>, no: TaskNo, deadline: Option<Time>)
         };
         own.into_iter().chain(row.inherited_deadline().map(|deadline| deadline.at))
     });
-    let may_live_on = match row.spec.kept_deadline {
-        Some(policy) => policy == KeptDeadline::Dropped,
-        None => matches!(row.spec.work, Work::Process(_)),
+    let kept_process = |row: &&brigade_model::task::TaskRow| {
+        row.spec.kept_deadline.is_none() && matches!(row.spec.work, Work::Process(_))
     };
-    let expected = ends.min().filter(|_| !may_live_on);
+    let above = naive.chain(row.owner).into_iter().filter_map(Owner::task);
+    let of_processes = above.filter_map(|no| naive.row(no)).take_while(kept_process);
+    let below_them = of_processes.filter_map(|row| Some(row.descendants_deadline()?.at)).next();
+    let is_free = row.spec.kept_deadline == Some(KeptDeadline::Dropped);
+    let expected = ends.chain(below_them).min().filter(|_| !is_free);
     assert_eq!(deadline, expected, "the deadline of {no:?}");
 }

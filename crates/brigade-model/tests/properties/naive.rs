@@ -120,6 +120,14 @@ impl<'a> Naive<'a> {
         chain
     }
 
+    /// Of those, the ones whose total limits count: an ended task's count for nobody.
+    pub(crate) fn total_chain(self, owner: Owner) -> Vec<Owner> {
+        let lives = |no: TaskNo| self.row(no).is_some_and(living);
+        let mut chain = self.limit_chain(owner);
+        chain.retain(|holder| holder.task().is_none_or(lives));
+        chain
+    }
+
     pub(crate) fn limits(self, holder: Owner) -> Limits {
         match holder {
             Owner::Session => self.all.row().limits,
@@ -278,8 +286,8 @@ impl<'a> Naive<'a> {
     }
 
     fn beyond_a_limit(self, owner: Owner) -> bool {
-        let owners = self.chain(owner);
-        let top = owners.iter().rev().find_map(|holder| holder.task());
+        let counting = self.total_chain(owner);
+        let top = counting.iter().rev().find_map(|holder| holder.task());
         let too_many = |holder: &Owner| {
             let total = holder.task().or(top).map(|no| self.totals.get(&no).copied().unwrap_or(0));
             self.limits(*holder).total.zip(total).is_some_and(|(most, total)| total >= most)
@@ -291,7 +299,7 @@ impl<'a> Naive<'a> {
                 || limits.spawn_rate.is_some_and(|rate| self.too_fast(*holder, rate))
         };
         self.too_wide(owner)
-            || owners.iter().any(too_many)
+            || counting.iter().any(too_many)
             || self.is_spent(owner)
             || holders.len() > usize::from(DEPTH_MAX)
             || holders.iter().enumerate().any(beyond)
