@@ -4,13 +4,25 @@
 
 use std::error::Error;
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use brigade_process::companion;
 use brigade_process::shim::record::{Ending, Phase, Record};
+use brigade_process::{Companion, Launch, Limits, companion};
 
 fn main() -> Result<(), Box<dyn Error>> {
     companion::run_if_asked();
+    becomes_a_shim()?;
+    println!("a program that runs itself again: ok");
+    if cfg!(all(target_os = "linux", target_env = "gnu")) {
+        obeys_no_variable_of_its_command()?;
+        println!("a shim that the variables of its command do not reach: ok");
+    }
+    Ok(())
+}
+
+fn becomes_a_shim() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let mut shim = Command::new(std::env::current_exe()?);
     shim.args(["--brigade-shim", "run"]).arg(directory.path()).arg("0".repeat(32));
@@ -20,6 +32,40 @@ fn main() -> Result<(), Box<dyn Error>> {
     let record = Record::read_from(&File::open(directory.path().join("claim"))?)?;
     assert_eq!((record.phase, record.ending), (Phase::Done, Some(Ending::Code(7))));
     assert_eq!(fs::read(directory.path().join("stdout"))?, b"out\n");
-    println!("a program that runs itself again: ok");
+    Ok(())
+}
+
+/// The dynamic loader writes a file for each program in whose environment it finds `LD_DEBUG`, as it
+/// would load what `LD_PRELOAD` names: for the command, and not for this program as its shim.
+fn obeys_no_variable_of_its_command() -> Result<(), Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let traces = tempfile::tempdir()?;
+    let no_folder = directory.path().join("no folder");
+    let itself = Companion::prepare(&no_folder)?;
+    assert_eq!(itself.path(), Path::new("/proc/self/exe"));
+    let launch = Launch {
+        dir: directory.path(),
+        boot: &[0; 16],
+        argv: &["/bin/sh", "-c", "echo $$"].map(Into::into),
+        env: &[
+            ("LD_DEBUG".into(), "files".into()),
+            ("LD_DEBUG_OUTPUT".into(), traces.path().join("trace").into()),
+        ],
+        cwd: None,
+        stdin: false,
+        cap: 4096,
+        grace: Duration::from_secs(5),
+        limits: Limits::default(),
+        terminal: None,
+        sandbox: None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { launch.start(&itself)?.gone().await })?;
+    let command = fs::read_to_string(directory.path().join("stdout"))?;
+    let mut traced = Vec::new();
+    for entry in fs::read_dir(traces.path())? {
+        traced.push(entry?.file_name());
+    }
+    assert_eq!(traced, [format!("trace.{}", command.trim()).as_str()]);
     Ok(())
 }

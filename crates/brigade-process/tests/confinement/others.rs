@@ -92,6 +92,23 @@ async fn the_numbers_of_other_architectures_are_no_way_out() {
     assert_ne!(ran.record.ending, Some(Ending::Code(0)));
 }
 
+/// `clone3` puts a child into a control group that its caller may not write. Refused as a call that the
+/// kernel does not have, it makes libraries use `clone`.
+#[tokio::test]
+async fn clone3_is_no_call_of_this_kernel() {
+    if !can("confinement", |_| true) {
+        return;
+    }
+    let place = Place::new();
+    let free = attempt(&Run::default(), &place, &["clone3"], 0).await;
+    assert_eq!(answer(&free, "clone3"), "Invalid argument (os error 22)");
+    let run = Run { layers: vec![place.layer()], ..Run::default() };
+    let refused = attempt(&run, &place, &["clone3"], 0).await;
+    assert_eq!(answer(&refused, "clone3"), "Function not implemented (os error 38)");
+    let ran = run.script(&place, "(echo forked) | cat").await;
+    assert_eq!(ran.text, "forked\n");
+}
+
 /// Listens outside, and says afterwards whether anybody came.
 struct Port(TcpListener);
 
