@@ -223,7 +223,7 @@ fn it_ends_only_when_all_below_it_has_ended() {
     let ran: Ran = run.wait_with_output().unwrap().into();
     assert_eq!((ran.code, &*ran.out), (0, "Both are back.\n"), "{}", ran.err);
     assert_eq!(kitchen.json(["ps"]), serde_json::json!([]));
-    assert!(ran.err.contains("brigade: agent:3 (South) succeeded\n"), "{}", ran.err);
+    assert!(ran.err.contains(" (South) succeeded\n"), "{}", ran.err);
 }
 
 #[test]

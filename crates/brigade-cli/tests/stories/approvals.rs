@@ -283,3 +283,29 @@ turn
     assert!(ps.contains("run_process(rm -rf soup) with A"), "{ps}");
     kitchen.ok(["stop", "1"]);
 }
+
+#[test]
+fn what_would_outlive_its_agent_is_asked_about() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        r#"
+agent Boss
+turn
+  call run_process {"name": "Brief", "command": "echo x >> brief"}
+turn
+  call run_process {"name": "Server", "command": "sleep 600", "background": true, "keep": true}
+turn
+  say Served.
+"#,
+    );
+    kitchen.ok(["run", "-d", "--ask", "keep", "--allow", "run_process", "--name", "Boss", "Go"]);
+    let asked = pending(&kitchen, 1);
+    assert!(kitchen.project().join("brief").exists(), "nothing is asked about what ends with it");
+    let shown = kitchen.ok(["approve", "Boss", &call(&asked[0]), "--show"]);
+    assert!(shown.contains("\n  command │ sleep 600\n"), "{shown}");
+    assert!(shown.contains("\n  with    │ keep = true\n"), "{shown}");
+    kitchen.ok(["approve", "Boss", &call(&asked[0]), "--digest", &digest(&asked[0])]);
+    assert_eq!(kitchen.run(["wait", "Boss"]).code, 0);
+    assert_eq!(kitchen.state_of("Server"), "running");
+    kitchen.ok(["stop", "--wait", "Server"]);
+}
