@@ -22,7 +22,8 @@ usage: cargo xtask COMMAND
   test [--only NAME]   tidy, format, clippy, tests, outside (MCP as other people's clients see it);
                        or only one of these, or only the tests of one crate (brigade-model, ...),
                        or what is tested only when asked for: model (agents with a real one, tiny),
-                       attacks (on the daemon and the sandbox, a minute each)
+                       attacks (on the daemon and the sandbox, a minute each), clients (coding agents
+                       of others as MCP clients, offline)
   tidy                 check what the compiler does not: layers, licences and sources of dependencies,
                        file sizes, words
   chaos [KILLS]        kill runtimes and shims at random moments (100 and 1,000 times), and see
