@@ -6,21 +6,30 @@ use std::path::{Path, PathBuf};
 use crate::dependencies;
 
 /// Who may depend on whom. No other arrow exists.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("brigade-model", &[]),
     ("brigade-llm", &[]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
+    ("brigade-delegation", &["brigade-model"]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
     ("brigade-process", &[]),
     (
         "brigade-runtime",
-        &["brigade-agent", "brigade-llm", "brigade-model", "brigade-process", "brigade-store"],
+        &[
+            "brigade-agent",
+            "brigade-delegation",
+            "brigade-llm",
+            "brigade-model",
+            "brigade-process",
+            "brigade-store",
+        ],
     ),
     (
         "brigade-server",
         &[
             "brigade-agent",
+            "brigade-delegation",
             "brigade-llm",
             "brigade-model",
             "brigade-process",

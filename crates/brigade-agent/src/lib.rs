@@ -30,7 +30,6 @@
 //! - [`reading`]: a conversation as text, for whoever looks at it.
 
 pub mod agent;
-pub mod arguments;
 mod ask;
 pub mod backend;
 mod calls;
@@ -62,6 +61,7 @@ pub mod validate;
 
 pub use agent::{Agent, Begun, Exit, Partial};
 pub use backend::{Backend, BackendRun};
+pub use brigade_model::arguments;
 pub use client_tool::{ClientCall, ClientTool};
 pub use host::{Cost, Host, Proceed, Progress, Record, Rest};
 pub use localized::{Locale, Localized};

@@ -3,11 +3,11 @@
 
 use brigade_model::call::{Ending, Gathered};
 use brigade_model::ids::TaskNo;
-use brigade_model::json::Json;
 use brigade_model::message::{Message, Purpose, Sender};
 use brigade_model::outcome::{Late, Outcome};
 use brigade_model::quote_mark::QuoteMark;
-use serde::Deserialize;
+use brigade_model::result_text::plain;
+pub use brigade_model::result_text::{clipped, result_text};
 
 /// How much of one result or message of a task is shown. The rest is read by its address.
 pub const SHOWN: usize = 8 * 1024;
@@ -185,53 +185,12 @@ pub fn indented(text: &str) -> String {
     out
 }
 
-/// The head of a long text, and how to get at the rest.
-pub fn clipped(text: &str, shown: usize, what: &str, read_on: &str) -> String {
-    if text.len() <= shown {
-        return text.to_owned();
-    }
-    let head = &text[..text.floor_char_boundary(shown)];
-    let how = if read_on.is_empty() { String::new() } else { format!(" Read on with {read_on}.") };
-    format!("{head}\n[{what} is cut: {} of {} bytes are shown.{how}]", head.len(), text.len())
-}
-
-/// A result as text: words as they are, the report of a command in short, anything else as JSON.
-pub fn result_text(result: &Json) -> String {
-    #[derive(Deserialize)]
-    struct CommandReport {
-        exit_code: Option<i32>,
-        signal: Option<i32>,
-        stdout_bytes: u64,
-        stderr_bytes: u64,
-        tail: String,
-    }
-    let Ok(report) = result.decode::<CommandReport>() else { return plain(result) };
-    let how = match (report.exit_code, report.signal) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => "no exit code".to_owned(),
-    };
-    let bytes = report.stdout_bytes.saturating_add(report.stderr_bytes);
-    match (report.tail.is_empty(), bytes > report.tail.len() as u64) {
-        (true, _) => format!("{how}, no output"),
-        (false, true) => format!(
-            "{how}; the last {} of {bytes} bytes of output:\n{}",
-            report.tail.len(),
-            report.tail
-        ),
-        (false, false) => format!("{how}\n{}", report.tail),
-    }
-}
-
-fn plain(json: &Json) -> String {
-    json.decode::<String>().unwrap_or_else(|_| json.as_str().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use brigade_model::ids::{MessageNo, Owner, RunNo, Time};
+    use brigade_model::json::Json;
     use brigade_model::outcome::Failure;
     use brigade_model::work::Kind;
 

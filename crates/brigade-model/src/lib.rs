@@ -20,12 +20,14 @@
 //! - [`command`], [`event`], [`action`], [`refusal`]: in, stored, out, not.
 //! - [`decide`], [`apply`], `react`, [`turn`]: the transitions.
 //! - [`needs`]: what must be in memory before a command is decided.
+//! - [`arguments`]: the arguments of tools; [`result_text`]: results as text for a model.
 //! - [`patience`]: how long a caller may say it wants to wait.
 
 pub mod action;
 pub mod address;
 pub mod apply;
 pub mod approval;
+pub mod arguments;
 pub mod call;
 pub mod command;
 pub mod decide;
@@ -44,6 +46,7 @@ pub mod plain_text;
 pub mod quote_mark;
 mod react;
 pub mod refusal;
+pub mod result_text;
 pub mod shared;
 mod slots;
 pub mod spawn_rate;

@@ -6,14 +6,13 @@
 //!
 //! The bridge keeps nothing. Work belongs to the workspace's session and is asked for under a client
 //! name that stays the same, so that the next conversation finds it; whatever is killed, the
-//! next bridge answers as this one would have. Reading order: `bridge` (what is served), `tool` (what
-//! a tool is), the tools, `tasks` (runs as tasks of the protocol), `line` (asking a daemon
+//! next bridge answers as this one would have. Arguments, descriptions and replies of the tools are those of
+//! `brigade-delegation`. Reading order: `bridge` (what is served), `tool` (what a call has), the tools,
+//! `summary` (tasks as models read of them), `tasks` (runs as tasks of the protocol), `line` (asking a daemon
 //! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
 
-mod agents;
 mod approvals;
 mod bridge;
-mod input;
 mod line;
 mod list_tasks;
 mod progress;
@@ -23,6 +22,7 @@ mod run_process;
 mod send_message;
 mod spawn_agent;
 mod stop_task;
+mod summary;
 mod tasks;
 mod text;
 mod tool;
@@ -64,6 +64,8 @@ pub struct McpOptions {
     pub wake: Vec<String>,
     /// How long ended tasks are kept, if something removes them by itself.
     pub kept: Option<Duration>,
+    /// The bridge runs within a task, which owns everything that is started here.
+    pub is_within_task: bool,
 }
 
 impl McpOptions {
@@ -73,8 +75,18 @@ impl McpOptions {
         let wake = ["brigade", "--workspace", &session, "wait"].map(str::to_owned).to_vec();
         let (client, directory) = (None, directory.into());
         let (allow, ask, env) = (Vec::new(), Vec::new(), Vec::new());
-        let shared = false;
-        Self { session, client, shared, directory, allow, ask, env, wake, kept: None }
+        Self {
+            session,
+            client,
+            shared: false,
+            directory,
+            allow,
+            ask,
+            env,
+            wake,
+            kept: None,
+            is_within_task: false,
+        }
     }
 }
 

@@ -47,7 +47,10 @@ impl Mcp {
         options.wake = context.command_line("wait");
         let text = |(name, value): (String, String)| (name, EnvValue::Text(value.into()));
         options.env = callers().into_iter().map(text).collect();
-        let served = serve_stdio(context.starter()?, options).await;
+        let starter = context.starter()?;
+        // Within a task no daemon is started, and the task owns what is started here.
+        options.is_within_task = !starter.may_start;
+        let served = serve_stdio(starter, options).await;
         served.map_err(|error| Failure::broken(error.to_string()))?;
         Ok(Exit::SUCCEEDED)
     }

@@ -1,4 +1,5 @@
-//! Delegation as tools: the whole set, a file each.
+//! Delegation as tools: what each call does, a file each. Their arguments, descriptions and replies are
+//! those of `brigade-delegation`.
 //!
 //! Each acts as the agent's own task, through the same door as everybody else. What a call did is
 //! recorded in its slots with the deed itself, so that a call that is entered again finds it.
@@ -10,6 +11,7 @@ mod run_process;
 mod send_message;
 mod spawn_agent;
 mod stop_task;
+mod summary;
 mod wait_tasks;
 
 use std::fmt;
@@ -17,15 +19,18 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use brigade_agent::arguments::{read, schema_of};
 use brigade_agent::news::Quoter;
-use brigade_agent::{BoxFuture, Call, Hints, Outcome, Outliving, Subject, Tool, ToolError, Tools};
+use brigade_agent::{
+    BoxFuture, Call, Effect, Hints, Outcome, Outliving, Subject, Tool, ToolError, Tools,
+};
+use brigade_delegation::{
+    AskParent, Audience, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
+    ToolArgs, ToolDefinition, WaitTasks, define, read_args,
+};
+pub use brigade_delegation::{Budget, NAMES};
 use brigade_llm::ToolSpec;
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use self::spawn_agent::Budget;
 use super::blueprint::Blueprint;
 use super::common::Agents;
 use super::link::TaskLink;
@@ -40,12 +45,9 @@ pub(crate) struct Delegate {
     pub(crate) quoter: Quoter,
 }
 
-/// A delegation tool: its arguments, read by a strict schema, and what it does.
-pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'static {
-    const NAME: &'static str;
-    /// When to use it, and when not.
-    const DESCRIPTION: &'static str;
-    const HINTS: Hints;
+/// What a delegation tool does for an agent.
+pub(crate) trait Delegation: ToolArgs {
+    const EFFECT: Effect;
 
     /// What a permission's pattern is held against, for an agent that works in this directory.
     fn subject(&self, _directory: Option<&str>) -> Subject {
@@ -72,35 +74,26 @@ pub(crate) trait Delegation: DeserializeOwned + JsonSchema + Send + Sync + 'stat
 /// The eight, for one agent.
 pub(crate) fn tools(delegate: &Arc<Delegate>) -> Tools {
     let tools: [Arc<dyn Tool>; 8] = [
-        bound::<spawn_agent::SpawnAgent>(delegate),
-        bound::<run_process::RunProcess>(delegate),
-        bound::<list_tasks::ListTasks>(delegate),
-        bound::<wait_tasks::WaitTasks>(delegate),
-        bound::<send_message::SendMessage>(delegate),
-        bound::<stop_task::StopTask>(delegate),
-        bound::<read_output::ReadOutput>(delegate),
-        bound::<ask_parent::AskParent>(delegate),
+        bound::<SpawnAgent>(delegate),
+        bound::<RunProcess>(delegate),
+        bound::<ListTasks>(delegate),
+        bound::<WaitTasks>(delegate),
+        bound::<SendMessage>(delegate),
+        bound::<StopTask>(delegate),
+        bound::<ReadOutput>(delegate),
+        bound::<AskParent>(delegate),
     ];
     tools.into_iter().collect()
 }
 
-/// The names of the eight.
-pub const NAMES: [&str; 8] = [
-    spawn_agent::SpawnAgent::NAME,
-    run_process::RunProcess::NAME,
-    list_tasks::ListTasks::NAME,
-    wait_tasks::WaitTasks::NAME,
-    send_message::SendMessage::NAME,
-    stop_task::StopTask::NAME,
-    read_output::ReadOutput::NAME,
-    ask_parent::AskParent::NAME,
-];
-
 fn bound<T: Delegation>(delegate: &Arc<Delegate>) -> Arc<dyn Tool> {
-    let spec = delegate.agents.spec(T::NAME, || ToolSpec {
-        name: T::NAME.into(),
-        description: T::DESCRIPTION.into(),
-        parameters: Arc::new(Value::Object(schema_of::<T>())),
+    let spec = delegate.agents.spec(T::NAME, || {
+        let ToolDefinition { name, description, schema, .. } = define::<T>(Audience::Agent);
+        ToolSpec {
+            name: name.into(),
+            description: description.into(),
+            parameters: Arc::new(Value::Object(schema)),
+        }
     });
     Arc::new(Bound::<T> { delegate: delegate.clone(), spec, arguments: PhantomData })
 }
@@ -117,7 +110,7 @@ impl<T: Delegation> Tool for Bound<T> {
     }
 
     fn hints(&self) -> Hints {
-        T::HINTS
+        Hints { destructive: T::HINTS.is_destructive, ..Hints::of(T::EFFECT) }
     }
 
     fn subject(&self, arguments: &Value) -> Subject {
@@ -151,7 +144,7 @@ impl<T: Delegation> Tool for Bound<T> {
 
 fn parse<T: Delegation>(arguments: Value) -> Result<T, ToolError> {
     match arguments {
-        Value::Object(arguments) => read(arguments).map_err(ToolError),
+        Value::Object(arguments) => Ok(read_args(Audience::Agent, arguments)?),
         _ => Err(ToolError::new("the arguments must be a JSON object")),
     }
 }
@@ -160,12 +153,4 @@ impl<T> fmt::Debug for Bound<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delegation").field("tool", &self.spec.name).finish_non_exhaustive()
     }
-}
-
-/// Refuses an argument that is there but says nothing.
-fn not_blank(name: &str, text: &str) -> Result<(), ToolError> {
-    if text.trim().is_empty() {
-        return Err(ToolError::new(format!("the argument `{name}` is blank")));
-    }
-    Ok(())
 }

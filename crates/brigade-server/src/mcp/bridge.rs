@@ -5,6 +5,11 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brigade_delegation::span::truncate_line;
+use brigade_delegation::{
+    Audience, ClientProfile, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
+    ToolArgs, WaitTasks,
+};
 use brigade_model::refusal::Refusal;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod,
@@ -20,16 +25,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::line::Line;
-use super::list_tasks::ListTasks;
 use super::progress::Progress;
-use super::read_output::ReadOutput;
-use super::run_process::RunProcess;
-use super::send_message::SendMessage;
-use super::spawn_agent::SpawnAgent;
-use super::stop_task::StopTask;
 use super::tool::{Answer, Call, Tool};
 use super::transport::HearOf;
-use super::wait_tasks::WaitTasks;
 use super::{McpOptions, refusals, tasks};
 use crate::start::Starter;
 use crate::wire::As;
@@ -62,8 +60,8 @@ pub(super) struct Bridge {
 /// Declares the tools.
 macro_rules! tools {
     ($($tool:ty),* $(,)?) => {
-        fn listed() -> Vec<rmcp::model::Tool> {
-            vec![$(<$tool>::listed()),*]
+        fn listed(audience: Audience) -> Vec<rmcp::model::Tool> {
+            vec![$(<$tool>::listed(audience)),*]
         }
 
         /// None if there is no such tool.
@@ -97,6 +95,7 @@ impl Bridge {
         let client = context.client_capabilities();
         Call {
             options: self.options.clone(),
+            audience: self.audience(),
             line: Line::new(self.starter.clone(), self.acting(context)),
             cancelled: context.ct.clone(),
             gone: self.gone.clone(),
@@ -108,6 +107,11 @@ impl Bridge {
                 .is_some_and(|ways| ways.form.is_some() || ways.url.is_none()),
             key: format!("mcp-{:016x}-{number}", self.mark),
         }
+    }
+
+    fn audience(&self) -> Audience {
+        let is_within_task = self.options.is_within_task;
+        Audience::Client(ClientProfile { is_within_task, ..ClientProfile::USUAL })
     }
 
     fn acting(&self, context: &RequestContext<RoleServer>) -> As {
@@ -124,6 +128,14 @@ impl Bridge {
         let plain = named.chars().filter(|c| !c.is_control()).take(CLIENT_NAME_MAX);
         let plain: String = plain.collect();
         if plain.trim().is_empty() { NOBODY.to_owned() } else { plain }
+    }
+
+    fn no_such_tool(&self, name: &str) -> ErrorData {
+        let known = listed(self.audience());
+        let known: Vec<&str> = known.iter().map(|tool| &*tool.name).collect();
+        let name = truncate_line(name, CLIENT_NAME_MAX);
+        let what = format!("there is no tool {name:?}; the tools are {}", known.join(", "));
+        ErrorData::invalid_params(what, None)
     }
 
     /// A task whose handle goes out. Clients of the newer protocol hear only what they subscribed to,
@@ -153,11 +165,11 @@ impl ServerHandler for Bridge {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(listed()))
+        Ok(ListToolsResult::with_all_items(listed(self.audience())))
     }
 
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
-        listed().into_iter().find(|tool| tool.name == name)
+        listed(self.audience()).into_iter().find(|tool| tool.name == name)
     }
 
     async fn call_tool(
@@ -174,7 +186,7 @@ impl ServerHandler for Bridge {
             }
             Some(Ok(answer)) => Ok(CallToolResponse::Complete(tasks::said(answer))),
             Some(Err(refusal)) => Ok(CallToolResponse::Complete(refusals::as_result(&refusal))),
-            None => Err(no_such_tool(&request.name)),
+            None => Err(self.no_such_tool(&request.name)),
         }
     }
 
@@ -239,7 +251,7 @@ impl ServerHandler for Bridge {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let method = super::text::clip(&request.method, CLIENT_NAME_MAX);
+        let method = truncate_line(&request.method, CLIENT_NAME_MAX);
         if UNDERSTOOD.contains(&method.as_str()) {
             let what = format!("the parameters of {method} are wrong; see the protocol's schema");
             return Err(ErrorData::invalid_params(what, None));
@@ -275,11 +287,4 @@ impl ServerHandler for Bridge {
         let cancelled = tasks::cancel(&self.call(&context), &request.task_id).await;
         cancelled.map_err(|refusal| refusals::as_error(&refusal))
     }
-}
-
-fn no_such_tool(name: &str) -> ErrorData {
-    let known: Vec<String> = listed().iter().map(|tool| tool.name.to_string()).collect();
-    let name = super::text::clip(name, CLIENT_NAME_MAX);
-    let what = format!("there is no tool {name:?}; there are {}", known.join(", "));
-    ErrorData::invalid_params(what, None)
 }

@@ -1,5 +1,6 @@
 //! What a refusal is in this protocol: one table.
 
+use brigade_delegation::ToolReply;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode};
@@ -10,31 +11,33 @@ fn entry(kind: RefusalKind) -> (ErrorCode, &'static str) {
     match kind {
         RefusalKind::NotFound => (
             ErrorCode::INVALID_PARAMS,
-            "list_tasks shows what there is; state \"all\" also what is over",
+            "Call list_tasks to see the tasks; state \"all\" also shows those that have ended.",
         ),
         RefusalKind::Forbidden => {
-            (ErrorCode::INVALID_PARAMS, "only tasks of this workspace can be used from here")
+            (ErrorCode::INVALID_PARAMS, "Only tasks of this workspace can be used from here.")
         }
-        RefusalKind::Invalid => (ErrorCode::INVALID_PARAMS, "correct the argument and call again"),
-        RefusalKind::Conflict => {
-            (ErrorCode::INVALID_REQUEST, "use another name or key, or look at the task that has it")
-        }
+        RefusalKind::Invalid => (ErrorCode::INVALID_PARAMS, "Correct the call and try again."),
+        RefusalKind::Conflict => (
+            ErrorCode::INVALID_REQUEST,
+            "Use another name or key, or look at the task that has it.",
+        ),
         RefusalKind::Limit => {
-            (ErrorCode::INVALID_REQUEST, "wait for running tasks to end, or stop one")
+            (ErrorCode::INVALID_REQUEST, "Wait for running tasks to end, or stop one.")
         }
-        RefusalKind::Ended => {
-            (ErrorCode::INVALID_REQUEST, "wait_tasks returns its result, read_output its output")
-        }
+        RefusalKind::Ended => (
+            ErrorCode::INVALID_REQUEST,
+            "Call wait_tasks for its result, or read_output for its output.",
+        ),
         RefusalKind::Unavailable => (
             ErrorCode::INTERNAL_ERROR,
-            "nothing was changed; call again, or have `brigade doctor` run",
+            "Nothing was changed. Try again, or ask the user to run `brigade doctor`.",
         ),
         RefusalKind::Unknown => {
-            (ErrorCode::INTERNAL_ERROR, "it may have happened: look before you repeat it")
+            (ErrorCode::INTERNAL_ERROR, "It may have happened: look before you repeat it.")
         }
         RefusalKind::Internal => (
             ErrorCode::INTERNAL_ERROR,
-            "this is a defect of Brigade; `brigade doctor` may say more",
+            "This is a defect of Brigade. `brigade doctor` may say more.",
         ),
     }
 }
@@ -42,11 +45,12 @@ fn entry(kind: RefusalKind) -> (ErrorCode, &'static str) {
 /// A refusal as the answer of a tool, which the model reads.
 pub(super) fn as_result(refusal: &Refusal) -> CallToolResult {
     let (_, hint) = entry(refusal.kind);
-    let text = format!("{refusal}\n{hint}");
-    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    let mut reply = ToolReply::new(refusal.to_string());
+    reply.add_guidance([hint.to_owned()]);
     let (kind, message) = (refusal.kind, &refusal.message);
-    result.structured_content =
-        Some(json!({ "error": { "kind": kind, "message": message, "hint": hint } }));
+    reply.set("error", json!({ "kind": kind, "message": message, "hint": hint }));
+    let mut result = CallToolResult::error(vec![ContentBlock::text(reply.text())]);
+    result.structured_content = Some(reply.structured());
     result
 }
 

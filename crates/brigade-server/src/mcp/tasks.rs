@@ -21,8 +21,9 @@ use rmcp::service::{Peer, RoleServer};
 use serde_json::{Value, json};
 
 use super::run_process::ended_answer;
+use super::summary::summary;
 use super::tool::{Answer, Call};
-use super::{agents, approvals, text};
+use super::{approvals, text};
 use crate::info::{Question, TaskInfo};
 use crate::requests::{PendingInfo, Stop};
 
@@ -185,7 +186,7 @@ async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal>
         None => TaskPayload::Working,
         Some(Outcome::Cancelled(_)) => TaskPayload::Cancelled,
         Some(Outcome::Failed(failed)) if !is_a_result(&failed.failure) => {
-            let message = text::headline(call, info);
+            let message = summary(call, info).headline();
             let error = json!({ "code": ErrorCode::INTERNAL_ERROR, "message": message });
             TaskPayload::Failed { error: object(error) }
         }
@@ -197,14 +198,17 @@ async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal>
     };
     task.status_message = Some(match payload {
         TaskPayload::InputRequired { .. } => {
-            let leave = pending.iter().map(approvals::asks);
-            agents::asks(call, info).into_iter().chain(leave).collect::<Vec<_>>().join("\n")
+            // The forms show pending approvals, here and of all descendants.
+            let mut told = summary(call, info);
+            told.agent.iter_mut().for_each(|agent| agent.approvals.clear());
+            let approvals = pending.iter().map(approvals::asks);
+            told.guidance().into_iter().chain(approvals).collect::<Vec<_>>().join("\n")
         }
         TaskPayload::Working => match text::glance(call, info).await {
             Some(line) => format!("{}: {line}", info.state),
             None => info.state.clone(),
         },
-        _ => text::headline(call, info),
+        _ => summary(call, info).headline(),
     });
     Ok(DetailedTask::new(task, payload))
 }
@@ -230,9 +234,9 @@ fn is_a_result(failure: &Failure) -> bool {
 /// An answer as the protocol has it.
 pub(super) fn said(answer: Answer) -> CallToolResult {
     match answer {
-        Answer::Said { text, structured } => {
-            let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
-            result.structured_content = Some(structured);
+        Answer::Said(reply) => {
+            let mut result = CallToolResult::success(vec![ContentBlock::text(reply.text())]);
+            result.structured_content = Some(reply.structured());
             result
         }
         Answer::Task(info) => CallToolResult::success(vec![ContentBlock::text(info.address)]),

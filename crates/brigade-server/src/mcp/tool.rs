@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use brigade_agent::arguments;
+use brigade_delegation::{
+    Audience, ToolArgs, ToolDefinition, ToolHints, ToolReply, define, read_args,
+};
 use brigade_model::call::WaitMode;
 use brigade_model::json::Json;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use rmcp::model::{JsonObject, ToolAnnotations};
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
@@ -28,42 +27,38 @@ const AFTER_THE_END: Duration = Duration::from_secs(1);
 /// As many tasks as one answer of the daemon has.
 pub(super) const LOOKED_THROUGH: usize = 10_000;
 
-/// A tool: its arguments, read by a strict schema, and what it does.
-pub(super) trait Tool: DeserializeOwned + JsonSchema + Send {
-    const NAME: &'static str;
-    const TITLE: &'static str;
-    /// When to use it, and when not.
-    const DESCRIPTION: &'static str;
-
-    fn annotations() -> ToolAnnotations;
-
+/// What a delegation tool does for a client.
+pub(super) trait Tool: ToolArgs {
     fn run(self, call: &Call) -> impl Future<Output = Result<Answer, Refusal>> + Send;
 
     /// As it is listed.
-    fn listed() -> rmcp::model::Tool {
-        rmcp::model::Tool::new(Self::NAME, Self::DESCRIPTION, arguments::schema_of::<Self>())
-            .with_title(Self::TITLE)
-            .with_annotations(Self::annotations())
+    fn listed(audience: Audience) -> rmcp::model::Tool {
+        let ToolDefinition { name, title, description, schema, hints } = define::<Self>(audience);
+        rmcp::model::Tool::new(name, description, schema)
+            .with_title(title)
+            .with_annotations(annotations(hints))
     }
 
     fn call(
         arguments: JsonObject,
         call: &Call,
     ) -> impl Future<Output = Result<Answer, Refusal>> + Send {
-        async {
-            let read = arguments::read::<Self>(arguments).map_err(Refusal::invalid)?;
-            read.run(call).await
-        }
+        async { read_args::<Self>(call.audience, arguments)?.run(call).await }
     }
+}
+
+fn annotations(hints: ToolHints) -> ToolAnnotations {
+    ToolAnnotations::new()
+        .read_only(hints.is_read_only)
+        .destructive(hints.is_destructive)
+        .idempotent(hints.is_idempotent)
+        .open_world(hints.is_open_world)
 }
 
 /// What a tool has to say.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Said {
-        text: String,
-        structured: Value,
-    },
+    Said(ToolReply),
     /// It goes on as a task of the protocol.
     Task(Box<TaskInfo>),
 }
@@ -72,6 +67,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) options: Arc<McpOptions>,
+    pub(super) audience: Audience,
     pub(super) line: Line,
     /// The client has taken the call back.
     pub(super) cancelled: CancellationToken,

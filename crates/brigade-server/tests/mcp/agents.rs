@@ -31,11 +31,11 @@ async fn a_sub_agent_is_waited_for_and_told_once() {
     let client = kitchen.client("cook").await;
     let arguments = json!({"task": "Count them.", "name": "Counter", "wait": true});
     let said = client.call("spawn_agent", arguments).await;
-    said.has("agent:1 \"Counter\" succeeded").has("120 tokens\nSeven mushrooms.");
+    said.has("agent:1 \"Counter\" succeeded").has("120 tokens.\nSeven mushrooms.");
     assert_eq!(said.structured["result"], "Seven mushrooms.");
     assert_eq!(said.structured["task"], "Count them.");
     assert_eq!(said.structured["usage"]["tokens"], 120);
-    assert_eq!(client.call("list_tasks", json!({})).await.text, "no such tasks");
+    client.call("list_tasks", json!({})).await.has("no tasks to show");
     client.call("wait_tasks", json!({"tasks": ["1"]})).await.has("had been returned before");
 }
 
@@ -70,11 +70,11 @@ async fn a_message_steers_it_and_wakes_it_after_its_end() {
     let client = kitchen.client("cook").await;
     client.call("spawn_agent", json!({"task": "Cook.", "name": "Cook"})).await;
     let salt = json!({"to": "Cook", "message": "more salt"});
-    client.call("send_message", salt).await.has("heard at the next step");
+    client.call("send_message", salt).await.has("reads it at its next step");
     client.call("wait_tasks", json!({})).await.has("With salt.");
     let pepper = json!({"to": "Cook", "message": "and pepper"});
     let said = client.call("send_message", pepper).await;
-    said.has("agent:1: it had ended and goes on");
+    said.has("agent:1 had ended and continues");
     assert_eq!(said.structured["resumed"], true);
     client.call("wait_tasks", json!({"tasks": ["Cook"]})).await.has("With pepper too.");
 }
@@ -88,7 +88,7 @@ async fn an_interrupting_message_is_heard_within_a_model_call() {
     client.call("spawn_agent", json!({"task": "Cook.", "name": "Cook"})).await;
     client.until("list_tasks", json!({}), "thinking").await;
     let hurry = json!({"to": "Cook", "message": "hurry", "interrupt": true});
-    client.call("send_message", hurry).await.has("heard at once");
+    client.call("send_message", hurry).await.has("reads it at once");
     client.call("wait_tasks", json!({"timeout_secs": 30})).await.has("Hurried.");
 }
 
@@ -121,16 +121,16 @@ async fn a_question_is_told_as_text_and_answered_by_a_message() {
     let number = said.structured["questions"][0]["question"].as_u64().unwrap();
     client.call("list_tasks", json!({})).await.has("Red or green?");
     let waited = client.call("wait_tasks", json!({"mode": "all"})).await;
-    waited.has("there is a question to answer").has("Red or green?");
+    waited.has("input is needed").has("Red or green?");
     assert_eq!(waited.structured["timed_out"], false);
-    assert_eq!(waited.structured["going_on"][0]["questions"][0]["text"], "Red or green?");
+    assert_eq!(waited.structured["still_running"][0]["questions"][0]["text"], "Red or green?");
     // Somebody else's wait is not ended by it.
     let other = kitchen.client("other").await;
     other.call("wait_tasks", json!({"timeout_secs": 1})).await.has("nothing to wait for");
     let wrong = json!({"to": "1", "message": "green", "question": number + 1});
     client.call("send_message", wrong).await.refused("not_found");
     let answer = json!({"to": "1", "message": "green", "question": number});
-    client.call("send_message", answer).await.has("its question is answered");
+    client.call("send_message", answer).await.has("question of agent:1 is answered");
     client.call("wait_tasks", json!({})).await.has("Green it is.");
 }
 
@@ -142,7 +142,11 @@ async fn a_wait_that_has_begun_is_ended_by_a_question() {
     client.call("run_process", slow).await;
     client.call("spawn_agent", json!({"task": "Paint.", "name": "Painter"})).await;
     let all = json!({"tasks": ["Slow", "Painter"], "mode": "all"});
-    client.call("wait_tasks", all.clone()).await.has("It asks (question ").has("\"Slow\" running");
+    client
+        .call("wait_tasks", all.clone())
+        .await
+        .has("agent:2 asks (question ")
+        .has("\"Slow\" running");
     client.call("send_message", json!({"to": "Painter", "message": "green"})).await;
     client.call("wait_tasks", all).await.has("over").has("Green it is.");
 }
@@ -250,20 +254,20 @@ async fn its_conversation_is_read_in_parts() {
     client.call("spawn_agent", json!({"task": "Look around.", "wait": true})).await.has("nothing.");
     let read = |arguments: Value| client.call("read_output", arguments);
     let whole = read(json!({"task": "1", "from": 0})).await;
-    whole.has("[task]\n  Look around.").has("-> list_tasks").has("  There was nothing.\n[agent:1 ");
-    let total = whole.structured["output"]["total_bytes"].as_u64().unwrap();
+    whole.has("[task]\n  Look around.").has("-> list_tasks").has("  There was nothing.");
+    let total = whole.structured["total_bytes"].as_u64().unwrap();
     let mut parts = String::new();
     let mut from = 0;
     while from < total {
         let part = read(json!({"task": "1", "from": from, "max_bytes": 7})).await;
-        parts.push_str(part.structured["output"]["text"].as_str().unwrap());
-        from = part.structured["output"]["next"].as_u64().unwrap();
+        parts.push_str(&part.output());
+        from = part.structured["next"].as_u64().unwrap();
     }
-    assert_eq!(parts, whole.structured["output"]["text"]);
+    assert_eq!(parts, whole.output());
     let end = read(json!({"task": "1", "max_bytes": 10})).await;
-    assert_eq!(end.structured["output"]["text"], " nothing.\n");
+    assert_eq!(end.output(), " nothing.\n");
     let found = read(json!({"task": "1", "pattern": "^ *There"})).await;
-    found.has(":   There was nothing.\n").has("1 lines match");
+    found.has(":   There was nothing.").has("1 line matches");
     read(json!({"task": "1", "pattern": "("})).await.refused("invalid").has("pattern");
     read(json!({"task": "1", "stream": "stderr"})).await.refused("invalid").has("`stream`");
 }
@@ -288,7 +292,7 @@ async fn what_is_wrong_is_named_and_starts_nothing() {
         client.call("spawn_agent", arguments).await.refused(kind).has(part);
     }
     let all = client.call("list_tasks", json!({"state": "all"})).await;
-    assert_eq!(all.text, "no such tasks");
+    assert_eq!(all.text, "There are no tasks.");
     let keyed = json!({"task": "x", "key": "once", "wait": true});
     let first = client.call("spawn_agent", keyed.clone()).await;
     assert_eq!(first.address(), client.call("spawn_agent", keyed).await.address());
@@ -313,7 +317,7 @@ async fn without_a_model_or_its_key_nothing_starts_and_it_says_what_to_set() {
     let file = json!({"task": "x", "model": "script:/etc/passwd"});
     client.call("spawn_agent", file).await.refused("invalid").has("is not provider/model");
     let all = client.call("list_tasks", json!({"state": "all"})).await;
-    assert_eq!(all.text, "no such tasks");
+    assert_eq!(all.text, "There are no tasks.");
 }
 
 #[tokio::test]

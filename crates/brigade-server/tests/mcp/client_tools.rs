@@ -26,7 +26,7 @@ turn
 
 /// A program that speaks with the daemon starts one with a tool of its own.
 async fn begin(kitchen: &Kitchen, client: &Client) {
-    client.call("list_tasks", json!({})).await.has("no such tasks");
+    client.call("list_tasks", json!({})).await.has("no tasks to show");
     let places = Places::new(kitchen.state());
     let daemon = Daemon::connect(&places, As::Client("editor".to_owned())).await.unwrap();
     let tool = ClientTool {
@@ -48,8 +48,8 @@ async fn a_run_that_waits_for_its_client_is_told_as_text_and_answered_by_a_messa
     begin(&kitchen, &client).await;
     let all = json!({"tasks": ["1"]});
     let waited = client.call("wait_tasks", all.clone()).await;
-    waited.has("It waits for its client (question ").has(r#"open_editor {"file":"soup.md"}"#);
-    let asked = &waited.structured["going_on"][0]["questions"][0]["client"];
+    waited.has("agent:1 waits for its client (question ").has(r#"open_editor {"file":"soup.md"}"#);
+    let asked = &waited.structured["still_running"][0]["questions"][0]["client"];
     assert_eq!(
         (&asked["tool"], &asked["arguments"]["file"]),
         (&json!("open_editor"), &json!("soup.md"))

@@ -57,7 +57,7 @@ async fn a_command_is_run_and_its_end_told() {
     assert_eq!(said.structured["exit_code"], 3);
     assert_eq!(said.structured["state"], "failed");
     // It is told once.
-    assert_eq!(client.call("list_tasks", json!({})).await.text, "no such tasks");
+    client.call("list_tasks", json!({})).await.has("no tasks to show");
     let all = client.call("list_tasks", json!({"state": "failed"})).await;
     assert_eq!(all.structured["tasks"].as_array().unwrap().len(), 1);
 }
@@ -68,16 +68,16 @@ async fn a_slow_command_moves_to_the_background() {
     let client = kitchen.client("cook").await;
     let arguments = json!({"command": "echo begun; sleep 3; echo done", "timeout_secs": 1});
     let said = client.call("run_process", arguments).await;
-    said.has("process:1 running").has("begun").has("did not end within 1s");
+    said.has("process:1 running").has("begun").has("did not end within 1 second");
     let wake = said.text.lines().last().unwrap();
     assert_eq!(wake, "brigade --workspace kitchen wait process:1");
     client.call("list_tasks", json!({"state": "running"})).await.has("process:1 running for");
     let early = client.call("wait_tasks", json!({"timeout_secs": 0})).await;
-    early.has("the time is up; nothing was taken").has("still going on:\nprocess:1");
+    early.has("No result was taken").has("Still running:\nprocess:1");
     assert_eq!(early.structured["timed_out"], true);
     let late = client.call("wait_tasks", json!({})).await;
     late.has("process:1 succeeded (exit code 0)").has("begun\ndone");
-    client.call("wait_tasks", json!({})).await.has("there is nothing to wait for");
+    client.call("wait_tasks", json!({})).await.has("There is nothing to wait for");
     let again = client.call("wait_tasks", json!({"tasks": ["1"]})).await;
     again.has("had been returned before");
 }
@@ -106,8 +106,8 @@ async fn messages_are_lines_of_the_input() {
     let client = kitchen.client("cook").await;
     let arguments = json!({"command": "cat", "name": "Cat", "stdin": true, "background": true});
     client.call("run_process", arguments).await.has("running");
-    client.call("send_message", json!({"to": "Cat", "message": "meow"})).await.has("on its way");
-    client.call("send_message", json!({"to": "Cat", "close": true})).await.has("being closed");
+    client.call("send_message", json!({"to": "Cat", "message": "meow"})).await.has("was sent");
+    client.call("send_message", json!({"to": "Cat", "close": true})).await.has("is closed");
     client.call("wait_tasks", json!({"tasks": ["Cat"]})).await.has("succeeded").has("meow");
     let late = client.call("send_message", json!({"to": "Cat", "message": "more"})).await;
     late.refused("ended");
@@ -132,16 +132,16 @@ async fn output_is_read_in_parts() {
     let kitchen = Kitchen::new();
     let client = kitchen.client("cook").await;
     let said = client.call("run_process", json!({"command": "seq 1 20000; echo e >&2"})).await;
-    said.has("bytes before this: read_output with task \"process:1\" and from 0");
+    said.has("bytes of output before this").has("read_output with task \"process:1\" and from 0");
     assert!(said.text.len() < 5_000, "{} bytes", said.text.len());
     let read = |arguments: Value| client.call("read_output", arguments);
     let first = read(json!({"task": "1", "from": 0, "max_bytes": 8})).await;
-    first.has("1\n2\n3\n4\n[").has("read on with from 8");
-    read(json!({"task": "1", "from": 8, "max_bytes": 4})).await.has("5\n6\n[");
+    first.has(":\n1\n2\n3\n4\n").has("call read_output with from 8");
+    read(json!({"task": "1", "from": 8, "max_bytes": 4})).await.has(":\n5\n6\n");
     read(json!({"task": "1"})).await.has("20000");
-    read(json!({"task": "1", "stream": "stderr"})).await.has("e\n[");
+    read(json!({"task": "1", "stream": "stderr"})).await.has(":\ne");
     let some = read(json!({"task": "1", "pattern": "999$", "max_bytes": 30})).await;
-    some.has(": 999\n").has("20 lines match").has("go on with from");
+    some.has(": 999\n").has("20 lines match").has("the same pattern and from");
     read(json!({"task": "1", "pattern": "("})).await.refused("invalid").has("pattern");
     read(json!({"task": "1", "max_bytes": 0})).await.refused("invalid");
 }
@@ -171,7 +171,7 @@ async fn what_is_wrong_is_named() {
         client.call(tool, arguments).await.refused(kind).has(part);
     }
     let all = client.call("list_tasks", json!({"state": "all"})).await;
-    assert_eq!(all.text, "no such tasks", "a refused call changes nothing");
+    assert_eq!(all.text, "There are no tasks.", "a refused call changes nothing");
     let unknown = client.service.call_tool(asked("spawn", json!({}))).await.unwrap_err();
     let ServiceError::McpError(error) = unknown else { panic!("{unknown}") };
     assert_eq!(error.code.0, -32602);

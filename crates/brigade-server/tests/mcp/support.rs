@@ -218,6 +218,12 @@ impl Said {
         self
     }
 
+    /// The lines of output in the structured half, as they were written.
+    pub(crate) fn output(&self) -> String {
+        let lines = self.structured["output"].as_array().unwrap().iter();
+        lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    }
+
     pub(crate) fn address(&self) -> String {
         self.structured["address"].as_str().unwrap().to_owned()
     }

@@ -84,6 +84,6 @@ async fn bridge_and_daemon_killed_together_leave_the_result() {
     let said = next.call("wait_tasks", json!({})).await;
     said.has("process:1 \"Long\" failed (exit code 5)").has("first\nlast");
     assert_eq!(kitchen.file("count"), "begun\n", "it ran once");
-    let left: Value = said.structured["going_on"].clone();
+    let left: Value = said.structured["still_running"].clone();
     assert_eq!(left, json!([]));
 }

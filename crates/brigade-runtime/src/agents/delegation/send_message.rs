@@ -1,6 +1,7 @@
 //! Says something to a task, to the parent, or to all tasks.
 
-use brigade_agent::{Call, Effect, Hints, Outcome, ToolError};
+use brigade_agent::{Call, Effect, Outcome, ToolError};
+use brigade_delegation::{SendMessage, SentReply};
 use brigade_model::call::{Answer, Condition};
 use brigade_model::command::{Command, GiveAnswer, Given, Recipient, Send};
 use brigade_model::decide::Reply;
@@ -8,37 +9,16 @@ use brigade_model::ids::{CallIndex, MessageNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::message::{Purpose, Sender};
 use brigade_model::refusal::Refusal;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
-use super::{Delegate, Delegation, not_blank};
-
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SendMessage {
-    /// An address or name of a task that you started, `parent`, or `all` for all of them.
-    to: String,
-    message: String,
-    /// It is to be heard now, not at the next pause.
-    #[serde(default)]
-    interrupt: bool,
-    /// The number of the question or message that this answers.
-    #[serde(default)]
-    reply_to: Option<u64>,
-}
+use super::{Delegate, Delegation};
 
 impl Delegation for SendMessage {
-    const NAME: &'static str = "send_message";
-    const DESCRIPTION: &'static str = "Say something to a task that you started, to your parent, or to \
-        all your tasks: to steer a sub-agent, to answer its question, to write a line to a command's \
-        input. A message to a sub-agent that has ended makes it go on from where it was. Not for ending \
-        a task (stop_task), and not for your result: that is what you say last.";
-    const HINTS: Hints = Hints::of(Effect::Recorded);
+    const EFFECT: Effect = Effect::Recorded;
 
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
-        not_blank("message", &self.message)?;
+        let message = Json::of(self.text()?)?;
         if let Some(before) = &call.effect {
-            return said(before, &self.to);
+            return reply(before, &self);
         }
         let to = match self.to.as_str() {
             "parent" => Recipient::Parent,
@@ -53,8 +33,9 @@ impl Delegation for SendMessage {
                 let asked =
                     row.calls.iter().filter(|open| matches!(open.on, Condition::Answer { .. }));
                 let asked: Vec<CallIndex> = asked.map(|open| open.index).collect();
-                if let Some(question) = self.question(delegate, no, &asked).await? {
-                    return self.answer(delegate, call, (no, question)).await;
+                if let Some(question) = question(&self, delegate, (no, &asked)).await? {
+                    answer(delegate, call, (no, question), message).await?;
+                    return render(&SentReply::Answer { question: None }, &self.to);
                 }
                 Recipient::Task(no.into())
             }
@@ -62,77 +43,76 @@ impl Delegation for SendMessage {
         let send = Send {
             caller: delegate.link.caller(),
             to,
-            body: Json::of(&self.message)?,
+            body: message,
             interrupt: self.interrupt,
             reply_to: self.reply_to.map(MessageNo),
             last: false,
             call: Some(call.place.effect()),
         };
         match delegate.link.submit(Command::Send(send)).await? {
-            Reply::Sent(numbers) => said(&Answer::Sent(numbers), &self.to),
+            Reply::Sent(numbers) => reply(&Answer::Sent(numbers), &self),
             _ => Err(crate::session::unexpected().into()),
         }
     }
 }
 
-impl SendMessage {
-    /// The question of this task that is answered: the one named, or the only one that is open.
-    async fn question(
-        &self,
-        delegate: &Delegate,
-        no: TaskNo,
-        open: &[CallIndex],
-    ) -> Result<Option<CallIndex>, Refusal> {
-        let Some(number) = self.reply_to else {
-            return match open {
-                [] => Ok(None),
-                [only] => Ok(Some(*only)),
-                // It reads nothing else before all of them are answered.
-                several => Err(Refusal::conflict(format!(
-                    "{} waits for answers to {} questions; give `reply_to`, as each question says",
-                    self.to,
-                    several.len()
-                ))),
-            };
+/// The question of this task that is answered: the one named, or the only one that is open.
+async fn question(
+    sent: &SendMessage,
+    delegate: &Delegate,
+    (no, open): (TaskNo, &[CallIndex]),
+) -> Result<Option<CallIndex>, Refusal> {
+    let Some(number) = sent.reply_to else {
+        return match open {
+            [] => Ok(None),
+            [only] => Ok(Some(*only)),
+            // It reads nothing else before all of them are answered.
+            several => Err(Refusal::conflict(format!(
+                "{} waits for answers to {} questions; give `reply_to`, as each question says",
+                sent.to,
+                several.len()
+            ))),
         };
-        let session = delegate.link.session().await?;
-        let message = delegate.link.insist(|| session.receipt(MessageNo(number))).await?;
-        Ok(match message.map(|row| (row.message.from.clone(), row.message.purpose)) {
-            Some((Sender::Child(from), Purpose::Question(index))) if from == no => {
-                open.contains(&index).then_some(index)
-            }
-            _ => None,
-        })
-    }
-
-    async fn answer(
-        &self,
-        delegate: &Delegate,
-        call: &Call,
-        (no, question): (TaskNo, CallIndex),
-    ) -> Result<Outcome, ToolError> {
-        let given = GiveAnswer {
-            caller: delegate.link.caller(),
-            task: no.into(),
-            call: Some(question),
-            answer: Given::Reply(Json::of(&self.message)?),
-            record: Some(call.place.effect()),
-        };
-        delegate.link.submit(Command::Answer(given)).await?;
-        Ok(Outcome::text(format!("Its question is answered; {} goes on.", self.to)))
-    }
+    };
+    let session = delegate.link.session().await?;
+    let message = delegate.link.insist(|| session.receipt(MessageNo(number))).await?;
+    Ok(match message.map(|row| (row.message.from.clone(), row.message.purpose)) {
+        Some((Sender::Child(from), Purpose::Question(index))) if from == no => {
+            open.contains(&index).then_some(index)
+        }
+        _ => None,
+    })
 }
 
-fn said(record: &Answer, to: &str) -> Result<Outcome, ToolError> {
-    match record {
-        Answer::Sent(numbers) if numbers.is_empty() => {
-            Ok(Outcome::text("There is nobody to say it to: no task of yours lives."))
+async fn answer(
+    delegate: &Delegate,
+    call: &Call,
+    (no, question): (TaskNo, CallIndex),
+    message: Json,
+) -> Result<(), Refusal> {
+    let given = GiveAnswer {
+        caller: delegate.link.caller(),
+        task: no.into(),
+        call: Some(question),
+        answer: Given::Reply(message),
+        record: Some(call.place.effect()),
+    };
+    delegate.link.submit(Command::Answer(given)).await?;
+    Ok(())
+}
+
+fn reply(record: &Answer, sent: &SendMessage) -> Result<Outcome, ToolError> {
+    let reply = match record {
+        Answer::Sent(numbers) if sent.to == "all" || numbers.is_empty() => {
+            SentReply::ToAll { count: numbers.len() }
         }
-        Answer::Sent(numbers) if to == "all" => {
-            Ok(Outcome::text(format!("The message is on its way to {} tasks.", numbers.len())))
-        }
-        Answer::Sent(_) => Ok(Outcome::text(format!("The message is on its way to {to}."))),
-        Answer::Refused(refusal) => Err(refusal.clone().into()),
-        _ => Ok(Outcome::text(format!("Its question is answered; {to} goes on."))),
-    }
+        Answer::Sent(_) => SentReply::Sent,
+        Answer::Refused(refusal) => return Err(refusal.clone().into()),
+        _ => SentReply::Answer { question: None },
+    };
+    render(&reply, &sent.to)
+}
+
+fn render(reply: &SentReply, to: &str) -> Result<Outcome, ToolError> {
+    Ok(Outcome::text(reply.render(to).text()))
 }

@@ -1,0 +1,196 @@
+//! An agent as a model reads of it: its step, its last words, its questions, its usage.
+
+use brigade_model::result_text::clipped;
+use serde_json::{Map, Value, json};
+
+use crate::span::{render_span, truncate_line};
+
+const LAST_WORDS_SHOWN: usize = 200;
+/// The longest part of a question, note or result that is shown at once.
+pub const TEXT_SHOWN: usize = 8 * 1024;
+
+/// The part of a task that only agents have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AgentSummary {
+    pub step: u32,
+    /// In a word or two: thinking, or the tools that run.
+    pub doing: String,
+    pub last_words: Option<String>,
+    /// How long nothing has happened, of an agent that has stalled.
+    pub stalled_ms: Option<u64>,
+    pub usage: UsageSummary,
+    pub questions: Vec<OpenQuestion>,
+    pub approvals: Vec<PendingApproval>,
+}
+
+/// The tokens and money that an agent and its descendants have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UsageSummary {
+    pub tokens: u64,
+    /// Millionths of a dollar; 0 where no price is known.
+    pub micro_dollars: u64,
+    /// The agent's own part of the tokens.
+    pub own_tokens: u64,
+    /// Tokens that were reserved for calls of which nobody knows what they cost.
+    pub unknown_tokens: u64,
+}
+
+/// A question that waits for an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenQuestion {
+    pub number: u32,
+    pub text: String,
+    /// The tool that the client is to run, where it is no question.
+    pub client_tool: Option<Value>,
+}
+
+/// A tool call that waits for an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingApproval {
+    pub call: u32,
+    pub text: String,
+}
+
+impl OpenQuestion {
+    pub fn verb(&self) -> &'static str {
+        if self.client_tool.is_some() { "waits for its client" } else { "asks" }
+    }
+}
+
+impl AgentSummary {
+    /// `step 3, thinking, 1200 tokens, $0.02`; nothing of what is not known.
+    pub(crate) fn status(&self, is_alive: bool) -> Option<String> {
+        let mut parts = Vec::new();
+        if is_alive {
+            if self.step > 0 {
+                parts.push(format!("step {}", self.step));
+            }
+            parts.push(self.doing.clone());
+        }
+        if let Some(quiet) = self.stalled_ms {
+            parts.push(format!("stalled: nothing happened for {}", render_span(quiet)));
+        }
+        if self.usage.tokens > 0 {
+            parts.push(format!("{} tokens", self.usage.tokens));
+        }
+        if let Some(dollars) = self.usage.dollars() {
+            parts.push(format!("${dollars:.2}"));
+        }
+        parts.retain(|part| !part.is_empty());
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// Its most pressing need, or its status, in one line.
+    pub(crate) fn glance(&self, is_alive: bool) -> Option<String> {
+        if let Some(approval) = self.approvals.first() {
+            let call = truncate_line(&approval.text, LAST_WORDS_SHOWN);
+            return Some(format!("waits for an approval: {call}"));
+        }
+        if let Some(question) = self.questions.first() {
+            let asked = truncate_line(&question.text, LAST_WORDS_SHOWN);
+            return Some(format!("{}: {asked}", question.verb()));
+        }
+        let words = self.shown_words().map(|words| format!(": {words}")).unwrap_or_default();
+        self.status(is_alive).map(|status| format!("{status}{words}"))
+    }
+
+    pub(crate) fn shown_words(&self) -> Option<String> {
+        let words = self.last_words.as_deref()?.trim();
+        (!words.is_empty()).then(|| truncate_line(words, LAST_WORDS_SHOWN))
+    }
+
+    /// What the reader must do for it: have the user approve a call, answer a question.
+    pub fn guidance(&self, address: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for PendingApproval { call, text } in &self.approvals {
+            let text = truncate_line(text, LAST_WORDS_SHOWN);
+            lines.push(format!(
+                "{address} waits for an approval of this call: {text}. Only the user can give it: \
+                 `brigade approve {address} {call}`."
+            ));
+        }
+        for question in &self.questions {
+            let read_on = format!("read_output, task {address:?}");
+            let asked = clipped(&question.text, TEXT_SHOWN, "The question", &read_on);
+            lines.push(format!(
+                "{address} {} (question {}): {asked}",
+                question.verb(),
+                question.number
+            ));
+        }
+        match self.questions.as_slice() {
+            [] => {}
+            [_] => lines.push(format!(
+                "Answer with send_message, to {address:?}; it waits until you do."
+            )),
+            _ => lines.push(format!(
+                "Answer each with send_message, to {address:?}, with its number as question; it waits \
+                 until you do."
+            )),
+        }
+        lines
+    }
+
+    pub(crate) fn add_to(&self, fields: &mut Map<String, Value>, is_alive: bool) {
+        if is_alive {
+            if self.step > 0 {
+                fields.insert("step".into(), json!(self.step));
+            }
+            if !self.doing.is_empty() {
+                fields.insert("doing".into(), json!(self.doing));
+            }
+            if let Some(words) = self.shown_words() {
+                fields.insert("last_words".into(), json!(words));
+            }
+        }
+        if let Some(quiet) = self.stalled_ms {
+            fields.insert("stalled_for".into(), json!(render_span(quiet)));
+        }
+        if let Some(usage) = self.usage.fields() {
+            fields.insert("usage".into(), usage);
+        }
+        if !self.approvals.is_empty() {
+            let approvals = self.approvals.iter();
+            let approvals = approvals.map(|one| json!({ "call": one.call, "text": one.text }));
+            fields.insert("approvals".into(), approvals.collect());
+        }
+        if !self.questions.is_empty() {
+            let questions = self.questions.iter().map(OpenQuestion::fields);
+            fields.insert("questions".into(), questions.collect());
+        }
+    }
+}
+
+impl OpenQuestion {
+    fn fields(&self) -> Value {
+        let mut fields = json!({ "question": self.number, "text": self.text });
+        if let Some(tool) = &self.client_tool {
+            fields["client"] = tool.clone();
+        }
+        fields
+    }
+}
+
+impl UsageSummary {
+    fn dollars(self) -> Option<f64> {
+        (self.micro_dollars > 0).then(|| self.micro_dollars as f64 / 1e6)
+    }
+
+    /// Nothing of what is not known: no price is not a price of 0.
+    fn fields(self) -> Option<Value> {
+        let mut fields = Map::new();
+        if self.tokens > 0 {
+            fields.insert("tokens".into(), json!(self.tokens));
+        }
+        if let Some(dollars) = self.dollars() {
+            fields.insert("dollars".into(), json!(dollars));
+        }
+        if self.own_tokens != self.tokens {
+            fields.insert("own_tokens".into(), json!(self.own_tokens));
+        }
+        if self.unknown_tokens > 0 {
+            fields.insert("at_most_tokens_unknown".into(), json!(self.unknown_tokens));
+        }
+        (!fields.is_empty()).then_some(Value::Object(fields))
+    }
+}

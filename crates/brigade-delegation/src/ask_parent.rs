@@ -1,0 +1,40 @@
+//! `ask_parent`: asks the one who gave the work, and waits for the answer.
+
+use brigade_model::refusal::Refusal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::audience::Audience;
+use crate::tool_args::{ToolArgs, ToolHints, require_text};
+
+/// Only agents have a parent to ask.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskParent {
+    /// The question, complete in itself, with the choices that you see.
+    pub question: String,
+}
+
+impl ToolArgs for AskParent {
+    const NAME: &'static str = "ask_parent";
+    const TITLE: &'static str = "Ask the parent";
+    const HINTS: ToolHints = ToolHints {
+        is_read_only: false,
+        is_destructive: false,
+        is_idempotent: false,
+        is_open_world: false,
+    };
+
+    fn description(_audience: Audience) -> String {
+        "Ask whoever gave you this work, and wait for the answer. Use it when you cannot go on \
+         without a decision that is not yours. Not for telling how far you are (send_message to \
+         parent), and not for what you can find out yourself."
+            .to_owned()
+    }
+}
+
+impl AskParent {
+    pub fn check(&self) -> Result<(), Refusal> {
+        require_text("question", &self.question)
+    }
+}

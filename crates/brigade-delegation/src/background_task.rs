@@ -1,0 +1,88 @@
+//! A task that runs on after the call that started it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::output::OutputTail;
+use crate::span::render_secs;
+use crate::task_summary::TaskSummary;
+use crate::tool_reply::ToolReply;
+
+/// Why a reply comes before the end of the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackgroundReason {
+    /// The caller wanted no more than the address.
+    Asked,
+    /// The task did not end within this time.
+    Slow(Duration),
+    /// The task needs input.
+    InputRequired,
+}
+
+#[derive(Clone, Debug)]
+pub struct BackgroundTask {
+    pub summary: TaskSummary,
+    pub reason: BackgroundReason,
+    /// The same key had started it before.
+    pub existed: bool,
+    pub output: Option<OutputTail>,
+    /// The shell line that waits for the task.
+    pub wake_line: Option<String>,
+}
+
+impl BackgroundTask {
+    pub fn render(&self) -> ToolReply {
+        let Self { summary, .. } = self;
+        let address = &summary.address;
+        let mut headline = format!("{}.", summary.headline());
+        match self.reason {
+            BackgroundReason::Slow(wait) if summary.is_alive => headline.push_str(&format!(
+                " It did not end within {} and runs on in the background.",
+                render_secs(wait)
+            )),
+            _ if self.existed => headline.push_str(" It had been started before with this key."),
+            _ => {}
+        }
+        let mut reply = ToolReply::new(headline);
+        let mut fields = summary.fields();
+        if let Some(output) = &self.output {
+            if !output.text().is_empty() {
+                reply.add_body(&format!("Output so far:\n{}", output.text()));
+                reply.add_guidance(output.guidance(address));
+            }
+            output.add_to(&mut fields);
+        }
+        reply.add_guidance(summary.guidance());
+        reply.add_guidance([format!(
+            "Call wait_tasks for its result; read_output, send_message and stop_task take {address:?}."
+        )]);
+        if let Some(line) = &self.wake_line {
+            reply.add_guidance([format!(
+                "To be woken when it ends, run this in a background shell of your own:\n{line}"
+            )]);
+        }
+        reply.add_fields(fields);
+        if self.existed {
+            reply.set("existed", json!(true));
+        }
+        if let Some(line) = &self.wake_line {
+            reply.set("wait_command", json!(line));
+        }
+        reply
+    }
+}
+
+/// The reply to an agent that started a task in the background.
+pub fn render_started(address: &str, existed: bool) -> ToolReply {
+    let before = if existed { " It had been started before with this key." } else { "" };
+    ToolReply::new(format!("{address} has started.{before}"))
+}
+
+/// The reply to an agent whose command did not end in time.
+pub fn render_moved(address: &str, wait: Duration) -> ToolReply {
+    ToolReply::new(format!(
+        "{address} did not end within {} and runs on in the background.",
+        render_secs(wait)
+    ))
+}

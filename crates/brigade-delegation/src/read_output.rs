@@ -1,0 +1,177 @@
+//! `read_output`: the output of a command, or the conversation of an agent.
+
+use brigade_model::refusal::Refusal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::audience::Audience;
+use crate::output::{Keep, fit_lines};
+use crate::task_summary::TaskSummary;
+use crate::tool_args::{ToolArgs, ToolHints};
+use crate::tool_reply::ToolReply;
+
+const BYTES_DEFAULT: u64 = 8_000;
+/// The most that every client shows its model.
+pub const BYTES_MAX: u64 = 40_000;
+/// Room for what a reply has beside the output.
+const OVERHEAD: usize = 2_000;
+/// At least a letter, so that a reader who goes on gets on.
+const BYTES_LEAST: u64 = 4;
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadOutput {
+    /// Address or name.
+    pub task: String,
+    /// The position to read from, as an earlier reply named it; 0 is the beginning. Default: the end.
+    #[serde(default)]
+    pub from: Option<u64>,
+    /// How much to return. Default 8000, most 40000.
+    #[serde(default)]
+    pub max_bytes: Option<u64>,
+    /// Only lines that match this regular expression, from the beginning unless `from` is given.
+    #[serde(default)]
+    pub pattern: Option<String>,
+    /// One stream of a command. Default: both, in the order in which they came.
+    #[serde(default)]
+    pub stream: Option<OutputStream>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputStream {
+    Stdout,
+    Stderr,
+    Combined,
+}
+
+impl ToolArgs for ReadOutput {
+    const NAME: &'static str = "read_output";
+    const TITLE: &'static str = "Read output";
+    const HINTS: ToolHints = ToolHints::READS;
+
+    fn description(_audience: Audience) -> String {
+        "Read a command's output, or a sub-agent's conversation, running or ended: its end, a part \
+         from a position, or the lines that match a pattern. Use it for what a result left out, and to \
+         look at work that runs. Takes no result and does not wait. Not for polling until a task ends: \
+         wait_tasks does that."
+            .to_owned()
+    }
+}
+
+impl ReadOutput {
+    /// Returns how many bytes are read.
+    pub fn max_bytes(&self) -> Result<usize, Refusal> {
+        match self.max_bytes {
+            Some(0) => Err(Refusal::invalid(format!(
+                "the argument `max_bytes` is 0; give 1 to {BYTES_MAX}"
+            ))),
+            bytes => Ok(bytes.unwrap_or(BYTES_DEFAULT).clamp(BYTES_LEAST, BYTES_MAX) as usize),
+        }
+    }
+
+    /// Refuses a stream of an agent, which has none.
+    pub fn refuse_stream(&self, address: &str) -> Result<(), Refusal> {
+        match self.stream {
+            Some(OutputStream::Stdout | OutputStream::Stderr) => Err(Refusal::invalid(format!(
+                "the argument `stream`: {address} is an agent and has no streams; leave it out"
+            ))),
+            Some(OutputStream::Combined) | None => Ok(()),
+        }
+    }
+}
+
+/// A part of what there is to read, by positions in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputPart {
+    pub text: String,
+    pub from: u64,
+    pub next: u64,
+    pub total: u64,
+    /// More may come.
+    pub may_grow: bool,
+}
+
+impl OutputPart {
+    /// Cuts it to what every client shows its model.
+    pub fn fit(mut self, keep: Keep) -> Self {
+        let part = fit_lines(&self.text, BYTES_MAX as usize - OVERHEAD, keep);
+        if part.len() < self.text.len() {
+            let cut = (self.text.len() - part.len()) as u64;
+            match keep {
+                Keep::Beginning => self.next -= cut,
+                Keep::End => self.from += cut,
+            }
+            self.text = part.to_owned();
+        }
+        self
+    }
+
+    pub fn render(&self, task: &TaskSummary) -> ToolReply {
+        let Self { from, next, total, .. } = *self;
+        let headline = format!("{}; bytes {from} to {next} of {total}:", task.headline());
+        let mut reply = ToolReply::new(headline);
+        let body = self.text.trim_end_matches('\n');
+        reply.add_body(if body.is_empty() { "(no output here)" } else { body });
+        if next < total {
+            reply.add_guidance([format!("To read on, call read_output with from {next}.")]);
+        } else if self.may_grow {
+            reply.add_guidance([format!("More may come: call read_output with from {next}.")]);
+        }
+        reply.add_fields(task.fields());
+        // Joined with newlines these are the bytes: a last line that is empty ends the one before.
+        let lines: Vec<&str> = self.text.split('\n').collect();
+        reply.set("output", json!(lines));
+        reply.set("from", json!(from));
+        reply.set("next", json!(next));
+        reply.set("total_bytes", json!(total));
+        reply
+    }
+}
+
+/// Lines that match a pattern, with the position of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputMatches {
+    pub lines: Vec<(u64, String)>,
+    /// More lines were found than were looked at.
+    pub has_more: bool,
+    /// Bytes that are not stored any more, and were not searched.
+    pub unsearched_bytes: u64,
+}
+
+impl OutputMatches {
+    /// Shows as many lines as fit, from the first.
+    pub fn render(&self, task: &TaskSummary, max_bytes: usize) -> ToolReply {
+        let found = self.lines.len();
+        let lines = self.lines.iter().map(|(at, line)| format!("{at}: {line}"));
+        let mut spent = 0;
+        let shown: Vec<String> = lines
+            .take_while(|line| {
+                spent += line.len() + 4;
+                spent <= max_bytes
+            })
+            .collect();
+        let many = if self.has_more { " or more" } else { "" };
+        let verb = if found == 1 { "line matches" } else { "lines match" };
+        let mut reply = ToolReply::new(format!("{}; {found}{many} {verb}:", task.headline()));
+        reply.add_body(&shown.join("\n"));
+        if let Some((next, _)) = self.lines.get(shown.len()) {
+            reply.add_guidance([format!(
+                "{} of them are shown; for more, call read_output with the same pattern and from \
+                 {next}.",
+                shown.len()
+            )]);
+        }
+        if self.unsearched_bytes > 0 {
+            reply.add_guidance([format!(
+                "{} bytes are not stored any more and were not searched.",
+                self.unsearched_bytes
+            )]);
+        }
+        reply.add_fields(task.fields());
+        reply.set("matches", json!(shown));
+        reply.set("matching_lines", json!(found));
+        reply
+    }
+}

@@ -1,0 +1,130 @@
+//! `run_process`: runs a command line as a task.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use brigade_model::refusal::Refusal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::audience::{Audience, read_deadline};
+use crate::tool_args::{ToolArgs, ToolHints, require_text};
+
+/// How long a call of an agent waits that does not say.
+const AGENT_WAIT_SECS: u64 = 120;
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunProcess {
+    /// The command line, for /bin/sh -c.
+    pub command: String,
+    /// A name to find it by, such as "Tests". Free again when it has ended.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The working directory.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// Environment variables beside the usual ones. They are stored: no secrets.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Return its address at once instead of waiting for it.
+    #[serde(default)]
+    pub background: bool,
+    /// How long to wait.
+    #[serde(default)]
+    #[schemars(with = "Option<u64>")]
+    pub timeout_secs: Option<f64>,
+    /// Kill the command after so many seconds; it then counts as failed (timeout). Default: never.
+    #[serde(default)]
+    #[schemars(with = "Option<u64>")]
+    pub deadline_secs: Option<f64>,
+    /// Let it run on when its owner ends.
+    #[serde(default)]
+    pub keep: bool,
+    /// The same key with the same arguments is the same run, however often you call.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Keep its standard input open for send_message.
+    #[serde(default)]
+    pub stdin: bool,
+}
+
+impl ToolArgs for RunProcess {
+    const NAME: &'static str = "run_process";
+    const TITLE: &'static str = "Run a command";
+    const HINTS: ToolHints = ToolHints::STARTS_WORK;
+
+    fn description(audience: Audience) -> String {
+        match audience {
+            Audience::Agent => {
+                "Run a shell command. Waits up to timeout_secs, then it goes on in the background and \
+                 you get its address; background: true returns at once. Use it for builds, tests, \
+                 servers and everything that a shell does. In the background you hear of its end \
+                 without asking; wait_tasks waits, read_output reads, send_message writes a line to \
+                 its input, stop_task ends it. Not for waiting by sleeping: wait_tasks does that."
+            }
+            Audience::Client(_) => {
+                "Run a shell command that survives this session: builds, test suites, servers, \
+                 anything long or worth not losing. It runs on when the client, this server or the \
+                 daemon is killed, and its true exit code and output stay readable. Waits up to \
+                 timeout_secs, then returns its address for wait_tasks, read_output, send_message and \
+                 stop_task. Not for quick looks at files or one-line commands that your own shell \
+                 does as well."
+            }
+        }
+        .to_owned()
+    }
+
+    fn hidden(audience: Audience) -> &'static [&'static str] {
+        audience.without_keep(&["stdin"], &[], &["keep"])
+    }
+
+    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+        let wait = default_wait(audience).as_secs();
+        let base = if audience.is_agent() { "your directory" } else { "the workspace" };
+        let owner = if audience.is_agent() { "you end" } else { "the task that you run in ends" };
+        let background = "Return its address at once instead of waiting for it.";
+        let background = match audience {
+            Audience::Agent => format!("{background} Only then can it be written to."),
+            Audience::Client(_) => background.to_owned(),
+        };
+        vec![
+            ("cwd", format!("Where it runs: absolute, or relative to {base}. Default: {base}.")),
+            ("background", background),
+            (
+                "timeout_secs",
+                format!(
+                    "How long to wait before it moves to the background and its address is \
+                     returned. Default: {wait}."
+                ),
+            ),
+            ("keep", format!("Let it run on when {owner}, instead of being stopped.")),
+        ]
+    }
+}
+
+fn default_wait(audience: Audience) -> Duration {
+    Duration::from_secs(match audience {
+        Audience::Agent => AGENT_WAIT_SECS,
+        Audience::Client(client) => client.wait.default_secs,
+    })
+}
+
+impl RunProcess {
+    /// Returns how long the call waits for the end of the command.
+    pub fn wait(&self, audience: Audience) -> Result<Duration, Refusal> {
+        match self.timeout_secs {
+            Some(secs) => audience.read_wait("timeout_secs", secs),
+            None => Ok(default_wait(audience)),
+        }
+    }
+
+    /// Returns the time after which the command is ended.
+    pub fn deadline(&self) -> Result<Option<Duration>, Refusal> {
+        self.deadline_secs.map(read_deadline).transpose()
+    }
+
+    pub fn check(&self) -> Result<(), Refusal> {
+        require_text("command", &self.command)
+    }
+}

@@ -1,0 +1,148 @@
+//! `send_message`: a line of input for a command; a message or an answer for an agent.
+
+use brigade_model::refusal::Refusal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::audience::Audience;
+use crate::tool_args::{ToolArgs, ToolHints, require_text};
+use crate::tool_reply::ToolReply;
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendMessage {
+    /// Address or name.
+    pub to: String,
+    /// The text.
+    #[serde(default)]
+    pub message: Option<String>,
+    /// Close a command's standard input after this.
+    #[serde(default)]
+    pub close: bool,
+    /// Deliver it to a sub-agent now, not at its next step: what its model is saying is broken off.
+    #[serde(default)]
+    pub interrupt: bool,
+    /// The number of the question that this answers; needed only while a sub-agent asks several.
+    #[serde(default)]
+    pub question: Option<u32>,
+    /// The number of the question or message that this answers.
+    #[serde(default)]
+    pub reply_to: Option<u64>,
+}
+
+impl ToolArgs for SendMessage {
+    const NAME: &'static str = "send_message";
+    const TITLE: &'static str = "Send a message";
+    const HINTS: ToolHints = ToolHints {
+        is_read_only: false,
+        is_destructive: false,
+        is_idempotent: false,
+        is_open_world: true,
+    };
+
+    fn description(audience: Audience) -> String {
+        match audience {
+            Audience::Agent => {
+                "Say something to a task that you started, to your parent, or to all your tasks: to \
+                 steer a sub-agent, to answer its question, to write a line to a command's input. A \
+                 message to a sub-agent that has ended makes it go on from where it was. Not for \
+                 ending a task (stop_task), and not for your result: that is what you say last."
+            }
+            Audience::Client(_) => {
+                "Say something to a sub-agent: it answers the question that it asks, else steers it \
+                 at its next step; one that has ended goes on with it. To a command that was started \
+                 with stdin: true it is a line of its input. Each call says it again. Not for ending \
+                 a task: stop_task does that."
+            }
+        }
+        .to_owned()
+    }
+
+    fn hidden(audience: Audience) -> &'static [&'static str] {
+        if audience.is_agent() { &["close", "question"] } else { &["reply_to"] }
+    }
+
+    fn required(audience: Audience) -> &'static [&'static str] {
+        if audience.is_agent() { &["message"] } else { &[] }
+    }
+
+    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+        let (to, message) = match audience {
+            Audience::Agent => (
+                "An address or name of a task that you started, `parent`, or `all` for all of them.",
+                "The text; for a command, one line of its standard input.",
+            ),
+            Audience::Client(_) => (
+                "Address or name.",
+                "The text; for a command, one line of its standard input, without the newline. It \
+                 may be left out with close.",
+            ),
+        };
+        vec![("to", to.to_owned()), ("message", message.to_owned())]
+    }
+}
+
+impl SendMessage {
+    /// The text; refused where there is none.
+    pub fn text(&self) -> Result<&str, Refusal> {
+        let message = self.message.as_deref().unwrap_or_default();
+        require_text("message", message)?;
+        Ok(message)
+    }
+}
+
+/// The fate of a message, as far as it is known at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SentReply {
+    /// A line of input for a command.
+    Line { closes: bool },
+    /// Only the end of a command's input.
+    Closed,
+    /// The answer to a question.
+    Answer { question: Option<u32> },
+    /// A message to a task of which no more is known here.
+    Sent,
+    /// A message to an agent that lives.
+    Delivered { interrupts: bool },
+    /// A message to an agent that had ended, and continues with it.
+    Resumed,
+    /// A message to so many tasks.
+    ToAll { count: usize },
+}
+
+impl SentReply {
+    pub fn render(&self, to: &str) -> ToolReply {
+        let text = match self {
+            Self::Line { closes: false } => format!("The line was sent to {to}."),
+            Self::Line { closes: true } => {
+                format!("The line was sent to {to}, and its standard input is closed after it.")
+            }
+            Self::Closed => format!("The standard input of {to} is closed."),
+            Self::Answer { .. } => format!("The question of {to} is answered, and it continues."),
+            Self::Sent => format!("The message was sent to {to}."),
+            Self::Delivered { interrupts: true } => {
+                format!("The message was sent to {to}, which reads it at once.")
+            }
+            Self::Delivered { interrupts: false } => {
+                format!("The message was sent to {to}, which reads it at its next step.")
+            }
+            Self::Resumed => format!(
+                "{to} had ended and continues with the message. Call wait_tasks for its result."
+            ),
+            Self::ToAll { count: 0 } => {
+                "The message was sent to nobody: no task of yours is running.".to_owned()
+            }
+            Self::ToAll { count } => format!("The message was sent to {count} tasks."),
+        };
+        let mut reply = ToolReply::new(text);
+        reply.set("to", json!(to));
+        match self {
+            Self::Line { closes: true } | Self::Closed => reply.set("closed", json!(true)),
+            Self::Answer { question: Some(question) } => reply.set("answered", json!(question)),
+            Self::Resumed => reply.set("resumed", json!(true)),
+            _ => {}
+        }
+        reply
+    }
+}

@@ -1,0 +1,133 @@
+//! `spawn_agent`: starts a sub-agent as a task.
+
+use brigade_model::ids::Millis;
+use brigade_model::limits::{Limits, Money};
+use brigade_model::refusal::Refusal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::audience::Audience;
+use crate::tool_args::{ToolArgs, ToolHints, require_text};
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpawnAgent {
+    /// The whole task: the sub-agent knows nothing of this conversation.
+    pub task: String,
+    /// A name to find it by, such as "Research". Free again when it has ended.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The definition it is made from. Default: a general one.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// Settings that its definition asks for.
+    #[serde(default)]
+    pub config: Option<Map<String, Value>>,
+    /// Wait for its result instead of returning its address at once.
+    #[serde(default)]
+    pub wait: bool,
+    /// Let it run on when its owner ends.
+    #[serde(default)]
+    pub keep: bool,
+    /// The same key with the same arguments is the same sub-agent, however often you call.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The most that it and everything it starts may use.
+    #[serde(default)]
+    pub budget: Option<Budget>,
+    /// A JSON schema that its result must fit.
+    #[serde(default)]
+    pub result_schema: Option<Map<String, Value>>,
+    /// The model, as provider/model. Default: that of its definition, else the configured one.
+    #[serde(default)]
+    pub model: Option<String>,
+}
+
+/// The most that a sub-agent and everything it starts may use.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    #[serde(default)]
+    tokens: Option<u64>,
+    #[serde(default)]
+    dollars: Option<f64>,
+    #[serde(default)]
+    seconds: Option<u64>,
+}
+
+impl ToolArgs for SpawnAgent {
+    const NAME: &'static str = "spawn_agent";
+    const TITLE: &'static str = "Start a sub-agent";
+    const HINTS: ToolHints = ToolHints::STARTS_WORK;
+
+    fn description(audience: Audience) -> String {
+        match audience {
+            Audience::Agent => {
+                "Start a sub-agent in the background and get its address at once. Use it for work \
+                 that stands by itself and takes several steps, above all for several pieces side by \
+                 side. Its result comes to you by itself when it ends, or to wait_tasks. Not for what \
+                 you can do in a call or two, and not for a single command: run_process does that."
+            }
+            Audience::Client(_) => {
+                "Start a sub-agent in the background that survives this session, and get its address \
+                 at once. Use it for work that stands by itself and takes several steps, above all \
+                 for several pieces side by side. wait_tasks returns its result, or the question it \
+                 asks; send_message steers and answers it. Not for what you can do in a call or two, \
+                 and not for a single command: run_process does that."
+            }
+        }
+        .to_owned()
+    }
+
+    fn hidden(audience: Audience) -> &'static [&'static str] {
+        audience.without_keep(&["model"], &[], &["keep"])
+    }
+
+    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+        let owner = if audience.is_agent() { "you end" } else { "the task that you run in ends" };
+        let wait = "Wait for its result instead of returning its address at once";
+        let wait = match audience {
+            Audience::Agent => format!("{wait}."),
+            Audience::Client(client) => {
+                format!("{wait}, up to {} seconds.", client.wait.default_secs)
+            }
+        };
+        vec![
+            ("wait", wait),
+            ("keep", format!("Let it run on when {owner}, instead of being stopped.")),
+        ]
+    }
+}
+
+impl SpawnAgent {
+    /// Checks what the types do not say.
+    pub fn check(&self) -> Result<(), Refusal> {
+        require_text("task", &self.task)?;
+        // A scheme such as `script:` names a file, which is not for a model to choose.
+        let has_scheme =
+            |model: &&String| model.split('/').next().is_some_and(|it| it.contains(':'));
+        match self.model.as_ref().filter(has_scheme) {
+            Some(model) => {
+                let text = format!("the argument `model`: {model:?} is not provider/model");
+                Err(Refusal::invalid(text))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Budget {
+    pub fn limits(self) -> Result<Limits, Refusal> {
+        let money = match self.dollars {
+            Some(dollars) if !(0.0..=1e9).contains(&dollars) => {
+                let text = format!("the argument `budget`: {dollars} is not an amount of dollars");
+                return Err(Refusal::invalid(text));
+            }
+            Some(dollars) => Some(Money((dollars * 1e6) as u64)),
+            None => None,
+        };
+        let time = self.seconds.map(|seconds| Millis(seconds.saturating_mul(1_000)));
+        Ok(Limits { tokens: self.tokens, money, time, ..Limits::default() })
+    }
+}

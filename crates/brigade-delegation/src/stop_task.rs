@@ -1,0 +1,84 @@
+//! `stop_task`: stops a task and its descendants.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::audience::Audience;
+use crate::task_summary::TaskSummary;
+use crate::tool_args::{ToolArgs, ToolHints};
+use crate::tool_reply::ToolReply;
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopTask {
+    /// Address or name.
+    pub task: String,
+    /// The reason, kept with the task for whoever looks at it later.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+impl ToolArgs for StopTask {
+    const NAME: &'static str = "stop_task";
+    const TITLE: &'static str = "Stop a task";
+    const HINTS: ToolHints = ToolHints {
+        is_read_only: false,
+        is_destructive: true,
+        is_idempotent: true,
+        is_open_world: false,
+    };
+
+    fn description(audience: Audience) -> String {
+        match audience {
+            Audience::Agent => {
+                "Stop a task that you started and everything below it: kindly first, by force after a \
+                 grace period. `self` stops you and all that you started. Use it for work that is no \
+                 longer needed or has gone wrong. Not for a task that is just slow: what it did is \
+                 lost."
+            }
+            Audience::Client(_) => {
+                "Stop a task with all that it started, agents and processes: kindly first (SIGTERM), \
+                 firmly after a grace, then checked that nothing is left. A task that has ended stays \
+                 as it is. Not for losing interest: a wait can just time out, and the work goes on."
+            }
+        }
+        .to_owned()
+    }
+
+    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+        match audience {
+            Audience::Agent => {
+                vec![(
+                    "task",
+                    "An address or name of a task that you started, or `self`.".to_owned(),
+                )]
+            }
+            Audience::Client(_) => Vec::new(),
+        }
+    }
+}
+
+/// The state of a task that was told to stop.
+#[derive(Clone, Debug)]
+pub struct StopReply {
+    pub task: TaskSummary,
+    /// How many tasks are stopped; none of one that had ended before.
+    pub stopped: u64,
+}
+
+impl StopReply {
+    pub fn render(&self) -> ToolReply {
+        let mut reply = ToolReply::new(format!("{}.", self.task.headline()));
+        if self.stopped == 0 {
+            reply.add_guidance(["It had ended before; nothing was stopped.".to_owned()]);
+        } else if self.task.is_alive {
+            reply.add_guidance([
+                "It is being stopped; call wait_tasks to learn when it has ended.".to_owned(),
+            ]);
+        }
+        reply.add_fields(self.task.fields());
+        reply.set("stopped_tasks", json!(self.stopped));
+        reply
+    }
+}

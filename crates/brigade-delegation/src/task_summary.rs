@@ -1,0 +1,120 @@
+//! A task as a model reads of it, in a line and as JSON.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use crate::agent_summary::AgentSummary;
+use crate::span::{render_span, truncate_line};
+
+const DESCRIPTION_LISTED: usize = 80;
+const DESCRIPTION_SHOWN: usize = 1_000;
+const DETAIL_LISTED: usize = 200;
+
+/// A task, with what both kinds of callers know of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskSummary {
+    /// The address under which the reader finds it.
+    pub address: String,
+    pub name: Option<String>,
+    /// `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
+    pub state: String,
+    /// Why it is queued, or how it ended.
+    pub detail: Option<String>,
+    pub is_alive: bool,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    /// From its start to its end, or to now.
+    pub elapsed_ms: u64,
+    /// The command line, the job, or the agent's task.
+    pub description: String,
+    /// There for agents.
+    pub agent: Option<AgentSummary>,
+    /// Its result had been returned before.
+    pub returned_before: bool,
+}
+
+impl TaskSummary {
+    /// `process:4 "Tests" succeeded (exit code 0) after 3.2s`.
+    pub fn headline(&self) -> String {
+        let mut line = self.address.clone();
+        if let Some(name) = &self.name {
+            let _ = write!(line, " {name:?}");
+        }
+        let detail = self.detail.as_deref().filter(|detail| *detail != self.state);
+        match (detail, self.is_alive) {
+            (Some(detail), false) => _ = write!(line, " {detail}"),
+            (Some(detail), true) => _ = write!(line, " {} ({detail})", self.state),
+            (None, _) => _ = write!(line, " {}", self.state),
+        }
+        match (self.exit_code, self.signal) {
+            (Some(code), _) if !line.contains("exit code") => {
+                _ = write!(line, " (exit code {code})");
+            }
+            (_, Some(signal)) if !line.contains("signal") => _ = write!(line, " (signal {signal})"),
+            _ => {}
+        }
+        let preposition = if self.is_alive { "for" } else { "after" };
+        let _ = write!(line, " {preposition} {}", render_span(self.elapsed_ms));
+        if let Some(status) = self.agent.as_ref().and_then(|agent| agent.status(self.is_alive)) {
+            let _ = write!(line, ", {status}");
+        }
+        if self.returned_before {
+            line.push_str(" (its result had been returned before)");
+        }
+        line
+    }
+
+    /// The headline with its description, and the last words of an agent that lives.
+    pub fn list_line(&self) -> String {
+        let listed = Self {
+            detail: self.detail.as_deref().map(|detail| truncate_line(detail, DETAIL_LISTED)),
+            ..self.clone()
+        };
+        let description = truncate_line(&self.description, DESCRIPTION_LISTED);
+        let line = format!("{}: {description}", listed.headline());
+        let words =
+            self.agent.as_ref().filter(|_| self.is_alive).and_then(AgentSummary::shown_words);
+        match words {
+            Some(words) => format!("{line}\n  says: {words}"),
+            None => line,
+        }
+    }
+
+    /// Its most pressing need or its status, where there is one to tell in a line.
+    pub fn glance(&self) -> Option<String> {
+        self.agent.as_ref().and_then(|agent| agent.glance(self.is_alive))
+    }
+
+    /// What the reader must do for it.
+    pub fn guidance(&self) -> Vec<String> {
+        match &self.agent {
+            Some(agent) if self.is_alive => agent.guidance(&self.address),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same as JSON: only what is there, the address first.
+    pub fn fields(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let mut add = |name: &str, value: Value| {
+            if !value.is_null() {
+                fields.insert(name.to_owned(), value);
+            }
+        };
+        add("address", json!(self.address));
+        add("name", json!(self.name));
+        add("state", json!(self.state));
+        add("detail", json!(self.detail.as_ref().filter(|detail| **detail != self.state)));
+        add("exit_code", json!(self.exit_code));
+        add("signal", json!(self.signal));
+        add("elapsed", json!(render_span(self.elapsed_ms)));
+        let kind = if self.agent.is_some() { "task" } else { "command" };
+        add(kind, json!(truncate_line(&self.description, DESCRIPTION_SHOWN)));
+        add("returned_before", if self.returned_before { json!(true) } else { Value::Null });
+        if let Some(agent) = &self.agent {
+            agent.add_to(&mut fields, self.is_alive);
+        }
+        fields
+    }
+}

@@ -1,0 +1,1 @@
+//! The tools of both audiences, side by side.

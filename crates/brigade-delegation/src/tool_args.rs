@@ -1,0 +1,131 @@
+//! A tool as an argument type: its definition for an audience, and how its arguments are read.
+
+use brigade_model::arguments::{find_problems, read_by, schema_of};
+use brigade_model::refusal::Refusal;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::audience::Audience;
+
+/// The arguments of a delegation tool.
+pub trait ToolArgs: DeserializeOwned + JsonSchema + Send + Sync + 'static {
+    const NAME: &'static str;
+    const TITLE: &'static str;
+    const HINTS: ToolHints;
+
+    /// When to use the tool, and when not.
+    fn description(audience: Audience) -> String;
+
+    /// Arguments that mean nothing to this audience. They are not offered, and refused as unknown.
+    fn hidden(_audience: Audience) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Arguments that this audience must give, beside those that the type requires.
+    fn required(_audience: Audience) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Descriptions of arguments that differ between audiences.
+    fn argument_docs(_audience: Audience) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+/// The effects of a tool, as far as they are known without a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToolHints {
+    /// It changes nothing.
+    pub is_read_only: bool,
+    /// It may destroy something.
+    pub is_destructive: bool,
+    /// Twice is the same as once.
+    pub is_idempotent: bool,
+    /// It reaches beyond the tasks of the caller.
+    pub is_open_world: bool,
+}
+
+impl ToolHints {
+    /// A tool that only looks.
+    pub const READS: Self = Self {
+        is_read_only: true,
+        is_destructive: false,
+        is_idempotent: true,
+        is_open_world: false,
+    };
+    /// A tool that starts work, which can do anything.
+    pub const STARTS_WORK: Self = Self {
+        is_read_only: false,
+        is_destructive: true,
+        is_idempotent: false,
+        is_open_world: true,
+    };
+}
+
+/// A tool as a model is told of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolDefinition {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub description: String,
+    pub schema: Map<String, Value>,
+    pub hints: ToolHints,
+}
+
+/// Returns the definition of a tool for an audience.
+pub fn define<T: ToolArgs>(audience: Audience) -> ToolDefinition {
+    ToolDefinition {
+        name: T::NAME,
+        title: T::TITLE,
+        description: T::description(audience),
+        schema: schema_for::<T>(audience),
+        hints: T::HINTS,
+    }
+}
+
+fn schema_for<T: ToolArgs>(audience: Audience) -> Map<String, Value> {
+    let mut schema = schema_of::<T>();
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        for name in T::hidden(audience) {
+            properties.shift_remove(*name);
+        }
+        for (name, text) in T::argument_docs(audience) {
+            if let Some(Value::Object(property)) = properties.get_mut(name) {
+                property.insert("description".into(), text.into());
+            }
+        }
+    }
+    for name in T::required(audience) {
+        let required = schema.entry("required").or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(required) = required {
+            required.push((*name).into());
+        }
+    }
+    schema
+}
+
+/// Reads the arguments of one call. The error names every argument that is wrong.
+pub fn read_args<T: ToolArgs>(
+    audience: Audience,
+    arguments: Map<String, Value>,
+) -> Result<T, Refusal> {
+    let is_given = |name: &&str| arguments.get(*name).is_some_and(|value| !value.is_null());
+    let is_fine =
+        !T::hidden(audience).iter().any(is_given) && T::required(audience).iter().all(is_given);
+    if !is_fine {
+        let mut arguments = arguments;
+        arguments.retain(|_, value| !value.is_null());
+        let problems = find_problems(&schema_for::<T>(audience), &arguments);
+        return Err(Refusal::invalid(problems.join("; ")));
+    }
+    read_by(arguments, || schema_for::<T>(audience)).map_err(Refusal::invalid)
+}
+
+/// Refuses an argument that is there but says nothing.
+pub(crate) fn require_text(name: &str, text: &str) -> Result<(), Refusal> {
+    match text.trim().is_empty() {
+        true => Err(Refusal::invalid(format!("the argument `{name}` is blank"))),
+        false => Ok(()),
+    }
+}

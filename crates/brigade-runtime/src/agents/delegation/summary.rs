@@ -1,0 +1,36 @@
+//! A task's row as an agent reads of it.
+
+use brigade_agent::Progress;
+use brigade_delegation::{AgentSummary, TaskSummary};
+use brigade_model::ids::{TaskNo, Time};
+use brigade_model::task::TaskRow;
+use brigade_model::work::Kind;
+
+/// Returns what an agent reads of a task that it started.
+pub(super) fn summary(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummary {
+    let ended = row.ended();
+    let until = ended.map_or(now, |ended| ended.at);
+    let is_agent = row.spec.work.kind() == Kind::Agent;
+    TaskSummary {
+        address: row.address(no),
+        name: row.name.as_ref().map(ToString::to_string),
+        state: row.state.word().to_owned(),
+        detail: ended.map(|ended| ended.outcome.to_string()),
+        is_alive: row.is_living(),
+        exit_code: None,
+        signal: None,
+        elapsed_ms: until.since(row.spawned).0,
+        description: row.spec.work.what(),
+        agent: is_agent.then(|| agent(row)),
+        returned_before: false,
+    }
+}
+
+/// Its questions reach its parent as messages, so they are not repeated here.
+fn agent(row: &TaskRow) -> AgentSummary {
+    let progress = row.extra.as_ref().and_then(|extra| extra.progress.as_ref());
+    match progress.and_then(|progress| progress.decode::<Progress>().ok()) {
+        Some(at) => AgentSummary { step: at.step, doing: at.doing, ..AgentSummary::default() },
+        None => AgentSummary::default(),
+    }
+}
