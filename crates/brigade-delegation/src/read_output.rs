@@ -52,10 +52,9 @@ impl ToolArgs for ReadOutput {
     const HINTS: ToolHints = ToolHints::READS;
 
     fn description(_audience: Audience) -> String {
-        "Read a command's output, or a sub-agent's conversation, running or ended: its end, a part \
-         from a position, or the lines that match a pattern. Use it for what a result left out, and to \
-         look at work that runs. Takes no result and does not wait. Not for polling until a task ends: \
-         wait_tasks does that."
+        "Read the output of a command, or the conversation of a sub-agent, while it runs or after it \
+         has ended: the end, a part from a position, or the lines that match a pattern. It does not wait \
+         and takes no result. Not for polling until a task ends: use wait_tasks."
             .to_owned()
     }
 }

@@ -21,9 +21,9 @@ turn
   call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
 turn
   when has started
-  call wait_tasks {\"timeout_secs\": 0}
+  call wait_tasks {\"wait_secs\": 0}
 turn
-  when The time is up. Nothing was taken.
+  when The time is up. No result was taken.
   when agent:2 \"North\" running
   call wait_tasks {}
 turn
@@ -39,7 +39,7 @@ turn
     .await;
     let before = Instant::now();
     assert_eq!(words(&run(&runtime, "Boss", "look").await), "Found.");
-    assert_eq!(before.elapsed().as_secs(), 100, "0 counted as 1 s, and the result came after");
+    assert_eq!(before.elapsed().as_secs(), 100, "0 returns at once, and the result came after");
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,15 +47,15 @@ async fn patience_that_is_no_number_of_seconds_is_refused() {
     let runtime = playing(
         "agent A
 turn
-  call wait_tasks {\"timeout_secs\": -1}
-  call wait_tasks {\"timeout_secs\": 0.5}
-  call wait_tasks {\"timeout_secs\": 1e12}
-  call wait_tasks {\"timeout_secs\": \"soon\"}
+  call wait_tasks {\"wait_secs\": -1}
+  call wait_tasks {\"wait_secs\": 0.5}
+  call wait_tasks {\"wait_secs\": 1e12}
+  call wait_tasks {\"wait_secs\": \"soon\"}
 turn
   when is negative
   when is not whole
   when is not a sensible number
-  when the argument `timeout_secs`
+  when the argument `wait_secs`
   say Refused.
 ",
     )
