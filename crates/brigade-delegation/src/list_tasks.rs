@@ -154,9 +154,9 @@ impl ListReply {
             }
             (0, Some(TaskFilter::All)) => "There are no tasks.".to_owned(),
             (0, Some(_)) => "There are no tasks in this state.".to_owned(),
-            (1, _) if self.total == 1 => "1 task:".to_owned(),
-            (shown, _) if shown == self.total => format!("{shown} tasks:"),
-            (shown, _) => format!("{shown} of {} tasks, the newest last:", self.total),
+            (1, _) if self.total == 1 => "1 task.".to_owned(),
+            (shown, _) if shown == self.total => format!("{shown} tasks."),
+            (shown, _) => format!("{shown} of {} tasks, the newest last.", self.total),
         }
     }
 }

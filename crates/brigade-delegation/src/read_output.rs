@@ -109,7 +109,7 @@ impl OutputPart {
 
     pub fn render(&self, task: &TaskSummary) -> ToolReply {
         let Self { from, next, total, .. } = *self;
-        let headline = format!("{}; bytes {from} to {next} of {total}:", task.headline());
+        let headline = format!("{}; bytes {from} to {next} of {total}.", task.headline());
         let mut reply = ToolReply::new(headline);
         let body = self.text.trim_end_matches('\n');
         reply.add_body(if body.is_empty() { "(no output here)" } else { body });
@@ -153,7 +153,7 @@ impl OutputMatches {
             .collect();
         let many = if self.has_more { " or more" } else { "" };
         let verb = if found == 1 { "line matches" } else { "lines match" };
-        let mut reply = ToolReply::new(format!("{}; {found}{many} {verb}:", task.headline()));
+        let mut reply = ToolReply::new(format!("{}; {found}{many} {verb}.", task.headline()));
         reply.add_body(&shown.join("\n"));
         if let Some((next, _)) = self.lines.get(shown.len()) {
             reply.add_guidance([format!(

@@ -210,9 +210,14 @@ impl WaitReply {
                  returned."
                     .to_owned()
             }
-            (WaitEnd::TimedOut(waited), _) => {
-                format!("No task has ended within {}. No result was taken.", render_secs(waited))
+            (WaitEnd::TimedOut(Duration::ZERO), _) => {
+                "The wait is not over yet. No result was taken.".to_owned()
             }
+            (WaitEnd::TimedOut(waited), _) => format!(
+                "The wait is not over after {}. No result was taken; to wait longer, call wait_tasks \
+                 again.",
+                render_secs(waited)
+            ),
             (WaitEnd::InputRequired, _) => {
                 "The wait is over because input is needed. No result was taken.".to_owned()
             }

@@ -14,6 +14,40 @@ use tokio::time::Instant;
 use crate::support::{playing, reply, run, script, settled, spawn, transcript, words};
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_for_any_lists_what_still_runs() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\"}
+turn
+  when has started
+  call wait_tasks {}
+turn
+  when mushrooms
+  when Still running:
+  when agent:3 \"South\" running
+  call wait_tasks {}
+turn
+  when plums
+  say Both.
+
+agent North
+turn
+  delay 1s
+  say mushrooms
+
+agent South
+turn
+  delay 100s
+  say plums
+",
+    )
+    .await;
+    assert_eq!(words(&run(&runtime, "Boss", "look").await), "Both.");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_whose_time_is_up_tells_the_states_and_takes_nothing() {
     let runtime = playing(
         "agent Boss

@@ -142,10 +142,10 @@ impl Call {
         Ok(Waited { ended: Vec::new(), going_on, timed_out: true })
     }
 
-    /// What this client started and took no result of.
+    /// What this client started and took no result of. Within a task it sees nothing else.
     pub(super) async fn own(&self) -> Result<Vec<TaskInfo>, Refusal> {
         let mut tasks = self.list(false).await?;
-        tasks.retain(|info| self.is_own(info));
+        tasks.retain(|info| self.options.is_within_task || self.is_own(info));
         Ok(tasks)
     }
 

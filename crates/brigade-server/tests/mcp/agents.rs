@@ -80,6 +80,22 @@ async fn a_message_steers_it_and_wakes_it_after_its_end() {
 }
 
 #[tokio::test]
+async fn words_of_an_earlier_run_are_not_shown_again() {
+    let kitchen = Kitchen::playing(
+        "agent *\nturn\n  when pepper\n  delay 600s\n  say Never.\nturn\n  say Soup is ready.\n",
+    );
+    let client = kitchen.client("cook").await;
+    let run = json!({"task": "Cook.", "name": "Cook", "wait": true});
+    client.call("spawn_agent", run).await.has("Soup is ready.");
+    let listed = client.call("list_tasks", json!({"state": "all"})).await;
+    assert_eq!(listed.structured["tasks"][0]["last_words"], Value::Null, "its result has them");
+    client.call("send_message", json!({"to": "Cook", "message": "pepper"})).await;
+    let listed = client.until("list_tasks", json!({}), "thinking").await;
+    assert!(!listed.text.contains("Soup"), "{}", listed.text);
+    client.call("stop_task", json!({"task": "Cook"})).await;
+}
+
+#[tokio::test]
 async fn an_interrupting_message_is_heard_within_a_model_call() {
     let kitchen = Kitchen::playing(
         "agent *\nturn\n  when hurry\n  say Hurried.\nturn\n  delay 600s\n  say Never.\n",

@@ -138,10 +138,10 @@ async fn output_is_read_in_parts() {
     assert!(said.text.len() < 5_000, "{} bytes", said.text.len());
     let read = |arguments: Value| client.call("read_output", arguments);
     let first = read(json!({"task": "1", "from": 0, "max_bytes": 8})).await;
-    first.has(":\n1\n2\n3\n4\n").has("call read_output with from 8");
-    read(json!({"task": "1", "from": 8, "max_bytes": 4})).await.has(":\n5\n6\n");
+    first.has(".\n1\n2\n3\n4\n").has("call read_output with from 8");
+    read(json!({"task": "1", "from": 8, "max_bytes": 4})).await.has(".\n5\n6\n");
     read(json!({"task": "1"})).await.has("20000");
-    read(json!({"task": "1", "stream": "stderr"})).await.has(":\ne");
+    read(json!({"task": "1", "stream": "stderr"})).await.has(".\ne");
     let some = read(json!({"task": "1", "pattern": "999$", "max_bytes": 30})).await;
     some.has(": 999\n").has("20 lines match").has("the same pattern and from");
     read(json!({"task": "1", "pattern": "("})).await.refused("invalid").has("pattern");
