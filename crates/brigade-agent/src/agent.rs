@@ -354,7 +354,7 @@ impl Agent {
             step: transcript.tally.steps,
             doing: beginning(doing.into(), DOING_SHOWN),
             used: beginning(transcript.last_tools(), DOING_SHOWN),
-            words: ending(&transcript.last_words().unwrap_or_default()),
+            words: ending(&transcript.current_words().unwrap_or_default()),
             tokens: transcript.tally.tokens,
         }
     }

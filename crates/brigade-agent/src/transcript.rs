@@ -540,6 +540,17 @@ impl Transcript {
         })
     }
 
+    /// The words of its newest message, as long as nobody spoke after it: what it said before is no
+    /// word of what it is at now.
+    pub(crate) fn current_words(&self) -> Option<String> {
+        let newest = self.messages.iter().rev().find_map(|(_, message)| match message {
+            Message::Assistant(said) => Some(said.text()),
+            Message::User(_) => Some(String::new()),
+            Message::Results(_) => None,
+        });
+        newest.filter(|text| !text.trim().is_empty())
+    }
+
     pub(crate) fn partial(&self) -> Option<Json> {
         self.last_words().and_then(|words| Json::of(&words).ok())
     }

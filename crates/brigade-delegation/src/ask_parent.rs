@@ -26,9 +26,9 @@ impl ToolArgs for AskParent {
     };
 
     fn description(_audience: Audience) -> String {
-        "Ask whoever gave you this work, and wait for the answer. Use it when you cannot go on \
-         without a decision that is not yours. Not for telling how far you are (send_message to \
-         parent), and not for what you can find out yourself."
+        "Ask the one who gave you this work a question, and wait for the answer. Use it when you need a \
+         decision that is not yours. Not for progress reports (use send_message to parent), and not for \
+         what you can find out yourself."
             .to_owned()
     }
 }

@@ -35,9 +35,22 @@ const ABSURD_SECS: f64 = 1e9;
 /// The longest time after which a task is ended.
 const DEADLINE_MAX_SECS: f64 = 1e8;
 
+/// Clients that give a call minutes, by the beginning of the names that they give themselves. Every
+/// other one may give it up after 60 seconds.
+const PATIENT_CLIENTS: [&str; 3] = ["claude-code", "gemini-cli", "qwen-c"];
+
 impl WaitBounds {
     /// Shorter than the 60 seconds that most clients give a call.
-    pub const USUAL: Self = Self { default_secs: 50, most_secs: 24 * 60 * 60 };
+    pub const USUAL: Self = Self { default_secs: 50, most_secs: 50 };
+    const PATIENT: Self = Self { default_secs: 50, most_secs: 240 };
+
+    /// Returns the bounds for a client by the name that it gives itself.
+    pub fn for_client(name: &str) -> Self {
+        match PATIENT_CLIENTS.iter().any(|patient| name.starts_with(patient)) {
+            true => Self::PATIENT,
+            false => Self::USUAL,
+        }
+    }
 }
 
 impl ClientProfile {
@@ -109,6 +122,19 @@ mod tests {
         for bad in [-1.0, 0.5, f64::NAN, f64::INFINITY, 1e12] {
             let refusal = wait(bad).unwrap_err();
             assert!(refusal.message.contains("`wait_secs`"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_client_waits_as_long_as_it_gives_a_call() {
+        for (name, most) in [("claude-code", 240), ("gemini-cli-mcp-client", 240), ("codex", 50)] {
+            let wait = WaitBounds::for_client(name);
+            let client = Audience::Client(ClientProfile { is_within_task: false, wait });
+            assert_eq!(
+                client.read_wait("wait_secs", 600.0),
+                Ok(Duration::from_secs(most)),
+                "{name}"
+            );
         }
     }
 

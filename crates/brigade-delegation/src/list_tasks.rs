@@ -1,5 +1,6 @@
 //! `list_tasks`: the tasks that the caller sees.
 
+use brigade_model::refusal::Refusal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,6 +20,9 @@ pub struct ListTasks {
     /// Only tasks in this state.
     #[serde(default)]
     pub state: Option<TaskFilter>,
+    /// The next_cursor of an earlier reply, for the tasks before those. Default: the newest.
+    #[serde(default)]
+    pub cursor: Option<String>,
 }
 
 /// A choice of tasks by their state.
@@ -46,15 +50,15 @@ impl ToolArgs for ListTasks {
     fn description(audience: Audience) -> String {
         match audience {
             Audience::Agent => {
-                "List the tasks that you started: address, name, state, age, what each is at or how \
-                 it ended. Use it to find an address that you no longer know. Takes no result. Not \
-                 for waiting: wait_tasks does that without polling."
+                "List the tasks that you started: address, name, state, age, and the step of a \
+                 sub-agent. Use it to find an address. It takes no result. Not for waiting: wait_tasks \
+                 waits without polling."
             }
             Audience::Client(_) => {
-                "List the workspace's tasks with address, name, state, age and exit code, what \
-                 sub-agents are at, say, ask and have used, also those of earlier conversations. Use \
-                 it to find work whose address you no longer know. Not for waiting: wait_tasks does \
-                 that without polling."
+                "List the tasks of this workspace, also those of earlier conversations: address, name, \
+                 state, age and exit code; for sub-agents their step, last words, questions and usage. \
+                 Use it to find a task. It takes no result. Not for waiting: wait_tasks waits without \
+                 polling."
             }
         }
         .to_owned()
@@ -62,10 +66,24 @@ impl ToolArgs for ListTasks {
 
     fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
         let default = match audience {
-            Audience::Agent => "all of them",
-            Audience::Client(_) => "living ones, and ended ones whose result nobody took",
+            Audience::Agent => "all",
+            Audience::Client(_) => "those that live, and those whose result was not returned yet",
         };
         vec![("state", format!("Only tasks in this state. Default: {default}."))]
+    }
+}
+
+impl ListTasks {
+    /// Returns the number below which the tasks of the page are.
+    pub fn before(&self) -> Result<Option<u32>, Refusal> {
+        let Some(cursor) = &self.cursor else { return Ok(None) };
+        // An address is as good as its number.
+        let number = cursor.rsplit(':').next().and_then(|number| number.parse().ok());
+        number.map(Some).ok_or_else(|| {
+            Refusal::invalid(format!(
+                "the argument `cursor`: {cursor:?} is no cursor; give next_cursor of an earlier reply"
+            ))
+        })
     }
 }
 
@@ -90,7 +108,10 @@ impl TaskFilter {
 pub struct ListReply {
     pub audience: Audience,
     pub tasks: Vec<TaskSummary>,
+    /// All that fit the filter, on this page or not.
     pub total: usize,
+    /// Those that are older than the page.
+    pub older: usize,
     pub filter: Option<TaskFilter>,
     pub notes: Vec<TaskNote>,
 }
@@ -108,7 +129,19 @@ impl ListReply {
             self.tasks.iter().map(|task| Value::Object(task.fields())).collect();
         reply.set("tasks", json!(tasks));
         reply.set("total", json!(self.total));
+        if let Some(cursor) = self.next_cursor() {
+            reply.add_guidance([format!(
+                "{} older tasks are not shown: call list_tasks with cursor {cursor:?}.",
+                self.older
+            )]);
+            reply.set("next_cursor", json!(cursor));
+        }
         reply
+    }
+
+    fn next_cursor(&self) -> Option<String> {
+        let oldest = self.tasks.first().filter(|_| self.older > 0)?;
+        oldest.address.rsplit(':').next().map(str::to_owned)
     }
 
     fn headline(&self) -> String {
@@ -121,9 +154,9 @@ impl ListReply {
             }
             (0, Some(TaskFilter::All)) => "There are no tasks.".to_owned(),
             (0, Some(_)) => "There are no tasks in this state.".to_owned(),
-            (1, _) if self.total == 1 => "1 task:".to_owned(),
-            (shown, _) if shown == self.total => format!("{shown} tasks:"),
-            (shown, _) => format!("{shown} of {} tasks, the newest last:", self.total),
+            (1, _) if self.total == 1 => "1 task.".to_owned(),
+            (shown, _) if shown == self.total => format!("{shown} tasks."),
+            (shown, _) => format!("{shown} of {} tasks, the newest last.", self.total),
         }
     }
 }

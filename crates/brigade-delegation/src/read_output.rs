@@ -52,10 +52,9 @@ impl ToolArgs for ReadOutput {
     const HINTS: ToolHints = ToolHints::READS;
 
     fn description(_audience: Audience) -> String {
-        "Read a command's output, or a sub-agent's conversation, running or ended: its end, a part \
-         from a position, or the lines that match a pattern. Use it for what a result left out, and to \
-         look at work that runs. Takes no result and does not wait. Not for polling until a task ends: \
-         wait_tasks does that."
+        "Read the output of a command, or the conversation of a sub-agent, while it runs or after it \
+         has ended: the end, a part from a position, or the lines that match a pattern. It does not wait \
+         and takes no result. Not for polling until a task ends: use wait_tasks."
             .to_owned()
     }
 }
@@ -110,7 +109,7 @@ impl OutputPart {
 
     pub fn render(&self, task: &TaskSummary) -> ToolReply {
         let Self { from, next, total, .. } = *self;
-        let headline = format!("{}; bytes {from} to {next} of {total}:", task.headline());
+        let headline = format!("{}; bytes {from} to {next} of {total}.", task.headline());
         let mut reply = ToolReply::new(headline);
         let body = self.text.trim_end_matches('\n');
         reply.add_body(if body.is_empty() { "(no output here)" } else { body });
@@ -154,7 +153,7 @@ impl OutputMatches {
             .collect();
         let many = if self.has_more { " or more" } else { "" };
         let verb = if found == 1 { "line matches" } else { "lines match" };
-        let mut reply = ToolReply::new(format!("{}; {found}{many} {verb}:", task.headline()));
+        let mut reply = ToolReply::new(format!("{}; {found}{many} {verb}.", task.headline()));
         reply.add_body(&shown.join("\n"));
         if let Some((next, _)) = self.lines.get(shown.len()) {
             reply.add_guidance([format!(

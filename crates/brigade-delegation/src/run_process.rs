@@ -33,7 +33,7 @@ pub struct RunProcess {
     /// How long to wait.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
-    pub timeout_secs: Option<f64>,
+    pub wait_secs: Option<f64>,
     /// Kill the command after so many seconds; it then counts as failed (timeout). Default: never.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
@@ -57,49 +57,60 @@ impl ToolArgs for RunProcess {
     fn description(audience: Audience) -> String {
         match audience {
             Audience::Agent => {
-                "Run a shell command. Waits up to timeout_secs, then it goes on in the background and \
-                 you get its address; background: true returns at once. Use it for builds, tests, \
-                 servers and everything that a shell does. In the background you hear of its end \
-                 without asking; wait_tasks waits, read_output reads, send_message writes a line to \
-                 its input, stop_task ends it. Not for waiting by sleeping: wait_tasks does that."
+                "Run a shell command: builds, tests, servers, everything that a shell does. The call \
+                 waits up to wait_secs; then the command moves to the background and you get its \
+                 address. For several at once: background: true. You hear of the end of a background \
+                 command without asking; read_output reads its output, send_message writes a line to \
+                 its standard input, stop_task ends it. Not for waiting by sleeping: use wait_tasks."
             }
             Audience::Client(_) => {
-                "Run a shell command that survives this session: builds, test suites, servers, \
-                 anything long or worth not losing. It runs on when the client, this server or the \
-                 daemon is killed, and its true exit code and output stay readable. Waits up to \
-                 timeout_secs, then returns its address for wait_tasks, read_output, send_message and \
-                 stop_task. Not for quick looks at files or one-line commands that your own shell \
-                 does as well."
+                "Run a shell command that survives this conversation: builds, tests, servers, anything \
+                 over a minute or worth keeping. It runs on when this client or the daemon is killed; \
+                 its exit code and output stay readable. The call waits up to wait_secs; then the \
+                 command moves to the background and you get its address. For several at once: \
+                 background: true, then wait_tasks. wait_secs never ends the command; deadline_secs \
+                 does. Not for quick looks at files: use your own shell."
             }
         }
         .to_owned()
     }
+
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("run_in_background", "background")];
 
     fn hidden(audience: Audience) -> &'static [&'static str] {
         audience.without_keep(&["stdin"], &[], &["keep"])
     }
 
     fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
-        let wait = default_wait(audience).as_secs();
         let base = if audience.is_agent() { "your directory" } else { "the workspace" };
         let owner = if audience.is_agent() { "you end" } else { "the task that you run in ends" };
-        let background = "Return its address at once instead of waiting for it.";
+        let background = "Return its address at once. Use it to run several commands at once.";
         let background = match audience {
-            Audience::Agent => format!("{background} Only then can it be written to."),
+            Audience::Agent => format!("{background} Only then can send_message write to it."),
             Audience::Client(_) => background.to_owned(),
         };
+        let wait = format!(
+            "How many seconds this call waits; then the command moves to the background. {} The command \
+             is not killed: deadline_secs does that. 0 returns at once.",
+            wait_range(audience)
+        );
         vec![
             ("cwd", format!("Where it runs: absolute, or relative to {base}. Default: {base}.")),
             ("background", background),
-            (
-                "timeout_secs",
-                format!(
-                    "How long to wait before it moves to the background and its address is \
-                     returned. Default: {wait}."
-                ),
-            ),
+            ("wait_secs", wait),
             ("keep", format!("Let it run on when {owner}, instead of being stopped.")),
         ]
+    }
+}
+
+/// The bounds of `wait_secs`, for its description.
+fn wait_range(audience: Audience) -> String {
+    let default = default_wait(audience).as_secs();
+    match audience {
+        Audience::Agent => format!("Default {default}."),
+        Audience::Client(client) => {
+            format!("Default {default}, most {}.", client.wait.most_secs)
+        }
     }
 }
 
@@ -113,8 +124,8 @@ fn default_wait(audience: Audience) -> Duration {
 impl RunProcess {
     /// Returns how long the call waits for the end of the command.
     pub fn wait(&self, audience: Audience) -> Result<Duration, Refusal> {
-        match self.timeout_secs {
-            Some(secs) => audience.read_wait("timeout_secs", secs),
+        match self.wait_secs {
+            Some(secs) => audience.read_wait("wait_secs", secs),
             None => Ok(default_wait(audience)),
         }
     }

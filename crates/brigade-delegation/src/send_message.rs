@@ -34,26 +34,27 @@ pub struct SendMessage {
 impl ToolArgs for SendMessage {
     const NAME: &'static str = "send_message";
     const TITLE: &'static str = "Send a message";
+    // It reaches only tasks of the caller.
     const HINTS: ToolHints = ToolHints {
         is_read_only: false,
         is_destructive: false,
         is_idempotent: false,
-        is_open_world: true,
+        is_open_world: false,
     };
 
     fn description(audience: Audience) -> String {
         match audience {
             Audience::Agent => {
-                "Say something to a task that you started, to your parent, or to all your tasks: to \
-                 steer a sub-agent, to answer its question, to write a line to a command's input. A \
-                 message to a sub-agent that has ended makes it go on from where it was. Not for \
-                 ending a task (stop_task), and not for your result: that is what you say last."
+                "Send a message to a task that you started, to your parent, or to all your tasks: to \
+                 steer a sub-agent, to answer its question, to write a line to the standard input of a \
+                 command. A sub-agent that has ended continues with the message. Not for ending a task \
+                 (use stop_task), and not for your result: that is your last message."
             }
             Audience::Client(_) => {
-                "Say something to a sub-agent: it answers the question that it asks, else steers it \
-                 at its next step; one that has ended goes on with it. To a command that was started \
-                 with stdin: true it is a line of its input. Each call says it again. Not for ending \
-                 a task: stop_task does that."
+                "Send a message to a sub-agent: it answers the sub-agent's open question, or else \
+                 reaches it at its next step. A sub-agent that has ended continues with the message. \
+                 For a command that was started with stdin: true, it is one line of standard input. \
+                 Each call sends it again. Not for ending a task: use stop_task."
             }
         }
         .to_owned()

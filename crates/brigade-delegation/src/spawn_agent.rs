@@ -1,5 +1,7 @@
 //! `spawn_agent`: starts a sub-agent as a task.
 
+use std::time::Duration;
+
 use brigade_model::ids::Millis;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::refusal::Refusal;
@@ -7,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::audience::Audience;
+use crate::audience::{Audience, ClientProfile, WaitBounds};
 use crate::tool_args::{ToolArgs, ToolHints, require_text};
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -27,6 +29,10 @@ pub struct SpawnAgent {
     /// Wait for its result instead of returning its address at once.
     #[serde(default)]
     pub wait: bool,
+    /// With wait: how many seconds.
+    #[serde(default)]
+    #[schemars(with = "Option<u64>")]
+    pub wait_secs: Option<f64>,
     /// Let it run on when its owner ends.
     #[serde(default)]
     pub keep: bool,
@@ -64,43 +70,56 @@ impl ToolArgs for SpawnAgent {
     fn description(audience: Audience) -> String {
         match audience {
             Audience::Agent => {
-                "Start a sub-agent in the background and get its address at once. Use it for work \
-                 that stands by itself and takes several steps, above all for several pieces side by \
-                 side. Its result comes to you by itself when it ends, or to wait_tasks. Not for what \
-                 you can do in a call or two, and not for a single command: run_process does that."
+                "Start a sub-agent in the background and get its address at once. Use it for \
+                 independent work of several steps, above all for several pieces side by side. You get \
+                 its result without asking when it ends, or from wait_tasks. Not for what you can do in \
+                 a call or two, and not for a single command: use run_process."
             }
             Audience::Client(_) => {
-                "Start a sub-agent in the background that survives this session, and get its address \
-                 at once. Use it for work that stands by itself and takes several steps, above all \
-                 for several pieces side by side. wait_tasks returns its result, or the question it \
-                 asks; send_message steers and answers it. Not for what you can do in a call or two, \
-                 and not for a single command: run_process does that."
+                "Start a sub-agent in the background and get its address at once. It survives this \
+                 conversation. Use it for independent work of several steps, above all for several \
+                 pieces side by side. wait_tasks returns its result, or a question that it asks; answer \
+                 and steer it with send_message. Not for what you can do in a call or two, and not for \
+                 a single command: use run_process."
             }
         }
         .to_owned()
     }
 
     fn hidden(audience: Audience) -> &'static [&'static str] {
-        audience.without_keep(&["model"], &[], &["keep"])
+        audience.without_keep(&["model", "wait_secs"], &[], &["keep"])
     }
 
     fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
         let owner = if audience.is_agent() { "you end" } else { "the task that you run in ends" };
-        let wait = "Wait for its result instead of returning its address at once";
-        let wait = match audience {
-            Audience::Agent => format!("{wait}."),
-            Audience::Client(client) => {
-                format!("{wait}, up to {} seconds.", client.wait.default_secs)
-            }
-        };
-        vec![
-            ("wait", wait),
-            ("keep", format!("Let it run on when {owner}, instead of being stopped.")),
-        ]
+        let mut docs =
+            vec![("keep", format!("Let it run on when {owner}, instead of being stopped."))];
+        if let Audience::Client(client) = audience {
+            let WaitBounds { default_secs, most_secs } = client.wait;
+            docs.push((
+                "wait_secs",
+                format!(
+                    "With wait: how many seconds this call waits; then the sub-agent runs on in the \
+                     background. Default {default_secs}, most {most_secs}."
+                ),
+            ));
+        }
+        docs
     }
 }
 
 impl SpawnAgent {
+    /// Returns how long the call waits for the result; nothing for one that does not wait.
+    pub fn wait(&self, client: ClientProfile) -> Result<Option<Duration>, Refusal> {
+        match self.wait_secs {
+            Some(secs) => {
+                let wait = Audience::Client(client).read_wait("wait_secs", secs)?;
+                Ok(self.wait.then_some(wait))
+            }
+            None => Ok(self.wait.then(|| Duration::from_secs(client.wait.default_secs))),
+        }
+    }
+
     /// Checks what the types do not say.
     pub fn check(&self) -> Result<(), Refusal> {
         require_text("task", &self.task)?;

@@ -32,15 +32,14 @@ impl ToolArgs for StopTask {
     fn description(audience: Audience) -> String {
         match audience {
             Audience::Agent => {
-                "Stop a task that you started and everything below it: kindly first, by force after a \
-                 grace period. `self` stops you and all that you started. Use it for work that is no \
-                 longer needed or has gone wrong. Not for a task that is just slow: what it did is \
-                 lost."
+                "Stop a task that you started and its descendants: SIGTERM first, SIGKILL after a grace \
+                 period. `self` stops you and everything that you started. Use it for work that is no \
+                 longer needed or has gone wrong. Not for a task that is only slow: its work is lost."
             }
             Audience::Client(_) => {
-                "Stop a task with all that it started, agents and processes: kindly first (SIGTERM), \
-                 firmly after a grace, then checked that nothing is left. A task that has ended stays \
-                 as it is. Not for losing interest: a wait can just time out, and the work goes on."
+                "Stop a task and its descendants, sub-agents and processes: SIGTERM first, SIGKILL after \
+                 a grace period, then a check that no process is left. A task that has ended stays as it \
+                 is. Not for a task that you only stop waiting for: let it run."
             }
         }
         .to_owned()

@@ -65,6 +65,17 @@ impl TaskSummary {
         line
     }
 
+    /// The detail, unless the state and the exit code say the same.
+    fn told_detail(&self) -> Option<&str> {
+        let detail = self.detail.as_deref().filter(|detail| *detail != self.state)?;
+        let said = match (self.exit_code, self.signal) {
+            (Some(code), _) => format!("{} (exit code {code})", self.state),
+            (None, Some(signal)) => format!("{} (signal {signal})", self.state),
+            (None, None) => return Some(detail),
+        };
+        (detail != said).then_some(detail)
+    }
+
     /// The headline with its description, and the last words of an agent that lives.
     pub fn list_line(&self) -> String {
         let listed = Self {
@@ -105,7 +116,7 @@ impl TaskSummary {
         add("address", json!(self.address));
         add("name", json!(self.name));
         add("state", json!(self.state));
-        add("detail", json!(self.detail.as_ref().filter(|detail| **detail != self.state)));
+        add("detail", json!(self.told_detail()));
         add("exit_code", json!(self.exit_code));
         add("signal", json!(self.signal));
         add("elapsed", json!(render_span(self.elapsed_ms)));

@@ -1,1 +1,122 @@
 //! The tools of both audiences, side by side.
+
+use serde_json::{Map, Value, json};
+
+use super::*;
+
+const TOP_CLIENT: Audience = Audience::Client(ClientProfile::USUAL);
+const INNER_CLIENT: Audience =
+    Audience::Client(ClientProfile { is_within_task: true, wait: WaitBounds::USUAL });
+const AUDIENCES: [Audience; 3] = [Audience::Agent, TOP_CLIENT, INNER_CLIENT];
+
+fn all(audience: Audience) -> [ToolDefinition; 8] {
+    [
+        define::<SpawnAgent>(audience),
+        define::<RunProcess>(audience),
+        define::<ListTasks>(audience),
+        define::<WaitTasks>(audience),
+        define::<SendMessage>(audience),
+        define::<StopTask>(audience),
+        define::<ReadOutput>(audience),
+        define::<AskParent>(audience),
+    ]
+}
+
+fn read<T: ToolArgs>(audience: Audience, arguments: Value) -> Result<T, String> {
+    let Value::Object(arguments) = arguments else { panic!("an object") };
+    read_args(audience, arguments).map_err(|refusal| refusal.message)
+}
+
+#[test]
+fn every_definition_is_strict_and_says_when_not_to_use_it() {
+    for audience in AUDIENCES {
+        for tool in all(audience) {
+            let ToolDefinition { name, description, schema, .. } = tool;
+            assert!(NAMES.contains(&name));
+            assert_eq!(schema["additionalProperties"], json!(false), "{name}");
+            assert!(
+                description.contains("Not ") && description.len() < 500,
+                "{name}: {description}"
+            );
+            for (argument, property) in schema["properties"].as_object().unwrap() {
+                assert!(property["type"].is_string(), "{name} {argument}: {property}");
+                assert!(property["description"].is_string(), "{name} {argument}");
+                assert_ne!(argument, "timeout_secs", "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_differences_between_audiences_are_few_and_known() {
+    let arguments = |audience: Audience| -> Vec<String> {
+        let tools = all(audience).into_iter();
+        let of = |tool: ToolDefinition| {
+            let properties = tool.schema["properties"].as_object().unwrap().clone();
+            properties.keys().map(|name| format!("{}.{name}", tool.name)).collect::<Vec<_>>()
+        };
+        tools.flat_map(of).collect()
+    };
+    let only = |some: Audience, other: Audience| -> Vec<String> {
+        let others = arguments(other);
+        arguments(some).into_iter().filter(|name| !others.contains(name)).collect()
+    };
+    assert_eq!(
+        only(Audience::Agent, TOP_CLIENT),
+        ["spawn_agent.keep", "run_process.keep", "send_message.reply_to"]
+    );
+    assert_eq!(
+        only(TOP_CLIENT, Audience::Agent),
+        [
+            "spawn_agent.wait_secs",
+            "spawn_agent.model",
+            "run_process.stdin",
+            "send_message.close",
+            "send_message.question"
+        ]
+    );
+    assert_eq!(only(INNER_CLIENT, TOP_CLIENT), ["spawn_agent.keep", "run_process.keep"]);
+}
+
+#[test]
+fn an_argument_that_is_not_offered_is_unknown() {
+    let keep = json!({"command": "x", "keep": true});
+    let problem = read::<RunProcess>(TOP_CLIENT, keep.clone()).unwrap_err();
+    assert!(problem.starts_with("unknown argument `keep`"), "{problem}");
+    assert!(read::<RunProcess>(INNER_CLIENT, keep.clone()).unwrap().keep);
+    assert!(read::<RunProcess>(Audience::Agent, keep).unwrap().keep);
+    let problem = read::<SendMessage>(Audience::Agent, json!({"to": "x"})).unwrap_err();
+    assert_eq!(problem, "missing argument `message`");
+    assert!(read::<SendMessage>(TOP_CLIENT, json!({"to": "x", "close": true})).unwrap().close);
+}
+
+#[test]
+fn only_arguments_of_client_programs_are_ignored() {
+    let list = json!({"wait_for_previous": true});
+    assert!(read::<ListTasks>(TOP_CLIENT, list.clone()).is_ok());
+    assert!(read::<ListTasks>(Audience::Agent, list).is_err(), "no program stands between");
+    assert!(read::<ListTasks>(TOP_CLIENT, json!({"wait_for_next": true})).is_err());
+}
+
+#[test]
+fn another_word_for_an_argument_is_the_argument() {
+    let run = |arguments| read::<RunProcess>(TOP_CLIENT, arguments);
+    assert!(run(json!({"command": "x", "run_in_background": true})).unwrap().background);
+    let both = json!({"command": "x", "background": true, "run_in_background": true});
+    assert!(run(both).unwrap().background);
+    let torn = json!({"command": "x", "background": false, "run_in_background": true});
+    assert_eq!(run(torn).unwrap_err(), "give `background` or `run_in_background`, not both");
+}
+
+#[test]
+fn both_halves_of_a_reply_have_its_guidance() {
+    let mut reply = ToolReply::new("It runs.");
+    reply.add_body("a line");
+    reply.add_guidance(["Call wait_tasks.".to_owned()]);
+    let mut fields = Map::new();
+    fields.insert("output".into(), json!(["a line"]));
+    reply.add_fields(fields);
+    assert_eq!(reply.text(), "It runs.\na line\nCall wait_tasks.");
+    let expect = r#"{"message":"It runs.\nCall wait_tasks.","output":["a line"]}"#;
+    assert_eq!(reply.structured().to_string(), expect);
+}

@@ -22,6 +22,9 @@ pub trait ToolArgs: DeserializeOwned + JsonSchema + Send + Sync + 'static {
         &[]
     }
 
+    /// Other words for arguments, which models know from other tools.
+    const ALIASES: &'static [(&'static str, &'static str)] = &[];
+
     /// Arguments that this audience must give, beside those that the type requires.
     fn required(_audience: Audience) -> &'static [&'static str] {
         &[]
@@ -105,21 +108,56 @@ fn schema_for<T: ToolArgs>(audience: Audience) -> Map<String, Value> {
     schema
 }
 
+/// Arguments that programs add to the calls of their model. They mean nothing here and are ignored;
+/// Gemini CLI orders its own calls by the first.
+const CLIENT_MADE: [&str; 1] = ["wait_for_previous"];
+
+/// Removes what is not the model's, and calls the rest by its name here.
+fn normalize<T: ToolArgs>(
+    audience: Audience,
+    arguments: &mut Map<String, Value>,
+) -> Result<(), Refusal> {
+    arguments.retain(|name, value| {
+        !value.is_null() && (audience.is_agent() || !CLIENT_MADE.contains(&name.as_str()))
+    });
+    for (alias, name) in T::ALIASES {
+        let Some(value) = arguments.shift_remove(*alias) else { continue };
+        if arguments.insert((*name).to_owned(), value.clone()).is_some_and(|other| other != value) {
+            return Err(Refusal::invalid(format!("give `{name}` or `{alias}`, not both")));
+        }
+    }
+    Ok(())
+}
+
+/// A way out for models that know another meaning of a timeout.
+fn explain_timeout(schema: &Map<String, Value>, arguments: &Map<String, Value>) -> &'static str {
+    let has = |name: &str| schema.get("properties").is_some_and(|known| known.get(name).is_some());
+    match arguments.keys().any(|name| name.starts_with("timeout") && !has(name)) {
+        true if has("deadline_secs") => {
+            "; `wait_secs` is how long this call waits, `deadline_secs` is when the task is killed"
+        }
+        true if has("wait_secs") => "; `wait_secs` is how long this call waits",
+        _ => "",
+    }
+}
+
 /// Reads the arguments of one call. The error names every argument that is wrong.
 pub fn read_args<T: ToolArgs>(
     audience: Audience,
-    arguments: Map<String, Value>,
+    mut arguments: Map<String, Value>,
 ) -> Result<T, Refusal> {
-    let is_given = |name: &&str| arguments.get(*name).is_some_and(|value| !value.is_null());
-    let is_fine =
+    normalize::<T>(audience, &mut arguments)?;
+    let is_given = |name: &&str| arguments.contains_key(*name);
+    let fits_audience =
         !T::hidden(audience).iter().any(is_given) && T::required(audience).iter().all(is_given);
-    if !is_fine {
-        let mut arguments = arguments;
-        arguments.retain(|_, value| !value.is_null());
-        let problems = find_problems(&schema_for::<T>(audience), &arguments);
-        return Err(Refusal::invalid(problems.join("; ")));
-    }
-    read_by(arguments, || schema_for::<T>(audience)).map_err(Refusal::invalid)
+    let read = match fits_audience {
+        true => read_by(arguments.clone(), || schema_for::<T>(audience)),
+        false => Err(find_problems(&schema_for::<T>(audience), &arguments).join("; ")),
+    };
+    read.map_err(|problem| {
+        let hint = explain_timeout(&schema_for::<T>(audience), &arguments);
+        Refusal::invalid(format!("{problem}{hint}"))
+    })
 }
 
 /// Refuses an argument that is there but says nothing.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::{Audience, WaitBounds};
 use crate::ended_task::{EndedTask, share};
 use crate::note::{TaskNote, add_notes};
 use crate::span::render_secs;
@@ -16,6 +16,8 @@ use crate::task_summary::TaskSummary;
 use crate::tool_args::{ToolArgs, ToolHints};
 use crate::tool_reply::ToolReply;
 
+/// The most results that a reply to a client has.
+pub const RESULTS_MAX: usize = 20;
 /// The most tasks that one call names.
 const TASKS_MAX: usize = 1_000;
 
@@ -31,7 +33,7 @@ pub struct WaitTasks {
     /// How long to wait.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
-    pub timeout_secs: Option<f64>,
+    pub wait_secs: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -56,16 +58,16 @@ impl ToolArgs for WaitTasks {
         match audience {
             Audience::Agent => {
                 "Wait until tasks that you started have ended, and get their results. Waiting costs \
-                 nothing. A message or question that arrives ends the wait too, and takes no result. \
-                 Use it when you cannot go on without a result. Not needed before you end your turn: \
-                 you are woken by itself when a task ends."
+                 nothing. A message or question that arrives also ends the wait; no result is taken \
+                 then. Use it when you cannot continue without a result. Not needed before you end your \
+                 turn: you are woken when a task ends."
             }
             Audience::Client(_) => {
-                "Wait until tasks end and get their results: state, exit code, last output, what a \
-                 sub-agent has to say. A sub-agent's question ends the wait too. Each result is \
-                 handed out once; naming a task again returns it again, marked so. A timeout is no \
-                 failure: it returns the current states, and you can wait again. Not for looking at a \
-                 task that runs: read_output does that."
+                "Wait until tasks end, and get their results: state, exit code, last output, a \
+                 sub-agent's result. A sub-agent's question also ends the wait: answer it with \
+                 send_message. After wait_secs the current states come back and nothing is lost: call \
+                 it again. Each result is returned once; name its task to get it again. Not for looking \
+                 at the output of a task that runs: use read_output."
             }
         }
         .to_owned()
@@ -74,23 +76,28 @@ impl ToolArgs for WaitTasks {
     fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
         let tasks = match audience {
             Audience::Agent => {
-                "Addresses or names of tasks that you started. Default: all whose results you did \
-                 not get yet."
+                "Addresses or names of tasks that you started. Default, and the meaning of an empty \
+                 array: all whose results you have not got yet."
+                    .to_owned()
             }
-            Audience::Client(_) => {
-                "Addresses or names. Default: everything that this client started and took no result \
-                 of."
-            }
+            Audience::Client(_) => format!(
+                "Addresses or names. Default, and the meaning of an empty array: everything that this \
+                 client started and whose result it has not got yet. One reply has at most {RESULTS_MAX} \
+                 results."
+            ),
         };
-        let default = match audience {
-            Audience::Agent => "no end".to_owned(),
-            Audience::Client(client) => client.wait.default_secs.to_string(),
+        let range = match audience {
+            Audience::Agent => "Default: no end.".to_owned(),
+            Audience::Client(client) => {
+                let WaitBounds { default_secs, most_secs } = client.wait;
+                format!("Default {default_secs}, most {most_secs}.")
+            }
         };
         let wait = format!(
-            "How long to wait; then the current states are returned and nothing is taken. Default: \
-             {default}."
+            "How many seconds to wait; then the current states come back and no result is taken. {range} \
+             0 returns the states at once."
         );
-        vec![("tasks", tasks.to_owned()), ("timeout_secs", wait)]
+        vec![("tasks", tasks), ("wait_secs", wait)]
     }
 }
 
@@ -116,8 +123,8 @@ impl WaitTasks {
 
     /// Returns how long the call waits; for ever where there is none.
     pub fn wait(&self, audience: Audience) -> Result<Option<Duration>, Refusal> {
-        match (self.timeout_secs, audience) {
-            (Some(secs), _) => audience.read_wait("timeout_secs", secs).map(Some),
+        match (self.wait_secs, audience) {
+            (Some(secs), _) => audience.read_wait("wait_secs", secs).map(Some),
             (None, Audience::Agent) => Ok(None),
             (None, Audience::Client(client)) => {
                 Ok(Some(Duration::from_secs(client.wait.default_secs)))
@@ -148,6 +155,8 @@ pub struct WaitReply {
     pub ended: Vec<EndedTask>,
     /// Results that are ready, beyond those that one reply has.
     pub more_ready: usize,
+    /// Tasks that were named, and were not waited for because one reply does not have them all.
+    pub not_waited_for: Vec<String>,
     pub still_running: Vec<TaskSummary>,
     pub notes: Vec<TaskNote>,
 }
@@ -173,6 +182,13 @@ impl WaitReply {
                 self.more_ready
             )]);
         }
+        if !self.not_waited_for.is_empty() {
+            reply.add_guidance([format!(
+                "{} of the tasks were not waited for: call wait_tasks again with them.",
+                self.not_waited_for.len()
+            )]);
+            reply.set("not_waited_for", json!(self.not_waited_for));
+        }
         let ended: Vec<Value> = ended.iter().map(ToolReply::structured).collect();
         let running = self.still_running.iter().take(RUNNING_LISTED);
         let running: Vec<Value> = running.map(|task| Value::Object(task.fields())).collect();
@@ -194,9 +210,14 @@ impl WaitReply {
                  returned."
                     .to_owned()
             }
-            (WaitEnd::TimedOut(waited), _) => {
-                format!("No task has ended within {}. No result was taken.", render_secs(waited))
+            (WaitEnd::TimedOut(Duration::ZERO), _) => {
+                "The wait is not over yet. No result was taken.".to_owned()
             }
+            (WaitEnd::TimedOut(waited), _) => format!(
+                "The wait is not over after {}. No result was taken; to wait longer, call wait_tasks \
+                 again.",
+                render_secs(waited)
+            ),
             (WaitEnd::InputRequired, _) => {
                 "The wait is over because input is needed. No result was taken.".to_owned()
             }

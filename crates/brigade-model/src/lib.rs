@@ -21,7 +21,6 @@
 //! - [`decide`], [`apply`], `react`, [`turn`]: the transitions.
 //! - [`needs`]: what must be in memory before a command is decided.
 //! - [`arguments`]: the arguments of tools; [`result_text`]: results as text for a model.
-//! - [`patience`]: how long a caller may say it wants to wait.
 
 pub mod action;
 pub mod address;
@@ -40,7 +39,6 @@ pub mod message;
 pub mod name;
 pub mod needs;
 pub mod outcome;
-pub mod patience;
 pub mod permission;
 pub mod plain_text;
 pub mod quote_mark;

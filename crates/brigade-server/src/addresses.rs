@@ -66,14 +66,13 @@ fn called(no: TaskNo, row: &TaskRow) -> String {
     }
 }
 
-/// Names for a name and addresses for an address. A bare number is like no other: whoever typed it
-/// did not mistype a word.
+/// Names for a name. A number is like no other, with its kind or without: another number is another
+/// task, and not a way to spell this one.
 fn nearest(all: &[(TaskNo, TaskRow)], typed: &TaskRef) -> Option<String> {
     let text = typed.to_string().to_lowercase();
     let candidates = all.iter().rev().filter_map(|(no, row)| {
         let candidate = match &typed.who {
-            Who::No(_) => return None,
-            Who::Kinded(..) => row.address(*no),
+            Who::No(_) | Who::Kinded(..) => return None,
             Who::Named(_) => row.name.as_ref()?.as_str().to_lowercase(),
         };
         Some((distance(&candidate, &text), called(*no, row)))

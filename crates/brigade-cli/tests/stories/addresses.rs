@@ -26,7 +26,7 @@ fn what_is_not_there_is_said_and_the_nearest_offered() {
     kitchen.ok(["exec", "-d", "--name", "Seraph", "--", "sleep", "60"]);
     let table = [
         ("Sevrer", 127, "did you mean process:1 (Server)?"),
-        ("process:3", 127, "did you mean process:"),
+        ("process:3", 127, "there is no task 3"),
         ("job:1", 127, "1 is process:1"),
         ("Se", 2, "process:1 (Server), process:2 (Seraph)"),
         ("Zebra", 127, "no task here is called"),

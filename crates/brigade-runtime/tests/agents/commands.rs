@@ -43,9 +43,9 @@ turn
 async fn a_slow_command_moves_to_the_background_and_is_heard_of() {
     let text = "agent A
 turn
-  call run_process {\"command\": \"sleep 2; echo late\", \"timeout_secs\": 1}
+  call run_process {\"command\": \"sleep 2; echo late\", \"wait_secs\": 1}
 turn
-  when goes on in the background as process:2
+  when process:2 did not end within 1 second
   say I wait for it.
 turn
   when late
@@ -64,7 +64,7 @@ turn
   when process:2 has started
   call send_message {\"to\": \"Echo\", \"message\": \"hello\"}
 turn
-  when on its way
+  when was sent
   call run_process {\"command\": \"sleep 1\"}
 turn
   when exit code 0

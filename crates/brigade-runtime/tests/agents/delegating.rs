@@ -172,7 +172,7 @@ turn
   when agent:2 \"North\"
   call send_message {\"to\": \"agent:2\", \"message\": \"Enough.\"}
 turn
-  when on its way
+  when was sent
   say I wait.
 turn
   when Stopped digging

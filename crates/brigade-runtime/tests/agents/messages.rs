@@ -43,7 +43,7 @@ turn
   when has started
   call send_message {\"to\": \"all\", \"message\": \"Come home.\"}
 turn
-  when on its way to 2 tasks
+  when was sent to 2 tasks
   say I wait.
 turn
   repeat
@@ -58,7 +58,7 @@ turn
   when Come home.
   call send_message {\"to\": \"parent\", \"message\": \"North comes.\"}
 turn
-  when on its way to parent
+  when was sent to parent
   say Home.
 turn
   delay 10s

@@ -14,6 +14,40 @@ use tokio::time::Instant;
 use crate::support::{playing, reply, run, script, settled, spawn, transcript, words};
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_for_any_lists_what_still_runs() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look.\"}
+turn
+  when has started
+  call wait_tasks {}
+turn
+  when mushrooms
+  when Still running:
+  when agent:3 \"South\" running
+  call wait_tasks {}
+turn
+  when plums
+  say Both.
+
+agent North
+turn
+  delay 1s
+  say mushrooms
+
+agent South
+turn
+  delay 100s
+  say plums
+",
+    )
+    .await;
+    assert_eq!(words(&run(&runtime, "Boss", "look").await), "Both.");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_whose_time_is_up_tells_the_states_and_takes_nothing() {
     let runtime = playing(
         "agent Boss
@@ -21,9 +55,9 @@ turn
   call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
 turn
   when has started
-  call wait_tasks {\"timeout_secs\": 0}
+  call wait_tasks {\"wait_secs\": 0}
 turn
-  when The time is up. Nothing was taken.
+  when The time is up. No result was taken.
   when agent:2 \"North\" running
   call wait_tasks {}
 turn
@@ -39,7 +73,7 @@ turn
     .await;
     let before = Instant::now();
     assert_eq!(words(&run(&runtime, "Boss", "look").await), "Found.");
-    assert_eq!(before.elapsed().as_secs(), 100, "0 counted as 1 s, and the result came after");
+    assert_eq!(before.elapsed().as_secs(), 100, "0 returns at once, and the result came after");
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,15 +81,15 @@ async fn patience_that_is_no_number_of_seconds_is_refused() {
     let runtime = playing(
         "agent A
 turn
-  call wait_tasks {\"timeout_secs\": -1}
-  call wait_tasks {\"timeout_secs\": 0.5}
-  call wait_tasks {\"timeout_secs\": 1e12}
-  call wait_tasks {\"timeout_secs\": \"soon\"}
+  call wait_tasks {\"wait_secs\": -1}
+  call wait_tasks {\"wait_secs\": 0.5}
+  call wait_tasks {\"wait_secs\": 1e12}
+  call wait_tasks {\"wait_secs\": \"soon\"}
 turn
   when is negative
   when is not whole
   when is not a sensible number
-  when the argument `timeout_secs`
+  when the argument `wait_secs`
   say Refused.
 ",
     )

@@ -43,7 +43,7 @@ turn
     let said = transcript(&runtime, &agent).await;
     for part in [
         "missing argument `task`",
-        "the argument `task`: invalid type: integer",
+        "the argument `task` must be a string, not 7",
         "unknown argument `colour`",
         "the argument `task` is blank",
     ] {

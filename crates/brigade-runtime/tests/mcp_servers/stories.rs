@@ -115,7 +115,7 @@ turn
   call srv__look {}
 turn
   when cannot be reached, and nothing was done
-  call wait_tasks {\"timeout_secs\": 1}
+  call wait_tasks {\"wait_secs\": 1}
 turn
   call srv__reconnect {}
 turn

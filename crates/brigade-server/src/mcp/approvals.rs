@@ -19,8 +19,8 @@ use crate::requests::{Approvals, Approve, PendingInfo};
 const FORM_LINES: usize = 40;
 const FORM_BYTES: usize = 4_000;
 
-/// The fields of the form.
-const VERDICT: &str = "verdict";
+/// The fields of the form. Clients show them by the order of their names, and the verdict comes first.
+const VERDICT: &str = "decision";
 const REASON: &str = "reason";
 const ONCE: &str = "once";
 const ALWAYS: &str = "always";
@@ -60,8 +60,14 @@ pub(super) fn form(pending: &PendingInfo) -> InputRequest {
         Some(_) => [ONCE, ALWAYS, DENY].map(str::to_owned).to_vec(),
         None => vec![DENY.to_owned()],
     };
-    let verdict = PrimitiveSchemaDefinition::Enum(EnumSchema::builder(choices).build());
-    let reason = StringSchema::new().title("Reason").description("What to say to a denial");
+    // Values without titles of their own: clients of older versions know no others.
+    let verdict = EnumSchema::builder(choices)
+        .title("Decision")
+        .description("Allow this call once, allow such calls always, or deny it.");
+    let verdict = PrimitiveSchemaDefinition::Enum(verdict.build());
+    let reason = StringSchema::new()
+        .title("Reason")
+        .description("Optional: why you deny it. The agent reads this.");
     let reason = PrimitiveSchemaDefinition::String(reason);
     let fields = [(VERDICT.to_owned(), verdict), (REASON.to_owned(), reason)];
     let schema = ElicitationSchema::new(fields.into());

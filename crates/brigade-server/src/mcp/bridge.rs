@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brigade_delegation::span::truncate_line;
 use brigade_delegation::{
     Audience, ClientProfile, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
-    ToolArgs, WaitTasks,
+    ToolArgs, WaitBounds, WaitTasks,
 };
 use brigade_model::refusal::Refusal;
 use rmcp::model::{
@@ -32,11 +32,19 @@ use super::{McpOptions, refusals, tasks};
 use crate::start::Starter;
 use crate::wire::As;
 
-const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents that outlive this session: what \
-    run_process and spawn_agent start goes on when you, this server or the machine's daemon are killed, \
-    and its true result is there afterwards. Work belongs to the workspace: list_tasks also shows what earlier conversations \
-    started. Wait with wait_tasks instead of polling. A sub-agent that asks something waits until \
-    send_message answers it.";
+/// Some clients show their model nothing else until it asks for a tool: when to use which.
+const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that survive this conversation. \
+    Use run_process instead of your own shell for builds, tests, servers, and anything that takes over \
+    a minute or is worth keeping: the command keeps running when you, this server or the daemon is \
+    killed, and its exit code and output are there afterwards. Use spawn_agent for independent work of \
+    several steps. For several at once, start each with background: true (sub-agents start in the \
+    background anyway), then call wait_tasks.\n\
+    The tools belong together: run_process and spawn_agent start tasks; wait_tasks waits and returns \
+    results; list_tasks finds tasks, also those of earlier conversations; read_output reads what a task \
+    has written so far; send_message answers and steers a sub-agent or writes to a command; stop_task \
+    ends a task. Wait with wait_tasks instead of polling. A sub-agent that asks a question waits until \
+    you answer it with send_message. A tool call that needs an approval waits for the user: only the user \
+    can give it.";
 /// What is answered here, if it is asked as it should be.
 const UNDERSTOOD: [&str; 5] =
     ["initialize", "tools/call", "tasks/get", "tasks/update", "tasks/cancel"];
@@ -95,7 +103,7 @@ impl Bridge {
         let client = context.client_capabilities();
         Call {
             options: self.options.clone(),
-            audience: self.audience(),
+            client: self.profile(context.client_info().map(|info| info.name).as_deref()),
             line: Line::new(self.starter.clone(), self.acting(context)),
             cancelled: context.ct.clone(),
             gone: self.gone.clone(),
@@ -109,9 +117,15 @@ impl Bridge {
         }
     }
 
-    fn audience(&self) -> Audience {
+    /// A client that is not known is one that gives its calls the least time.
+    fn profile(&self, client: Option<&str>) -> ClientProfile {
         let is_within_task = self.options.is_within_task;
-        Audience::Client(ClientProfile { is_within_task, ..ClientProfile::USUAL })
+        let wait = client.map_or(WaitBounds::USUAL, WaitBounds::for_client);
+        ClientProfile { is_within_task, wait }
+    }
+
+    fn listed(&self, client: Option<&str>) -> Vec<rmcp::model::Tool> {
+        listed(Audience::Client(self.profile(client)))
     }
 
     fn acting(&self, context: &RequestContext<RoleServer>) -> As {
@@ -131,7 +145,7 @@ impl Bridge {
     }
 
     fn no_such_tool(&self, name: &str) -> ErrorData {
-        let known = listed(self.audience());
+        let known = self.listed(None);
         let known: Vec<&str> = known.iter().map(|tool| &*tool.name).collect();
         let name = truncate_line(name, CLIENT_NAME_MAX);
         let what = format!("there is no tool {name:?}; the tools are {}", known.join(", "));
@@ -163,13 +177,14 @@ impl ServerHandler for Bridge {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(listed(self.audience())))
+        let program = context.client_info().map(|info| info.name);
+        Ok(ListToolsResult::with_all_items(self.listed(program.as_deref())))
     }
 
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
-        listed(self.audience()).into_iter().find(|tool| tool.name == name)
+        self.listed(None).into_iter().find(|tool| tool.name == name)
     }
 
     async fn call_tool(

@@ -19,11 +19,11 @@ impl Tool for RunProcess {
     async fn run(self, call: &Call) -> Result<Answer, Refusal> {
         // All that is wrong is said before anything is started.
         self.check()?;
-        let wait = self.wait(call.audience)?;
+        let wait = self.wait(call.audience())?;
         let exec = exec(&self, call)?;
         let started = call.line.ask(|| exec.clone()).await?;
         let address = call.address(&started.task);
-        let patience = match (self.background, call.knows_tasks) {
+        let patience = match (self.background || wait.is_zero(), call.knows_tasks) {
             (true, _) => return in_background(call, &started, BackgroundReason::Asked).await,
             (false, true) => tasks::AT_ONCE.min(wait),
             (false, false) => wait,

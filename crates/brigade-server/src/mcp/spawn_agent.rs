@@ -1,9 +1,7 @@
 //! Starts a sub-agent that outlives whoever asked for it.
 
-use std::time::Duration;
-
 use brigade_agent::permission::Rules;
-use brigade_delegation::{Audience, BackgroundReason, Budget, SpawnAgent, WaitBounds};
+use brigade_delegation::{BackgroundReason, Budget, SpawnAgent};
 use brigade_model::call::WaitMode;
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
@@ -17,13 +15,14 @@ impl Tool for SpawnAgent {
     async fn run(self, call: &Call) -> Result<Answer, Refusal> {
         // All that is wrong is said before anything is started.
         let run = request(&self, call)?;
+        let wait = self.wait(call.client)?;
         let started = call.line.ask(|| run.clone()).await?;
-        if !self.wait {
+        let Some(wait) = wait else {
             return in_background(call, &started, BackgroundReason::Asked).await;
-        }
+        };
         // A task of the protocol asks its client. One that cannot be asked is told here.
         let as_task = call.knows_tasks && call.can_be_asked;
-        let patience = if as_task { tasks::AT_ONCE } else { default_wait(call) };
+        let patience = if as_task { tasks::AT_ONCE.min(wait) } else { wait };
         let address = call.address(&started.task);
         let mut waited = call.wait(&[address], WaitMode::All, patience).await?;
         match waited.ended.pop() {
@@ -35,14 +34,6 @@ impl Tool for SpawnAgent {
             None => in_background(call, &started, BackgroundReason::InputRequired).await,
         }
     }
-}
-
-fn default_wait(call: &Call) -> Duration {
-    let bounds = match call.audience {
-        Audience::Client(client) => client.wait,
-        Audience::Agent => WaitBounds::USUAL,
-    };
-    Duration::from_secs(bounds.default_secs)
 }
 
 fn request(asked: &SpawnAgent, call: &Call) -> Result<Run, Refusal> {

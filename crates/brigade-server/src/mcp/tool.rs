@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brigade_delegation::{
-    Audience, ToolArgs, ToolDefinition, ToolHints, ToolReply, define, read_args,
+    Audience, ClientProfile, ToolArgs, ToolDefinition, ToolHints, ToolReply, define, read_args,
 };
 use brigade_model::call::WaitMode;
 use brigade_model::json::Json;
@@ -43,7 +43,7 @@ pub(super) trait Tool: ToolArgs {
         arguments: JsonObject,
         call: &Call,
     ) -> impl Future<Output = Result<Answer, Refusal>> + Send {
-        async { read_args::<Self>(call.audience, arguments)?.run(call).await }
+        async { read_args::<Self>(call.audience(), arguments)?.run(call).await }
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) options: Arc<McpOptions>,
-    pub(super) audience: Audience,
+    pub(super) client: ClientProfile,
     pub(super) line: Line,
     /// The client has taken the call back.
     pub(super) cancelled: CancellationToken,
@@ -83,6 +83,10 @@ pub(super) struct Call {
 }
 
 impl Call {
+    pub(super) fn audience(&self) -> Audience {
+        Audience::Client(self.client)
+    }
+
     pub(super) fn target(&self, task: &str) -> Target {
         Target { session: self.options.session.clone(), task: task.to_owned() }
     }
@@ -109,6 +113,7 @@ impl Call {
     ) -> Result<Waited, Refusal> {
         let began = Instant::now();
         let own = if tasks.is_empty() { self.own().await? } else { Vec::new() };
+        let own: Vec<String> = own.iter().map(|info| info.address.clone()).collect();
         let asked = AtomicBool::new(false);
         let question = || {
             let left = patience.saturating_sub(began.elapsed());
@@ -137,11 +142,11 @@ impl Call {
         Ok(Waited { ended: Vec::new(), going_on, timed_out: true })
     }
 
-    /// What this client started and took no result of.
-    async fn own(&self) -> Result<Vec<String>, Refusal> {
+    /// What this client started and took no result of. Within a task it sees nothing else.
+    pub(super) async fn own(&self) -> Result<Vec<TaskInfo>, Refusal> {
         let mut tasks = self.list(false).await?;
-        tasks.retain(|info| self.is_own(info));
-        Ok(tasks.iter().map(|info| info.address.clone()).collect())
+        tasks.retain(|info| self.options.is_within_task || self.is_own(info));
+        Ok(tasks)
     }
 
     pub(super) fn is_own(&self, info: &TaskInfo) -> bool {

@@ -80,6 +80,22 @@ async fn a_message_steers_it_and_wakes_it_after_its_end() {
 }
 
 #[tokio::test]
+async fn words_of_an_earlier_run_are_not_shown_again() {
+    let kitchen = Kitchen::playing(
+        "agent *\nturn\n  when pepper\n  delay 600s\n  say Never.\nturn\n  say Soup is ready.\n",
+    );
+    let client = kitchen.client("cook").await;
+    let run = json!({"task": "Cook.", "name": "Cook", "wait": true});
+    client.call("spawn_agent", run).await.has("Soup is ready.");
+    let listed = client.call("list_tasks", json!({"state": "all"})).await;
+    assert_eq!(listed.structured["tasks"][0]["last_words"], Value::Null, "its result has them");
+    client.call("send_message", json!({"to": "Cook", "message": "pepper"})).await;
+    let listed = client.until("list_tasks", json!({}), "thinking").await;
+    assert!(!listed.text.contains("Soup"), "{}", listed.text);
+    client.call("stop_task", json!({"task": "Cook"})).await;
+}
+
+#[tokio::test]
 async fn an_interrupting_message_is_heard_within_a_model_call() {
     let kitchen = Kitchen::playing(
         "agent *\nturn\n  when hurry\n  say Hurried.\nturn\n  delay 600s\n  say Never.\n",
@@ -89,7 +105,7 @@ async fn an_interrupting_message_is_heard_within_a_model_call() {
     client.until("list_tasks", json!({}), "thinking").await;
     let hurry = json!({"to": "Cook", "message": "hurry", "interrupt": true});
     client.call("send_message", hurry).await.has("reads it at once");
-    client.call("wait_tasks", json!({"timeout_secs": 30})).await.has("Hurried.");
+    client.call("wait_tasks", json!({"wait_secs": 30})).await.has("Hurried.");
 }
 
 #[tokio::test]
@@ -103,7 +119,7 @@ async fn what_it_says_on_the_way_is_told_once_to_whoever_started_it() {
     let listed = client.until("list_tasks", json!({}), "agent:1 \"Cook\" says: Half done.").await;
     assert_eq!(listed.structured["notes"][0]["text"], "Half done.");
     let other = kitchen.client("other").await;
-    let heard = other.call("wait_tasks", json!({"timeout_secs": 1})).await;
+    let heard = other.call("wait_tasks", json!({"wait_secs": 1})).await;
     assert!(!heard.text.contains("Half done."), "{}", heard.text);
     let waited = client.call("wait_tasks", json!({})).await;
     waited.has("agent:1 \"Cook\" says: Half done.").has("Done.");
@@ -126,7 +142,7 @@ async fn a_question_is_told_as_text_and_answered_by_a_message() {
     assert_eq!(waited.structured["still_running"][0]["questions"][0]["text"], "Red or green?");
     // Somebody else's wait is not ended by it.
     let other = kitchen.client("other").await;
-    other.call("wait_tasks", json!({"timeout_secs": 1})).await.has("nothing to wait for");
+    other.call("wait_tasks", json!({"wait_secs": 1})).await.has("nothing to wait for");
     let wrong = json!({"to": "1", "message": "green", "question": number + 1});
     client.call("send_message", wrong).await.refused("not_found");
     let answer = json!({"to": "1", "message": "green", "question": number});

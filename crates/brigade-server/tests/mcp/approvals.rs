@@ -97,13 +97,13 @@ async fn the_client_is_asked_for_what_is_below_its_task_also_after_everything_wa
     let aside = ElicitResult::new(ElicitationAction::Cancel);
     respond(&client, &id, &forms[0].0, aside).await;
     let wrong =
-        ElicitResult::new(ElicitationAction::Accept).with_content(json!({"verdict": "maybe"}));
+        ElicitResult::new(ElicitationAction::Accept).with_content(json!({"decision": "maybe"}));
     let wrong = [(forms[0].0.clone(), serde_json::to_value(wrong).unwrap())].into();
     client.service.update_task(UpdateTaskParams::new(&id, wrong)).await.unwrap_err();
     let listed = client.call("list_tasks", json!({})).await;
     assert!(!listed.text.contains("brigade approve"), "it is the helper's: {}", listed.text);
     for (key, _) in &forms {
-        say(&client, &id, key, json!({"verdict": "once"})).await;
+        say(&client, &id, key, json!({"decision": "once"})).await;
     }
     completed(until_over(&client, &id).await).has("It is done.");
     assert_eq!((kitchen.file("one"), kitchen.file("two")), ("x\n".into(), "x\n".into()));
@@ -121,11 +121,12 @@ async fn a_form_that_cannot_show_the_whole_call_can_only_deny_it() {
     let (key, message) = forms(&client, &id, 1).await.remove(0);
     assert!(message.contains("\ncommand │ touch one\n"), "{message}");
     assert!(message.contains("it can only be denied here") && message.len() < 2_000, "{message}");
-    let yes = ElicitResult::new(ElicitationAction::Accept).with_content(json!({"verdict": "once"}));
+    let yes =
+        ElicitResult::new(ElicitationAction::Accept).with_content(json!({"decision": "once"}));
     let yes = [(key.clone(), serde_json::to_value(yes).unwrap())].into();
     let refused = client.service.update_task(UpdateTaskParams::new(&id, yes)).await.unwrap_err();
     assert!(refused.to_string().contains("does not show the whole call"), "{refused}");
-    say(&client, &id, &key, json!({"verdict": "deny"})).await;
+    say(&client, &id, &key, json!({"decision": "deny"})).await;
     completed(until_over(&client, &id).await).has("It is not done.");
     assert!(!kitchen.path().join("one").exists());
 }
@@ -140,7 +141,7 @@ async fn an_answer_to_another_form_allows_nothing() {
     let (before, digest) = asked[0].0.rsplit_once('-').unwrap();
     let other = asked[1].0.rsplit_once('-').unwrap().1;
     assert_ne!(digest, other);
-    say(&client, &id, &format!("{before}-{other}"), json!({"verdict": "once"})).await;
+    say(&client, &id, &format!("{before}-{other}"), json!({"decision": "once"})).await;
     assert_eq!(forms(&client, &id, 2).await, asked, "nothing was allowed");
 }
 
@@ -153,8 +154,8 @@ async fn a_denial_has_its_reason_and_nobody_else_is_asked() {
     let other = kitchen.client_asked_about("other", "run_process").await;
     let got = other.service.get_task(GetTaskParams::new(&id)).await.unwrap().task;
     assert!(matches!(got.payload, TaskPayload::Working), "{:?}", got.payload);
-    say(&other, &id, &asked[0].0, json!({"verdict": "once"})).await;
-    let no = json!({"verdict": "deny", "reason": "not on a Friday"});
+    say(&other, &id, &asked[0].0, json!({"decision": "once"})).await;
+    let no = json!({"decision": "deny", "reason": "not on a Friday"});
     say(&client, &id, &asked[0].0, no).await;
     respond(&client, &id, &asked[1].0, ElicitResult::new(ElicitationAction::Decline)).await;
     completed(until_over(&client, &id).await).has("It is not done.");

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import asynccontextmanager
 
 from mcp import Client, StdioServerParameters
 from mcp.types import Implementation
@@ -15,13 +16,68 @@ from mcp.types import Implementation
 PROGRAM, STATE = sys.argv[1], sys.argv[2]
 
 
-def client(mode="auto", name="python"):
+@asynccontextmanager
+async def client(mode="auto", name="python"):
+    async with raw_client(mode, name) as c:
+        yield Halves(c)
+
+
+def raw_client(mode, name):
     server = StdioServerParameters(command=PROGRAM, args=[STATE, "kitchen"], cwd=os.getcwd())
     return Client(server, mode=mode, client_info=Implementation(name=name, version="1"))
 
 
 def text(result):
     return "".join(block.text for block in result.content if block.type == "text")
+
+
+class Halves:
+    """A client that looks at each half of every answer alone: programs show their model only one of them."""
+
+    def __init__(self, client):
+        self.client = client
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    async def call_tool(self, tool, arguments, **options):
+        result = await self.client.call_tool(tool, arguments, **options)
+        words, fields = text(result), result.structured_content
+        if fields is None or list(fields)[0] != "message":
+            saw(f"{tool}: the structured half begins with a message", False, fields)
+        message = fields["message"]
+        missing = [line for line in message.splitlines() if line not in words]
+        saw_quietly(f"{tool}: the text says what the message says", not missing, missing)
+        told = "\n".join(strings(fields))
+        for line in words.splitlines():
+            known = line.strip().removeprefix("says: ")
+            address = known.split(" ")[0]
+            fact = known in LABELS or known in told or any(a == address for a in addresses(fields))
+            saw_quietly(f"{tool}: the structured half has the line", fact, line)
+        noise = {"session", "quiet_ms", "living", "elapsed_ms"} & set(fields)
+        saw_quietly(f"{tool}: no field is noise", not noise, noise)
+        saw_quietly(f"{tool}: output is lines", isinstance(fields.get("output", []), list))
+        return result
+
+
+LABELS = {"", "Output so far:", "Still running:", "(no output)", "(no output here)"}
+
+
+def strings(value):
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [string for part in parts for string in strings(part)]
+
+
+def addresses(fields):
+    lists = [fields.get(name, []) for name in ("tasks", "still_running", "ended")]
+    return [task["address"] for tasks in lists for task in tasks]
+
+
+def saw_quietly(what, fact, detail=""):
+    if not fact:
+        saw(what, fact, detail)
 
 
 def saw(what, fact, detail=""):
@@ -56,6 +112,22 @@ async def basics(mode):
         await c.call_tool("run_process", {"command": command}, progress_callback=progress)
         fact = heard and any((message or "").startswith("line") for _, message in heard)
         saw(f"{mode}: progress with the last line, {len(heard)} times", fact, heard)
+
+
+async def every_tool():
+    """Each tool once, so that both halves of its answer are looked at."""
+    async with client(name="halves") as c:
+        call = {"command": "cat", "name": "Cat", "stdin": True, "background": True}
+        address = (await c.call_tool("run_process", call)).structured_content["address"]
+        await c.call_tool("list_tasks", {})
+        await c.call_tool("wait_tasks", {"wait_secs": 0})
+        await c.call_tool("send_message", {"to": "Cat", "message": "meow"})
+        await c.call_tool("read_output", {"task": address})
+        await c.call_tool("stop_task", {"task": address, "wait_for_previous": True})
+        await c.call_tool("wait_tasks", {"tasks": [address]})
+        refused = await c.call_tool("spawn_agent", {"task": "Look."})
+        hint = refused.structured_content["error"]["hint"]
+        saw("each half of every tool's answer is enough", refused.is_error and hint in text(refused))
 
 
 async def cancel(mode):
@@ -133,6 +205,7 @@ async def main():
         await basics(mode)
     for mode in ["legacy", "2026-07-28"]:
         await cancel(mode)
+    await every_tool()
     await two_clients()
     await long_call_and_kill()
     await killed_bridge()

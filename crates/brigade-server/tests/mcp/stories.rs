@@ -1,6 +1,6 @@
 //! Each tool, as it should go and as it should not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rmcp::ServiceError;
 use rmcp::model::{CallToolRequest, ClientRequest};
@@ -66,15 +66,17 @@ async fn a_command_is_run_and_its_end_told() {
 async fn a_slow_command_moves_to_the_background() {
     let kitchen = Kitchen::new();
     let client = kitchen.client("cook").await;
-    let arguments = json!({"command": "echo begun; sleep 3; echo done", "timeout_secs": 1});
+    let arguments = json!({"command": "echo begun; sleep 3; echo done", "wait_secs": 1});
     let said = client.call("run_process", arguments).await;
     said.has("process:1 running").has("begun").has("did not end within 1 second");
     let wake = said.text.lines().last().unwrap();
     assert_eq!(wake, "brigade --workspace kitchen wait process:1");
     client.call("list_tasks", json!({"state": "running"})).await.has("process:1 running for");
-    let early = client.call("wait_tasks", json!({"timeout_secs": 0})).await;
+    let began = Instant::now();
+    let early = client.call("wait_tasks", json!({"wait_secs": 0})).await;
     early.has("No result was taken").has("Still running:\nprocess:1");
     assert_eq!(early.structured["timed_out"], true);
+    assert!(began.elapsed() < Duration::from_millis(900), "0 returns the states at once");
     let late = client.call("wait_tasks", json!({})).await;
     late.has("process:1 succeeded (exit code 0)").has("begun\ndone");
     client.call("wait_tasks", json!({})).await.has("There is nothing to wait for");
@@ -136,10 +138,10 @@ async fn output_is_read_in_parts() {
     assert!(said.text.len() < 5_000, "{} bytes", said.text.len());
     let read = |arguments: Value| client.call("read_output", arguments);
     let first = read(json!({"task": "1", "from": 0, "max_bytes": 8})).await;
-    first.has(":\n1\n2\n3\n4\n").has("call read_output with from 8");
-    read(json!({"task": "1", "from": 8, "max_bytes": 4})).await.has(":\n5\n6\n");
+    first.has(".\n1\n2\n3\n4\n").has("call read_output with from 8");
+    read(json!({"task": "1", "from": 8, "max_bytes": 4})).await.has(".\n5\n6\n");
     read(json!({"task": "1"})).await.has("20000");
-    read(json!({"task": "1", "stream": "stderr"})).await.has(":\ne");
+    read(json!({"task": "1", "stream": "stderr"})).await.has(".\ne");
     let some = read(json!({"task": "1", "pattern": "999$", "max_bytes": 30})).await;
     some.has(": 999\n").has("20 lines match").has("the same pattern and from");
     read(json!({"task": "1", "pattern": "("})).await.refused("invalid").has("pattern");
@@ -157,11 +159,30 @@ async fn what_is_wrong_is_named() {
         ("run_process", json!({"command": " "}), "invalid", "blank"),
         ("run_process", json!({"command": "x", "cwd": "nowhere"}), "invalid", "`cwd`"),
         ("run_process", json!({"command": "x", "name": "all"}), "invalid", "reserved"),
-        ("run_process", json!({"command": "x", "timeout_secs": -1}), "invalid", "negative"),
-        ("run_process", json!({"command": "x", "timeout_secs": "1"}), "invalid", "`timeout_secs`"),
+        ("run_process", json!({"command": "x", "wait_secs": -1}), "invalid", "negative"),
+        (
+            "run_process",
+            json!({"command": "x", "wait_secs": "1", "env": []}),
+            "invalid",
+            "the argument `wait_secs` must be an integer, not a string; the argument `env` must be an \
+             object, not an array",
+        ),
+        (
+            "run_process",
+            json!({"command": "x", "timeout_secs": 5}),
+            "invalid",
+            "`wait_secs` is how long this call waits, `deadline_secs` is when the task is killed",
+        ),
+        (
+            "run_process",
+            json!({"command": "x", "keep": true}),
+            "invalid",
+            "unknown argument `keep`",
+        ),
+        ("wait_tasks", json!({"tasks": "1"}), "invalid", "`tasks` must be an array, not a string"),
         ("run_process", json!({"command": "x", "deadline_secs": 0}), "invalid", "deadline_secs"),
         ("run_process", json!({"command": "x".repeat(200_000)}), "invalid", "131071"),
-        ("wait_tasks", json!({"timeout_secs": 0.5}), "invalid", "not whole"),
+        ("wait_tasks", json!({"wait_secs": 0.5}), "invalid", "not whole"),
         ("wait_tasks", json!({"mode": "some"}), "invalid", "`any` or `all`"),
         ("wait_tasks", json!({"tasks": ["process:99"]}), "not_found", "99"),
         ("stop_task", json!({"task": "nobody"}), "not_found", "nobody"),
@@ -176,6 +197,107 @@ async fn what_is_wrong_is_named() {
     let ServiceError::McpError(error) = unknown else { panic!("{unknown}") };
     assert_eq!(error.code.0, -32602);
     assert!(error.message.contains("run_process"), "{}", error.message);
+}
+
+#[tokio::test]
+async fn null_is_the_default_and_arguments_of_the_client_program_are_ignored() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    let tools = client.service.list_all_tools().await.unwrap();
+    let arguments = |tool: &str| -> Vec<String> {
+        let tool = tools.iter().find(|one| one.name == tool).unwrap();
+        tool.input_schema["properties"].as_object().unwrap().keys().cloned().collect()
+    };
+    let optional = |tool: &str, mut given: Value| {
+        for name in arguments(tool) {
+            given.as_object_mut().unwrap().entry(name).or_insert(Value::Null);
+        }
+        given["wait_for_previous"] = json!(true);
+        given
+    };
+    let run = optional("run_process", json!({"command": "echo hi", "run_in_background": true}));
+    client.call("run_process", run).await.has("process:1").has("Call wait_tasks");
+    client.call("wait_tasks", optional("wait_tasks", json!({}))).await.has("hi");
+    client.call("read_output", optional("read_output", json!({"task": "1"}))).await.has("hi");
+    client.call("list_tasks", optional("list_tasks", json!({}))).await.has("no tasks to show");
+    client.call("stop_task", optional("stop_task", json!({"task": "1"}))).await.has("had ended");
+    let message = optional("send_message", json!({"to": "1", "message": "x"}));
+    client.call("send_message", message).await.refused("ended");
+    let blank = optional("spawn_agent", json!({"task": " "}));
+    client.call("spawn_agent", blank).await.refused("invalid").has("blank");
+    // An empty array is what the schema says: everything.
+    client.call("run_process", json!({"command": "echo ho", "background": true})).await;
+    client.call("wait_tasks", json!({"tasks": []})).await.has("ho");
+}
+
+#[tokio::test]
+async fn a_wait_for_any_lists_what_still_runs() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    for (name, command) in [("Oven", "sleep 60"), ("Kettle", "echo hot")] {
+        let run = json!({"command": command, "name": name, "background": true});
+        client.call("run_process", run).await;
+    }
+    let waited = client.call("wait_tasks", json!({})).await;
+    waited.has("\"Kettle\" succeeded").has("1 task is still running").has("\"Oven\" running");
+    assert_eq!(waited.structured["still_running"][0]["name"], "Oven");
+    client.call("stop_task", json!({"task": "Oven"})).await;
+}
+
+#[tokio::test]
+async fn many_results_and_tasks_come_in_pages() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    for _ in 0..53 {
+        let run = json!({"command": "seq 1 2000", "background": true});
+        client.call("run_process", run).await;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut replies = 0;
+    while seen.len() < 53 {
+        let waited = client.call("wait_tasks", json!({"mode": "all"})).await;
+        let ended = waited.structured["ended"].as_array().unwrap();
+        assert!(!ended.is_empty() && ended.len() <= 20, "{}", waited.text);
+        seen.extend(ended.iter().map(|task| task["address"].to_string()));
+        assert!(waited.text.len() < 40_000, "{}", waited.text.len());
+        assert!(waited.structured.to_string().len() < 60_000);
+        replies += 1;
+    }
+    assert_eq!(replies, 3, "each result once");
+    let first = client.call("list_tasks", json!({"state": "all"})).await;
+    first
+        .has("50 of 53 tasks")
+        .has("3 older tasks are not shown: call list_tasks with cursor \"4\"");
+    let next = first.structured["next_cursor"].clone();
+    let last = client.call("list_tasks", json!({"state": "all", "cursor": next})).await;
+    last.has("process:1 ").has("process:3 ");
+    assert_eq!(last.structured["tasks"].as_array().unwrap().len(), 3);
+    assert_eq!(last.structured["next_cursor"], Value::Null);
+    client.call("list_tasks", json!({"cursor": "x"})).await.refused("invalid").has("`cursor`");
+    let near = client.call("read_output", json!({"task": "process:99"})).await;
+    assert!(!near.refused("not_found").text.contains("did you mean"), "{}", near.text);
+    let named: Vec<String> = (1..=53).map(|no| format!("process:{no}")).collect();
+    let again = client.call("wait_tasks", json!({"tasks": named, "mode": "all"})).await;
+    again.has("33 of the tasks were not waited for");
+    assert_eq!(again.structured["not_waited_for"][0], "process:21");
+}
+
+#[tokio::test]
+async fn what_is_read_at_once_is_what_every_client_shows() {
+    let kitchen = Kitchen::new();
+    let client = kitchen.client("cook").await;
+    client.call("run_process", json!({"command": "yes | head -c 200000; echo end"})).await;
+    let all = json!({"task": "1", "max_bytes": 1_000_000});
+    let end = client.call("read_output", all).await;
+    end.has("\nend");
+    let shown = end.structured.to_string().chars().count();
+    assert!(shown <= 40_000, "{shown} characters");
+    let first =
+        client.call("read_output", json!({"task": "1", "from": 0, "max_bytes": 40_000})).await;
+    assert!(first.structured.to_string().chars().count() <= 40_000);
+    let next = first.structured["next"].as_u64().unwrap();
+    assert_eq!(first.output().len() as u64, next, "the positions are those of what is shown");
+    first.has(&format!("call read_output with from {next}"));
 }
 
 #[tokio::test]

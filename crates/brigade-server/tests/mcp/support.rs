@@ -16,6 +16,8 @@ use rmcp::service::{NotificationContext, RoleClient, RunningService};
 use rmcp::{ClientHandler, ServiceExt};
 use serde_json::Value;
 
+use crate::halves;
+
 pub(crate) const SESSION: &str = "kitchen";
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -236,7 +238,9 @@ pub(crate) fn asked(tool: &'static str, arguments: Value) -> CallToolRequestPara
 
 impl Client {
     pub(crate) async fn call(&self, tool: &'static str, arguments: Value) -> Said {
-        Said::of(&self.service.call_tool(asked(tool, arguments)).await.unwrap())
+        let said = Said::of(&self.service.call_tool(asked(tool, arguments)).await.unwrap());
+        halves::check(&said);
+        said
     }
 
     /// Asks until this is in the answer.

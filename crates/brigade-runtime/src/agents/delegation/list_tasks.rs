@@ -19,11 +19,15 @@ impl Delegation for ListTasks {
             self.state.is_none_or(|filter| filter.fits(row.state.word(), row.is_living()))
         });
         let total = tasks.len();
+        if let Some(before) = self.before()? {
+            tasks.retain(|(no, _)| no.get() < before);
+        }
+        let older = tasks.len().saturating_sub(PAGE);
         let now = delegate.agents.now();
-        let tasks = tasks.split_off(total.saturating_sub(PAGE));
+        let tasks = tasks.split_off(older);
         let tasks = tasks.iter().map(|(no, row)| summary(*no, row, now)).collect();
         let (audience, filter) = (Audience::Agent, self.state);
-        let reply = ListReply { audience, tasks, total, filter, notes: Vec::new() };
+        let reply = ListReply { audience, tasks, total, older, filter, notes: Vec::new() };
         Ok(Outcome::text(reply.render().text()))
     }
 }

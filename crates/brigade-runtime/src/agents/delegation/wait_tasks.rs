@@ -15,7 +15,11 @@ impl Delegation for WaitTasks {
     async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
         // The results are taken: nothing may stand between them and the model any more.
         if let Some(Answer::Endings(endings)) = call.told.as_deref() {
-            return Ok(Outcome::text(render_endings(delegate, endings).await));
+            let mut text = render_endings(delegate, endings);
+            if let Some(running) = still_running(delegate).await {
+                text.push_str(&format!("\n\n{running}"));
+            }
+            return Ok(Outcome::text(text));
         }
         let wait = self.wait(Audience::Agent)?;
         let names = self.names()?;
@@ -32,11 +36,22 @@ impl Delegation for WaitTasks {
     }
 }
 
-async fn render_endings(delegate: &Delegate, endings: &[Ending]) -> String {
+fn render_endings(delegate: &Delegate, endings: &[Ending]) -> String {
     match endings {
         [] => "There is nothing to wait for: no task of yours is running.".to_owned(),
         endings => delegate.quoter.endings(endings),
     }
+}
+
+/// The tasks of the agent that still run. The results come first: where this cannot be known it is left
+/// out.
+async fn still_running(delegate: &Delegate) -> Option<String> {
+    let session = delegate.link.session().await.ok()?;
+    let now = delegate.agents.now();
+    let mut tasks = session.list();
+    tasks.retain(|(_, row)| row.is_living());
+    let tasks: Vec<TaskSummary> = tasks.iter().map(|(no, row)| summary(*no, row, now)).collect();
+    (!tasks.is_empty()).then(|| render_running(&tasks))
 }
 
 /// What a wait came to, in words.
@@ -47,7 +62,7 @@ pub(super) async fn told(
 ) -> Result<Outcome, ToolError> {
     let why = match told {
         Answer::Endings(endings) => {
-            return Ok(Outcome::text(render_endings(delegate, endings).await));
+            return Ok(Outcome::text(render_endings(delegate, endings)));
         }
         Answer::Elapsed => "The time is up. No result was taken.",
         Answer::News => "A message came, which follows. No result was taken; the tasks run on.",
