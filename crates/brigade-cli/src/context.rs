@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use brigade_server::ask::Ask;
 use brigade_server::requests::Request;
-use brigade_server::start::{STATE_VARIABLE, Starter};
+use brigade_server::start::{STATE_VARIABLE, Starter, connect_running};
 use brigade_server::wire::As;
 use brigade_server::{Client, ClientError, Places, Target};
 
@@ -123,9 +123,9 @@ impl Context {
         Ok(client.ask(question).await?)
     }
 
-    /// The daemon that runs.
+    /// The daemon that runs. One that binds its socket again is waited for.
     pub(crate) async fn running_daemon(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.places, As::Operator).await
+        connect_running(&self.places, As::Operator).await
     }
 
     /// The address of the task that this program runs in, if it is one of this daemon's.

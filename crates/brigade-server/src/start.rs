@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use brigade_process::private_file::open_private;
 
 use crate::client::{Client, ClientError};
+use crate::daemon_lock::{DaemonPhase, LockHolder, find_lock_holder};
 use crate::places::Places;
 use crate::requests::Leave;
 use crate::wire::As;
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const OTHERS_PATIENCE: Duration = Duration::from_secs(5);
 /// How long somebody else's daemon that has the folder may take before it is tried once more.
 const NEXT_TRY: Duration = Duration::from_millis(300);
+/// How long a daemon may run without a socket. It binds a removed one again within a second.
+const SOCKET_PATIENCE: Duration = Duration::from_secs(4);
 /// How often it is looked whether it is there.
 const LOOK_FIRST: Duration = Duration::from_millis(2);
 const LOOK_LAST: Duration = Duration::from_millis(20);
@@ -57,6 +60,7 @@ impl Starter {
         let deadline = Instant::now() + patience;
         let mut start = Start::Now;
         let mut pause = LOOK_FIRST;
+        let mut unreachable = Unreachable::default();
         loop {
             let error = match Client::connect(&self.places, who.clone()).await {
                 Ok(client) if self.may_start && is_to_leave(&client, &who) => {
@@ -74,15 +78,20 @@ impl Starter {
             if error.kind() == io::ErrorKind::PermissionDenied {
                 return Err(ClientError::NoDaemon(error));
             }
+            let holder = find_lock_holder(&self.places.lock());
+            if let Some(holder) = holder
+                && (Instant::now() > deadline || unreachable.lasts(holder))
+            {
+                return Err(ClientError::Unreachable { holder, socket: self.places.socket() });
+            }
             if Instant::now() > deadline {
-                return Err(ClientError::NoDaemon(self.why(error)));
+                return Err(self.why(error));
             }
             start = match start.next() {
-                Start::Now if !self.may_start => Start::Now,
+                Start::Now if holder.is_some() || !self.may_start => Start::Now,
                 Start::Now => Start::Coming(self.start().map_err(ClientError::NoDaemon)?),
                 Start::Failed(status) => {
-                    let failed = io::Error::other(format!("it ended with {status}"));
-                    return Err(ClientError::NoDaemon(self.why(failed)));
+                    return Err(self.why(io::Error::other(format!("it ended with {status}"))));
                 }
                 waiting => waiting,
             };
@@ -135,17 +144,57 @@ impl Starter {
     }
 
     /// What is to be done, or the last line of the log, which is what the daemon had to say.
-    fn why(&self, error: io::Error) -> io::Error {
+    fn why(&self, error: io::Error) -> ClientError {
         if !self.may_start {
-            return io::Error::other(
+            return ClientError::NoDaemon(io::Error::other(
                 "one that is started from within a task would end with it; start it elsewhere: \
                  `brigade daemon start`",
-            );
+            ));
         }
         match end_of(&self.places.log()).unwrap_or_default().lines().last() {
-            Some(line) => io::Error::other(format!("it did not come up: {line}")),
-            None => error,
+            Some(line) => ClientError::NotStarted(line.to_owned()),
+            None => ClientError::NotStarted(error.to_string()),
         }
+    }
+}
+
+/// A connection to the daemon that runs. One whose socket is missing is waited for, as long as it takes to bind it
+/// again.
+pub async fn connect_running(places: &Places, who: As) -> Result<Client, ClientError> {
+    let deadline = Instant::now() + SOCKET_PATIENCE;
+    let mut pause = LOOK_FIRST;
+    loop {
+        let error = match Client::connect(places, who.clone()).await {
+            Err(ClientError::NoDaemon(error)) => error,
+            other => return other,
+        };
+        let holder = match find_lock_holder(&places.lock()) {
+            Some(holder) if error.kind() != io::ErrorKind::PermissionDenied => holder,
+            _ => return Err(ClientError::NoDaemon(error)),
+        };
+        if holder.phase == Some(DaemonPhase::Leaving) || Instant::now() > deadline {
+            return Err(ClientError::Unreachable { holder, socket: places.socket() });
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LOOK_LAST);
+    }
+}
+
+/// How long one and the same daemon has been without a socket.
+#[derive(Debug, Default)]
+struct Unreachable {
+    since: Option<(LockHolder, Instant)>,
+}
+
+impl Unreachable {
+    /// Returns whether it has been too long for a daemon that serves. One that recovers a large store, or lets
+    /// clients finish, takes longer; an older one does not say which it is.
+    fn lasts(&mut self, holder: LockHolder) -> bool {
+        let since = match self.since {
+            Some((other, since)) if other == holder => since,
+            _ => self.since.insert((holder, Instant::now())).1,
+        };
+        holder.phase == Some(DaemonPhase::Serving) && since.elapsed() > SOCKET_PATIENCE
     }
 }
 
