@@ -17,6 +17,8 @@ impl Exit {
     /// Nothing was found to match, as `grep` says it.
     pub(crate) const NO_MATCH: Self = Self(1);
     pub(crate) const USAGE: Self = Self(2);
+    /// Another daemon has the state folder.
+    pub(crate) const TAKEN: Self = Self(brigade_server::start::TAKEN);
     pub(crate) const FAILED: Self = Self(120);
     pub(crate) const CANCELLED: Self = Self(121);
     pub(crate) const BUDGET: Self = Self(122);

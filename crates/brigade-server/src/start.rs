@@ -32,8 +32,9 @@ const LOG_MAX: u64 = 4 * 1024 * 1024;
 /// How much of the log's end is looked at for what went wrong.
 const LOG_TAIL: u64 = 4 * 1024;
 
-/// The exit code of a daemon that found the folder taken.
-pub const TAKEN: u8 = 120;
+/// The exit code of a daemon that found the folder taken. Nothing else ends with it: it is a reason to wait for
+/// another daemon, and any other failure is not.
+pub const TAKEN: u8 = 119;
 
 /// The variable that names the state folder, for the daemon and the commands that it runs.
 pub const STATE_VARIABLE: &str = "BRIGADE_STATE";

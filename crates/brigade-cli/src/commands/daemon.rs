@@ -13,7 +13,7 @@ use brigade_runtime::{ProcessOptions, Runtime};
 use brigade_server::daemon::{Claimed, DaemonError};
 use brigade_server::daemon_lock::DaemonPhase;
 use brigade_server::requests::{Leave, Status};
-use brigade_server::start::{STATE_VARIABLE, TAKEN};
+use brigade_server::start::STATE_VARIABLE;
 use brigade_server::{ClientError, DaemonOptions, TrustStore};
 use brigade_sqlite::SqliteStore;
 use brigade_store::StoreError;
@@ -301,7 +301,7 @@ fn leave_when_told(leaving: CancellationToken) -> Result<tokio::task::JoinHandle
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         match error {
-            DaemonError::Running { .. } => Self::new(Exit(TAKEN), error.to_string()),
+            DaemonError::Running { .. } => Self::new(Exit::TAKEN, error.to_string()),
             DaemonError::Refused(refusal) => refusal.into(),
             DaemonError::Folder { .. } => Self::broken(error.to_string()),
         }
