@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use brigade_server::ask::Ask;
-use brigade_server::requests::Request;
+use brigade_server::client::Step;
+use brigade_server::requests::{List, ListPages, Request};
 use brigade_server::start::{STATE_VARIABLE, Starter, connect_running};
 use brigade_server::wire::As;
-use brigade_server::{Client, ClientError, Places, Target};
+use brigade_server::{Client, ClientError, Places, Target, TaskInfo};
 
 use crate::commands::daemon::DETACHED;
 use crate::config::Config;
@@ -123,6 +124,28 @@ impl Context {
         Ok(client.ask(question).await?)
     }
 
+    /// The tasks that a list names, however many they are.
+    pub(crate) async fn list(&self, list: List) -> Result<Vec<TaskInfo>, Failure> {
+        self.list_over(&mut self.daemon().await?, list).await
+    }
+
+    /// The same over a connection, which is replaced by one to the next daemon if need be.
+    pub(crate) async fn list_over(
+        &self,
+        client: &mut Client,
+        list: List,
+    ) -> Result<Vec<TaskInfo>, Failure> {
+        for _ in 0..TRIES {
+            match list_pages(client, list.clone()).await {
+                // What was told by the one that is gone is told again.
+                Err(ClientError::Lost | ClientError::Unheard) => {}
+                listed => return Ok(listed?),
+            }
+            *client = self.daemon().await?;
+        }
+        Ok(list_pages(client, list).await?)
+    }
+
     /// The daemon that runs. One that binds its socket again is waited for.
     pub(crate) async fn running_daemon(&self) -> Result<Client, ClientError> {
         connect_running(&self.places, As::Operator).await
@@ -144,6 +167,15 @@ impl Context {
         let may_start = std::env::var_os(TASK_VARIABLE).is_none();
         Ok(Starter { places: self.places.clone(), program: this_program()?, args, may_start })
     }
+}
+
+pub(crate) async fn list_pages(client: &Client, list: List) -> Result<Vec<TaskInfo>, ClientError> {
+    let mut pages = client.stream(ListPages { list })?;
+    let mut tasks = Vec::new();
+    while let Step::Item(page) = pages.next().await? {
+        tasks.extend(page);
+    }
+    Ok(tasks)
 }
 
 /// This program, also when its file was replaced by a newer one meanwhile.

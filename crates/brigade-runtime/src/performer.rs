@@ -60,6 +60,15 @@ pub trait Performer: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// The same for many tasks of one tree, for kinds that can do it in one go.
+    fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for task in tasks {
+                self.remove(task).await;
+            }
+        })
+    }
+
     /// The runtime goes away: ends whatever lives only in this process, and returns when that is
     /// gone. Nothing more is reported. Work that is meant to outlive the process is left alone.
     fn halt(&self) -> BoxFuture<'_, ()> {

@@ -17,7 +17,7 @@ use brigade_store::Store;
 use futures_util::future::join_all;
 use rustix::fs::{Access, access, statvfs};
 
-use crate::context::Context;
+use crate::context::{Context, list_pages};
 use crate::exit::{Exit, Failure};
 use crate::show;
 use crate::styled_line::StyledLine;
@@ -254,7 +254,7 @@ async fn left_over(client: Option<&Client>) -> Option<Finding> {
         return Some(finding(what, State::Fine, "not looked at: the next daemon sees to them"));
     };
     let sessions = client.ask(Sessions { closed: true }).await.ok()?;
-    let tasks = client.ask(List { session: None, ended: false, most: None }).await.ok()?;
+    let tasks = list_pages(client, List::default()).await.ok()?;
     let living: Vec<String> = tasks
         .iter()
         .filter(|task| task.living)

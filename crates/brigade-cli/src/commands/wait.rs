@@ -80,7 +80,7 @@ impl Wait {
 
 async fn living(context: &Context, client: &mut Client) -> Result<Vec<String>, Failure> {
     let list = List { session: Some(context.session()?), ended: false, most: None };
-    let tasks = context.ask_over(client, list).await?;
+    let tasks = context.list_over(client, list).await?;
     Ok(tasks.into_iter().filter(|task| task.living).map(|task| task.address).collect())
 }
 

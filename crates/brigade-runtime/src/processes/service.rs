@@ -1,6 +1,6 @@
 //! The performer of commands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use brigade_model::action::Start;
 use brigade_model::command::{End, EndedHow, Reported};
-use brigade_model::ids::{Attempt, Millis, RunNo};
+use brigade_model::ids::{Attempt, Millis, RunNo, TaskNo, TreeId};
 use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Work};
@@ -36,6 +36,9 @@ use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskI
 
 /// How long a stop stays kind when nobody says so: what the model uses too.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// The most threads that remove directories: a disk is no faster with more.
+const REMOVERS: usize = 4;
 
 /// How long a folder that an earlier runtime of this program had may take to become free.
 const LOCK_TRIES: u32 = 50;
@@ -116,19 +119,38 @@ impl Processes {
         self.launch(start, execution, &dir)
     }
 
-    /// Removes what is kept of a task that nobody knows any more, and ends what may still run of it.
-    fn remove(&self, task: TaskId) -> io::Result<()> {
-        for execution in self.places.executions(task) {
-            let (dir, boot) = (self.places.of(&execution), self.boot);
-            let sought = Sought { execution, dir, boot, was_begun: true, saw_it_die: false };
-            if let Settled::Alive(shim) = sought.settle()? {
-                tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
-                let mark = execution.mark();
-                end_orphans(&DeadShim { mark: &mark, id: None, died_now: &[] })?;
+    /// Removes what is kept of tasks that nobody knows any more, and ends what may still run of them.
+    fn remove_tasks(&self, tree: TreeId, tasks: &HashSet<TaskNo>) {
+        let executions = self.places.executions_of(tree, tasks);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = executions.len().div_ceil(threads.min(REMOVERS)).max(1);
+        std::thread::scope(|scope| {
+            for executions in executions.chunks(share) {
+                let remove = || executions.iter().for_each(|execution| self.remove(execution));
+                // Where there is no thread to be had, it is done here.
+                if std::thread::Builder::new().spawn_scoped(scope, remove).is_err() {
+                    remove();
+                }
             }
-            self.places.remove(&execution)?;
+        });
+        self.places.remove_if_empty(tree);
+    }
+
+    fn remove(&self, execution: &Execution) {
+        if let Err(error) = self.try_remove(*execution) {
+            tracing::warn!(%error, "the output of a pruned task could not be removed");
         }
-        Ok(())
+    }
+
+    fn try_remove(&self, execution: Execution) -> io::Result<()> {
+        let (dir, boot) = (self.places.of(&execution), self.boot);
+        let sought = Sought { execution, dir, boot, was_begun: true, saw_it_die: false };
+        if let Settled::Alive(shim) = sought.settle()? {
+            tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
+            let mark = execution.mark();
+            end_orphans(&DeadShim { mark: &mark, id: None, died_now: &[] })?;
+        }
+        self.places.remove(&execution)
     }
 
     /// Waits for what was inherited and has ended.
@@ -376,11 +398,21 @@ impl Performer for ProcessPerformer {
     }
 
     fn remove(&self, task: TaskId) -> BoxFuture<'_, ()> {
+        self.remove_all(vec![task])
+    }
+
+    fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
         let processes = self.0.clone();
+        let mut trees: HashMap<TreeId, HashSet<TaskNo>> = HashMap::new();
+        for task in tasks {
+            trees.entry(task.tree).or_default().insert(task.no);
+        }
         Box::pin(async move {
-            let removed = tokio::task::spawn_blocking(move || processes.remove(task)).await;
-            if let Err(error) = removed.map_err(io::Error::other).and_then(|removed| removed) {
-                tracing::warn!(%error, "the output of a pruned task could not be removed");
+            let removing = move || {
+                trees.iter().for_each(|(tree, tasks)| processes.remove_tasks(*tree, tasks));
+            };
+            if let Err(error) = tokio::task::spawn_blocking(removing).await {
+                tracing::warn!(%error, "the output of pruned tasks could not be removed");
             }
         })
     }
