@@ -21,6 +21,7 @@ use brigade_process::private_file::open_private;
 use brigade_process::{Companion, Launch, PeerProcess, ProcessId, Shim};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -120,19 +121,19 @@ impl Processes {
     }
 
     /// Removes what is kept of tasks that nobody knows any more, and ends what may still run of them.
-    fn remove_tasks(&self, tree: TreeId, tasks: &HashSet<TaskNo>) {
-        let executions = self.places.executions_of(tree, tasks);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let share = executions.len().div_ceil(threads.min(REMOVERS)).max(1);
-        std::thread::scope(|scope| {
-            for executions in executions.chunks(share) {
-                let remove = || executions.iter().for_each(|execution| self.remove(execution));
-                // Where there is no thread to be had, it is done here.
-                if std::thread::Builder::new().spawn_scoped(scope, remove).is_err() {
-                    remove();
-                }
-            }
-        });
+    async fn remove_tasks(self: Arc<Self>, tree: TreeId, tasks: HashSet<TaskNo>) {
+        let places = self.places.clone();
+        let looking = tokio::task::spawn_blocking(move || places.executions_of(tree, &tasks));
+        let executions = looking.await.unwrap_or_default();
+        let share = executions.len().div_ceil(REMOVERS).max(1);
+        let mut removing = JoinSet::new();
+        for executions in executions.chunks(share) {
+            let (processes, executions) = (self.clone(), executions.to_vec());
+            removing.spawn_blocking(move || {
+                executions.iter().for_each(|execution| processes.remove(execution));
+            });
+        }
+        while removing.join_next().await.is_some() {}
         self.places.remove_if_empty(tree);
     }
 
@@ -408,11 +409,8 @@ impl Performer for ProcessPerformer {
             trees.entry(task.tree).or_default().insert(task.no);
         }
         Box::pin(async move {
-            let removing = move || {
-                trees.iter().for_each(|(tree, tasks)| processes.remove_tasks(*tree, tasks));
-            };
-            if let Err(error) = tokio::task::spawn_blocking(removing).await {
-                tracing::warn!(%error, "the output of pruned tasks could not be removed");
+            for (tree, tasks) in trees {
+                processes.clone().remove_tasks(tree, tasks).await;
             }
         })
     }
