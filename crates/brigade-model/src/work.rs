@@ -372,6 +372,17 @@ impl Work {
         }
     }
 
+    /// Says why no message can reach it, and how it is started so that one can. None where messages arrive.
+    pub fn lacks_input(&self) -> Option<&'static str> {
+        match self {
+            Self::Process(process) if !process.reads_messages() => Some(
+                "was started without an input; start it with one: `brigade exec --stdin`, or `stdin: true` in \
+                 run_process",
+            ),
+            _ => None,
+        }
+    }
+
     pub fn conduct(&self) -> Conduct {
         let base = Conduct {
             recovery: Recovery::Lost,

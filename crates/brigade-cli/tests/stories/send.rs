@@ -1,6 +1,6 @@
 //! Sending lines to a command.
 
-use crate::kitchen::Kitchen;
+use crate::kitchen::{Kitchen, Ran};
 
 #[test]
 fn lines_arrive_in_order_and_the_end_ends_it() {
@@ -21,4 +21,21 @@ fn lines_arrive_in_order_and_the_end_ends_it() {
     assert_eq!(late.code, 120, "{}", late.err);
     assert_eq!(kitchen.run(["send", "Nobody", "x"]).code, 127);
     assert_eq!(kitchen.run(["send", "Numbers"]).code, 2);
+}
+
+#[test]
+fn a_command_without_an_input_is_named_with_the_way_out() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "-d", "--name", "Deaf", "--", "sleep", "1000"]);
+    for words in [&["send", "Deaf", "hello"] as &[&str], &["send", "Deaf", "--close"]] {
+        let sent = Ran::from(kitchen.command(words).output().unwrap());
+        assert_eq!(sent.code, 2, "{sent:?}");
+        assert!(sent.err.contains("process:1 was started without an input"), "{sent:?}");
+        assert!(sent.err.contains("`brigade exec --stdin`"), "{sent:?}");
+    }
+    let events = kitchen.ok(["events"]);
+    assert!(!events.contains("message"), "nothing happened: {events}");
+    kitchen.ok(["exec", "-d", "--pty", "--name", "Typed", "--", "cat"]);
+    kitchen.ok(["send", "Typed", "a terminal can be typed on"]);
+    kitchen.ok(["stop", "Deaf", "Typed"]);
 }
