@@ -1,6 +1,6 @@
 //! What every subcommand has: options, the daemon, the workspace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brigade_server::ask::Ask;
 use brigade_server::client::Step;
@@ -48,7 +48,8 @@ impl Context {
     pub(crate) fn new(global: Global) -> Result<Self, Failure> {
         let config = Config::load()?;
         let folder = match global.state.or_else(|| from_env(STATE_VARIABLE)) {
-            Some(folder) => std::path::absolute(folder)?,
+            Some(folder) if folder.is_absolute() => folder,
+            Some(folder) => std::path::absolute(workspace::current_directory()?.join(folder))?,
             None => default_state()?,
         };
         let places = Places::new(folder);
@@ -62,15 +63,27 @@ impl Context {
 
     /// The session that is meant when nobody says: within a task its own, else the directory's.
     pub(crate) fn session(&self) -> Result<String, Failure> {
-        if let Some(name) = &self.workspace {
-            return Ok(name.clone());
+        match self.named_session() {
+            Some(session) => Ok(session),
+            None => workspace::of_directory(&workspace::current_directory()?),
         }
-        if let Some(task) = self.within()
-            && let Some((session, _)) = task.rsplit_once('/')
-        {
-            return Ok(session.to_owned());
+    }
+
+    /// The same for what runs in a directory, to which it belongs when the current one was removed.
+    pub(crate) fn session_for(&self, directory: &Path) -> Result<String, Failure> {
+        match self.named_session() {
+            Some(session) => Ok(session),
+            None if std::env::current_dir().is_err() => workspace::of_directory(directory),
+            None => self.session(),
         }
-        workspace::of_directory(&std::env::current_dir()?)
+    }
+
+    fn named_session(&self) -> Option<String> {
+        let own = || {
+            let task = self.within()?;
+            task.rsplit_once('/').map(|(session, _)| session.to_owned())
+        };
+        self.workspace.clone().or_else(own)
     }
 
     /// The words that a shell needs to ask for the same from elsewhere.

@@ -39,6 +39,9 @@ pub const TAKEN: u8 = 119;
 /// The variable that names the state folder, for the daemon and the commands that it runs.
 pub const STATE_VARIABLE: &str = "BRIGADE_STATE";
 
+/// The variable that names the file of the configuration.
+pub const CONFIG_VARIABLE: &str = "BRIGADE_CONFIG";
+
 /// How many pools the C library's allocator keeps memory in, where there is one that does.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
 
@@ -132,6 +135,10 @@ impl Starter {
         if std::env::var_os(ARENAS).is_none() {
             // It idles most of its life: what a burst of work took is to be given back.
             daemon.env(ARENAS, "2");
+        }
+        if let Some(config) = std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()) {
+            // The daemon is at home elsewhere.
+            daemon.env(CONFIG_VARIABLE, std::path::absolute(config)?);
         }
         daemon
             .args(&self.args)

@@ -119,7 +119,7 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
     }
     for task in &waited.ended {
         let line = StyledLine::from(show::called(task)).text(" ");
-        show::line(line.painted(show::style(&task.state), show::state(task)))?;
+        show::line(line.painted(show::style(&task.state), show::state_and_reason(task)))?;
     }
     if waited.timed_out {
         for task in &waited.going_on {

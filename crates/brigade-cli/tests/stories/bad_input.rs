@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::kitchen::{Kitchen, poll};
+use crate::kitchen::{Kitchen, Ran, poll};
 
 #[test]
 fn usage_is_explained() {
@@ -361,4 +361,25 @@ fn a_command_without_its_dashes_is_shown_them() {
     assert!(ran.err.contains("stand after `--`"), "{}", ran.err);
     let ran = kitchen.run(["close", "nowhere"]);
     assert!(ran.err.contains("`brigade sessions --all` lists"), "{}", ran.err);
+}
+
+#[test]
+fn a_named_configuration_that_is_missing_is_an_error() {
+    let kitchen = Kitchen::new();
+    let missing = kitchen.project().join("nowhere.toml");
+    let ran: Ran = kitchen.command(["ps"]).env("BRIGADE_CONFIG", &missing).output().unwrap().into();
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("nowhere.toml: there is no such file"), "{ran:?}");
+    assert!(ran.err.contains("BRIGADE_CONFIG"), "{ran:?}");
+    // The daemon is at home elsewhere and reads the same file.
+    std::fs::write(kitchen.project().join("here.toml"), "output_cap = \"64K\"\n").unwrap();
+    let ran: Ran = kitchen
+        .command(["exec", "--", "seq", "100000"])
+        .env("BRIGADE_CONFIG", "here.toml")
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(kitchen.ok(["logs", "1"]).len() < 200_000, "the cap holds");
+    assert_eq!(kitchen.run(["exec", "--", "true"]).code, 0, "an unnamed one may be missing");
 }
