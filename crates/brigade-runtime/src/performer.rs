@@ -34,7 +34,8 @@ pub trait Performer: Send + Sync + 'static {
     /// Begins an attempt. What comes of it is said through the reporter.
     fn start(&self, start: Start, reporter: Reporter);
 
-    /// Hands something to an attempt that is under way.
+    /// Hands something to an attempt that is under way. An answer to one that is not in memory is dropped: it is in
+    /// the journal, with which the next attempt begins.
     fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery);
 
     /// Ends an attempt, or lets go of what is kept for a task that waits.
