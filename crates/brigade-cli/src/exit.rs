@@ -107,6 +107,13 @@ impl Failure {
         self.hint(hint)
     }
 
+    /// The same with what it is about.
+    #[must_use]
+    pub(crate) fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// Says it, and how the program ends.
     pub(crate) fn report(&self) -> Exit {
         if self.exit != Exit::READER_GONE {

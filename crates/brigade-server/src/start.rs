@@ -93,7 +93,13 @@ impl Starter {
             }
             start = match start.next() {
                 Start::Now if holder.is_some() || !self.may_start => Start::Now,
-                Start::Now => Start::Coming(self.start().map_err(ClientError::NoDaemon)?),
+                Start::Now => {
+                    let started = self.start().map_err(|error| {
+                        let folder = self.places.folder().display();
+                        ClientError::NotStarted(format!("the state folder {folder}: {error}"))
+                    });
+                    Start::Coming(started?)
+                }
                 Start::Failed(status) => {
                     return Err(self.why(io::Error::other(format!("it ended with {status}"))));
                 }

@@ -42,13 +42,14 @@ fn arguments_arrive_as_they_are() {
 #[test]
 fn exit_codes_say_how_it_ended() {
     let kitchen = Kitchen::new();
-    let table: [(&[&str], i32, &str); 8] = [
+    let table: [(&[&str], i32, &str); 9] = [
         (&["--", "true"], 0, ""),
         (&["--", "sh", "-c", "exit 7"], 7, ""),
         (&["--", "sh", "-c", "exit 255"], 255, ""),
         (&["--shell", "kill -9 $$"], 137, "signal 9"),
-        (&["--", "/nonexistent/program"], 120, "cannot be executed"),
-        (&["--cwd", "/nonexistent", "--", "true"], 120, "working directory"),
+        (&["--", "/nonexistent/program"], 120, "`/nonexistent/program` cannot be executed"),
+        (&["--", "no-such-program"], 120, "No such file or directory in its PATH"),
+        (&["--cwd", "/nonexistent", "--", "true"], 120, "its working directory /nonexistent"),
         (&["--deadline", "100ms", "--", "sleep", "60"], 124, "timeout"),
         (&["--", ""], 2, "no program"),
     ];
@@ -97,6 +98,7 @@ fn the_same_key_is_the_same_task() {
     );
     let other = kitchen.run(["exec", "--key", "once", "--", "true"]);
     assert_eq!(other.code, 120, "{}", other.err);
+    assert!(other.err.contains("which differs in: command; use another key"), "{other:?}");
 }
 
 #[test]

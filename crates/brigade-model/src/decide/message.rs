@@ -84,9 +84,9 @@ fn opens_run(tree: &Tree, caller: &Caller, to: Owner) -> Result<Option<Event>, R
         return open_run(tree, caller, no, None).map(Some);
     }
     Err(Refusal::ended(format!(
-        "{} is {} and takes no more messages",
+        "{} {} and takes no more messages",
         row.address(no),
-        row.state.word()
+        row.state.phrase()
     )))
 }
 

@@ -135,7 +135,7 @@ fn a_job_that_ended_takes_no_more_messages() {
     let no = env.spawn(job());
     env.succeed(no);
     let sent = env.send(operator(), Recipient::Task(no.into()));
-    refused(sent, RefusalKind::Ended, "job:1 is succeeded and takes no more messages");
+    refused(sent, RefusalKind::Ended, "job:1 has succeeded and takes no more messages");
 }
 
 #[test]

@@ -31,6 +31,7 @@ use super::environment;
 use super::options::ProcessOptions;
 use super::origin::{PeerOrigin, RegisteredShims};
 use super::places::{Execution, Places};
+use super::report::CommandNames;
 use super::settle::{Settled, Sought};
 use crate::clock::Clock;
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
@@ -145,7 +146,8 @@ impl Processes {
 
     fn try_remove(&self, execution: Execution) -> io::Result<()> {
         let (dir, boot) = (self.places.of(&execution), self.boot);
-        let sought = Sought { execution, dir, boot, was_begun: true, saw_it_die: false };
+        let names = CommandNames::default();
+        let sought = Sought { execution, dir, boot, names, was_begun: true, saw_it_die: false };
         if let Settled::Alive(shim) = sought.settle()? {
             tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
             let mark = execution.mark();
@@ -215,7 +217,7 @@ impl Processes {
 
     /// Begins to watch an attempt. None if it is being watched already.
     fn watch(&self, start: Watch) -> Option<Driver> {
-        let Watch { execution, dir, takes_input, known, reporter } = start;
+        let Watch { execution, dir, takes_input, names, known, reporter } = start;
         let (sender, told) = mpsc::unbounded_channel();
         let mut watched = self.watched();
         let (task, attempt) = (execution.task, execution.attempt);
@@ -224,7 +226,7 @@ impl Processes {
         }
         watched.insert(task, Watching { attempt, told: sender, shim: None });
         let (boot, clock) = (self.boot, self.clock.clone());
-        Some(Driver { execution, dir, boot, takes_input, known, clock, reporter, told })
+        Some(Driver { execution, dir, boot, takes_input, names, known, clock, reporter, told })
     }
 
     /// Runs something on behalf of an attempt. The runtime does not leave before it is over.
@@ -294,6 +296,7 @@ struct Watch {
     execution: Execution,
     dir: PathBuf,
     takes_input: bool,
+    names: CommandNames,
     known: Known,
     reporter: Reporter,
 }
@@ -310,6 +313,7 @@ impl Performer for ProcessPerformer {
             execution,
             dir: dir.clone(),
             takes_input: takes_input(&start.spec.work),
+            names: CommandNames::of(&start.spec.work),
             known: Known::No,
             reporter: reporter.clone(),
         };
@@ -361,7 +365,11 @@ impl Performer for ProcessPerformer {
             let known = Known::of(row);
             let was_begun = known == Known::Begun;
             let (boot, place) = (self.0.boot, dir.clone());
-            let sought = Sought { execution, dir: place, boot, was_begun, saw_it_die: false };
+            let names = CommandNames::of(&row.spec.work);
+            let sought = {
+                let names = names.clone();
+                Sought { execution, dir: place, boot, names, was_begun, saw_it_die: false }
+            };
             let looked = tokio::task::spawn_blocking(move || sought.settle());
             let settled = match looked.await.map_err(io::Error::other).and_then(|looked| looked) {
                 Ok(settled) => settled,
@@ -376,7 +384,7 @@ impl Performer for ProcessPerformer {
                 Settled::NeverBegan => Reconciled::NeverBegan,
                 Settled::Alive(shim) => {
                     let takes_input = takes_input(&row.spec.work);
-                    let watch = Watch { execution, dir, takes_input, known, reporter };
+                    let watch = Watch { execution, dir, takes_input, names, known, reporter };
                     if let Some(driver) = self.0.watch(watch) {
                         self.0.register_shim(&execution, &shim);
                         let processes = self.0.clone();

@@ -4,11 +4,11 @@ use brigade_model::ids::TaskNo;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::{JobError, NewTask, Session};
 use brigade_server::client::Step;
-use brigade_server::requests::{List, ListPages};
+use brigade_server::requests::{List, ListPages, Show};
 use brigade_server::{Client, TaskInfo};
 use brigade_sqlite::SqliteStore;
 
-use crate::support::{House, SESSION, refused};
+use crate::support::{House, SESSION, refused, target};
 
 const MANY: u32 = 10_050;
 
@@ -58,6 +58,11 @@ async fn more_tasks_than_fit_an_answer_come_in_pages() {
     let newest = pages(&operator, List { most: Some(300), ..all.clone() }).await;
     assert_eq!(addresses(&newest), expected[MANY as usize - 300..]);
     assert_eq!(operator.ask(List { most: Some(300), ..all }).await.unwrap().len(), 300);
+
+    let named = NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) }).name("Newest");
+    session.spawn(named).await.unwrap();
+    let found = operator.ask(Show { target: target("newe") }).await.unwrap();
+    assert_eq!(found.name.as_deref(), Some("Newest"), "by the beginning of its name");
 }
 
 #[tokio::test]
