@@ -102,7 +102,7 @@ impl Places {
             return Ok(());
         };
         match std::fs::DirBuilder::new().mode(0o700).create(parent) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => own(parent),
         }
     }
