@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use brigade_agent::mcp::{McpServer, check_name};
 use brigade_llm::{KeySource, Prices, ProviderOptions};
-use serde::{Deserialize, Serialize};
+use brigade_model::enclosure::bytes;
+use brigade_server::start::CONFIG_VARIABLE;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::exit::Failure;
 use crate::telemetry::TelemetryConfig;
@@ -19,6 +22,7 @@ pub(crate) struct Config {
     /// With nobody connected and nothing alive for so long, the daemon leaves. `never` keeps it.
     pub(crate) idle_exit: String,
     /// The most that is kept of each output stream of a command, in bytes.
+    #[serde(deserialize_with = "size")]
     pub(crate) output_cap: u64,
     /// Variables of the daemon's environment that commands see beside the usual ones.
     pub(crate) pass_env: Vec<String>,
@@ -42,6 +46,31 @@ pub(crate) struct Config {
     /// Who may watch.
     #[serde(skip_serializing_if = "TelemetryConfig::is_default")]
     pub(crate) telemetry: TelemetryConfig,
+}
+
+/// The file that somebody named instead of the usual one.
+fn named_file() -> Option<PathBuf> {
+    std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn is_named() -> bool {
+    named_file().is_some()
+}
+
+/// A number of bytes, or one as people write it: "64M".
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Size {
+        Bytes(u64),
+        Text(String),
+    }
+    // What stands in the file is not quoted.
+    let wrong = || D::Error::custom("write a number of bytes, or a size such as \"64M\"");
+    match Size::deserialize(from).map_err(|_| wrong())? {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Text(text) => bytes(&text).map_err(|_| wrong()),
+    }
 }
 
 /// `true`, or the workspaces by their names.
@@ -138,9 +167,8 @@ impl Default for Config {
 impl Config {
     /// The file: `BRIGADE_CONFIG`, else `brigade/config.toml` in the user's configuration directory.
     pub(crate) fn path() -> Option<PathBuf> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        if let Some(path) = set("BRIGADE_CONFIG") {
-            return Some(path.into());
+        if let Some(path) = named_file() {
+            return Some(path);
         }
         Self::folder().map(|base| base.join("brigade/config.toml"))
     }
@@ -156,6 +184,10 @@ impl Config {
         let Some(path) = Self::path() else { return Ok(Self::default()) };
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && is_named() => {
+                let problem = format!("{}: there is no such file", path.display());
+                return Err(Failure::usage(problem).hint(format!("{CONFIG_VARIABLE} names it")));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
@@ -274,6 +306,18 @@ context = 131072
         let config: Config = toml::from_str(ALL).unwrap();
         let table = toml::Table::try_from(config).unwrap();
         assert_eq!(table.keys().map(String::as_str).collect::<Vec<_>>(), KEYS);
+    }
+
+    #[test]
+    fn a_size_is_written_as_people_write_it() {
+        let cap = |text: &str| toml::from_str::<Config>(&format!("output_cap = {text}"));
+        for (text, bytes) in [("65536", 65_536), ("\"64K\"", 65_536), ("\"1G\"", 1 << 30)] {
+            assert_eq!(cap(text).unwrap().output_cap, bytes, "{text}");
+        }
+        for wrong in ["\"secret\"", "-1", "1.5", "true", "[]", "\"99999999999T\""] {
+            let error = cap(wrong).unwrap_err().to_string();
+            assert!(error.contains("such as \"64M\""), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub(crate) struct ConfineArgs {
     max_files: Option<u64>,
 }
 
-fn amount(text: &str) -> Result<u64, String> {
+/// Bytes as people write them.
+pub(crate) fn amount(text: &str) -> Result<u64, String> {
     bytes(text).map_err(|refusal| refusal.message)
 }
 

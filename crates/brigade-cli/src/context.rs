@@ -1,12 +1,13 @@
 //! What every subcommand has: options, the daemon, the workspace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brigade_server::ask::Ask;
-use brigade_server::requests::Request;
-use brigade_server::start::{STATE_VARIABLE, Starter};
+use brigade_server::client::Step;
+use brigade_server::requests::{List, ListPages, Request};
+use brigade_server::start::{STATE_VARIABLE, Starter, connect_running};
 use brigade_server::wire::As;
-use brigade_server::{Client, ClientError, Places, Target};
+use brigade_server::{Client, ClientError, Places, Target, TaskInfo};
 
 use crate::commands::daemon::DETACHED;
 use crate::config::Config;
@@ -47,7 +48,8 @@ impl Context {
     pub(crate) fn new(global: Global) -> Result<Self, Failure> {
         let config = Config::load()?;
         let folder = match global.state.or_else(|| from_env(STATE_VARIABLE)) {
-            Some(folder) => std::path::absolute(folder)?,
+            Some(folder) if folder.is_absolute() => folder,
+            Some(folder) => std::path::absolute(workspace::current_directory()?.join(folder))?,
             None => default_state()?,
         };
         let places = Places::new(folder);
@@ -61,15 +63,27 @@ impl Context {
 
     /// The session that is meant when nobody says: within a task its own, else the directory's.
     pub(crate) fn session(&self) -> Result<String, Failure> {
-        if let Some(name) = &self.workspace {
-            return Ok(name.clone());
+        match self.named_session() {
+            Some(session) => Ok(session),
+            None => workspace::of_directory(&workspace::current_directory()?),
         }
-        if let Some(task) = self.within()
-            && let Some((session, _)) = task.rsplit_once('/')
-        {
-            return Ok(session.to_owned());
+    }
+
+    /// The same for what runs in a directory, to which it belongs when the current one was removed.
+    pub(crate) fn session_for(&self, directory: &Path) -> Result<String, Failure> {
+        match self.named_session() {
+            Some(session) => Ok(session),
+            None if std::env::current_dir().is_err() => workspace::of_directory(directory),
+            None => self.session(),
         }
-        workspace::of_directory(&std::env::current_dir()?)
+    }
+
+    fn named_session(&self) -> Option<String> {
+        let own = || {
+            let task = self.within()?;
+            task.rsplit_once('/').map(|(session, _)| session.to_owned())
+        };
+        self.workspace.clone().or_else(own)
     }
 
     /// The words that a shell needs to ask for the same from elsewhere.
@@ -123,9 +137,31 @@ impl Context {
         Ok(client.ask(question).await?)
     }
 
-    /// The daemon that runs.
+    /// The tasks that a list names, however many they are.
+    pub(crate) async fn list(&self, list: List) -> Result<Vec<TaskInfo>, Failure> {
+        self.list_over(&mut self.daemon().await?, list).await
+    }
+
+    /// The same over a connection, which is replaced by one to the next daemon if need be.
+    pub(crate) async fn list_over(
+        &self,
+        client: &mut Client,
+        list: List,
+    ) -> Result<Vec<TaskInfo>, Failure> {
+        for _ in 0..TRIES {
+            match list_pages(client, list.clone()).await {
+                // What was told by the one that is gone is told again.
+                Err(ClientError::Lost | ClientError::Unheard) => {}
+                listed => return Ok(listed?),
+            }
+            *client = self.daemon().await?;
+        }
+        Ok(list_pages(client, list).await?)
+    }
+
+    /// The daemon that runs. One that binds its socket again is waited for.
     pub(crate) async fn running_daemon(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.places, As::Operator).await
+        connect_running(&self.places, As::Operator).await
     }
 
     /// The address of the task that this program runs in, if it is one of this daemon's.
@@ -144,6 +180,15 @@ impl Context {
         let may_start = std::env::var_os(TASK_VARIABLE).is_none();
         Ok(Starter { places: self.places.clone(), program: this_program()?, args, may_start })
     }
+}
+
+pub(crate) async fn list_pages(client: &Client, list: List) -> Result<Vec<TaskInfo>, ClientError> {
+    let mut pages = client.stream(ListPages { list })?;
+    let mut tasks = Vec::new();
+    while let Step::Item(page) = pages.next().await? {
+        tasks.extend(page);
+    }
+    Ok(tasks)
 }
 
 /// This program, also when its file was replaced by a newer one meanwhile.

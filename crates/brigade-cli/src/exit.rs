@@ -17,6 +17,8 @@ impl Exit {
     /// Nothing was found to match, as `grep` says it.
     pub(crate) const NO_MATCH: Self = Self(1);
     pub(crate) const USAGE: Self = Self(2);
+    /// Another daemon has the state folder.
+    pub(crate) const TAKEN: Self = Self(brigade_server::start::TAKEN);
     pub(crate) const FAILED: Self = Self(120);
     pub(crate) const CANCELLED: Self = Self(121);
     pub(crate) const BUDGET: Self = Self(122);
@@ -105,6 +107,13 @@ impl Failure {
         self.hint(hint)
     }
 
+    /// The same with what it is about.
+    #[must_use]
+    pub(crate) fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// Says it, and how the program ends.
     pub(crate) fn report(&self) -> Exit {
         if self.exit != Exit::READER_GONE {
@@ -184,7 +193,9 @@ impl From<ClientError> for Failure {
             ClientError::Unheard => {
                 Self { cause: Cause::LostDaemon, ..Self::broken(error.to_string()) }
             }
-            ClientError::NoDaemon(_) | ClientError::Garbled(_) => {
+            // It says itself what to do.
+            ClientError::Unreachable { .. } => Self::broken(error.to_string()),
+            ClientError::NoDaemon(_) | ClientError::NotStarted(_) | ClientError::Garbled(_) => {
                 Self::broken(error.to_string()).hint("`brigade doctor` looks for the cause")
             }
         }

@@ -68,7 +68,8 @@ impl<'a> Feed<'a> {
             }
             line.pop_if(|byte| *byte == b'\n');
             let text = String::from_utf8(line).map_err(|_| not_text(number))?;
-            self.text(&text).await?;
+            let sent = self.text(&text).await;
+            sent.map_err(|failure| failure.about(&format!("line {number} of the input")))?;
         }
         Ok(())
     }

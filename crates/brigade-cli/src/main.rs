@@ -17,6 +17,7 @@ mod confine;
 mod context;
 mod exit;
 mod feed;
+mod limit_args;
 mod live;
 mod models;
 mod output;

@@ -106,7 +106,8 @@ impl ModelSource for Models {
         match Named::of(name) {
             Named::OfProvider(name) => self.providers.find(name),
             Named::Script(path) => {
-                let load = || Script::load(path).map(|script| into_model(Scripted::new(script)));
+                let play = |script| into_model(Scripted::new(script).with_retry());
+                let load = || Script::load(path).map(play);
                 OneModel(self.played(name, path, || load().map_err(unusable))?).find(name)
             }
             Named::Replay(path) => {

@@ -116,6 +116,17 @@ pub(crate) fn state(task: &TaskInfo) -> String {
     }
 }
 
+/// The same with the reason why it failed, where a code does not say it.
+pub(crate) fn state_and_reason(task: &TaskInfo) -> String {
+    let reason = task.detail.as_deref().filter(|_| task.state == "failed");
+    match reason.and_then(|detail| detail.strip_prefix("failed ")) {
+        Some(reason) if task.exit_code.is_none() && task.signal.is_none() => {
+            format!("failed {}", one_line(reason))
+        }
+        _ => state(task),
+    }
+}
+
 /// Whether it is alive, and apart from that whether it moves. Of a command nobody knows what it does in
 /// silence; of what waits or has ended there is nothing to say.
 pub(crate) fn liveness(task: &TaskInfo) -> Option<String> {
@@ -226,9 +237,13 @@ impl From<&str> for Cell {
     }
 }
 
+/// The widest state in a list: enough for why something failed.
+const STATE_COLUMNS: usize = 48;
+
 impl Cell {
     pub(crate) fn state(task: &TaskInfo) -> Self {
-        Self { text: PlainText::line(&state(task)), style: style(&task.state) }
+        let text = cut(&state_and_reason(task), STATE_COLUMNS);
+        Self { text: PlainText::line(&text), style: style(&task.state) }
     }
 }
 

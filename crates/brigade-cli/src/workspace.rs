@@ -1,12 +1,24 @@
 //! Which session a directory means.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
+/// The directory of this process, which somebody may have removed.
+pub(crate) fn current_directory() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::usage("the current directory was removed")
+            .hint("go to another one, or name one: `exec --cwd /PATH`, and --workspace NAME"),
+        _ => Failure::usage(format!("the current directory: {error}")),
+    })
+}
+
 /// The canonical path of the git root above it, else of the directory itself.
 pub(crate) fn of_directory(directory: &Path) -> Result<String, Failure> {
-    let directory = directory.canonicalize()?;
+    let directory = directory
+        .canonicalize()
+        .map_err(|error| Failure::usage(format!("{}: {error}", directory.display())))?;
     let root = directory.ancestors().find(|above| above.join(".git").exists());
     let root = root.unwrap_or(&directory);
     root.to_str().map(str::to_owned).ok_or_else(|| {

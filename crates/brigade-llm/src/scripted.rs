@@ -14,6 +14,7 @@ use futures_util::stream;
 use crate::conversation::{AssistantMessage, Content, Reasoning, ToolCall};
 use crate::error::{ErrorKind, ModelError};
 use crate::model::{Model, Part, PartStream, Reply, Request};
+use crate::retry::{Retry, RetryOptions};
 
 pub use parse::ScriptError;
 pub use script::{Fault, Script, Trouble};
@@ -38,6 +39,15 @@ struct Playing {
 impl Scripted {
     pub fn new(script: Script) -> Self {
         Self(Arc::new(Playing { script, faults: Mutex::default() }))
+    }
+
+    /// Tries faults again as those of a provider are, with pauses as short as a test wants them. What a fault asks
+    /// for (`after 2s`) is waited for all the same.
+    pub fn with_retry(self) -> Retry {
+        let first_pause = Duration::from_millis(50);
+        let longest_pause = Duration::from_secs(1);
+        let options = RetryOptions { first_pause, longest_pause, ..RetryOptions::default() };
+        Retry::over(Arc::new(self), options)
     }
 }
 

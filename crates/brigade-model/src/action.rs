@@ -14,7 +14,8 @@ use crate::task::Spawner;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Start(Start),
-    /// A call was answered, as this entry of the journal.
+    /// A call was answered, as this entry of the journal. It is for an attempt that waits in memory, as a closure
+    /// does. Who is not there needs no word of it: its next attempt begins with the journal, which has the answer.
     Tell {
         no: TaskNo,
         attempt: Attempt,

@@ -235,7 +235,9 @@ impl FromStr for TerminalSize {
 pub fn bytes(text: &str) -> Result<u64, Refusal> {
     let wrong = || {
         let clipped = clip(text, 50);
-        Refusal::invalid(format!("{clipped:?} is no amount of memory, such as 512M or 2G"))
+        Refusal::invalid(format!(
+            "{clipped:?} is no size; write bytes, or a number with K, M, G or T, such as 512M"
+        ))
     };
     let letters = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
     let (digits, times) = match letters.char_indices().last() {

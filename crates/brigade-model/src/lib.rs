@@ -37,6 +37,7 @@ pub mod json;
 pub mod limits;
 pub mod message;
 pub mod name;
+mod name_letters;
 pub mod needs;
 pub mod outcome;
 pub mod permission;

@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::name_letters::{check_letters, compose, fold_case, is_letter};
 use crate::refusal::Refusal;
 
+/// The most characters of a name.
 pub const NAME_MAX: usize = 64;
+/// The most bytes of a name: what so many characters take at the most.
+pub const NAME_BYTES_MAX: usize = 4 * NAME_MAX;
 pub const KEY_MAX: usize = 256;
 pub const SESSION_NAME_MAX: usize = 1024;
 
@@ -59,11 +63,12 @@ checked_text! {
 impl Name {
     /// The form in which names are compared.
     pub fn folded(&self) -> String {
-        self.0.to_ascii_lowercase()
+        fold_case(&self.0)
     }
 
     pub fn same_as(&self, other: &Self) -> bool {
         self.0.eq_ignore_ascii_case(&other.0)
+            || !(self.0.is_ascii() && other.0.is_ascii()) && self.folded() == other.folded()
     }
 }
 
@@ -71,27 +76,37 @@ impl FromStr for Name {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
-        let problem = if text.is_empty() {
-            "is empty".to_owned()
-        } else if text.len() > NAME_MAX {
-            format!("is {} characters long; {NAME_MAX} is the most", text.chars().count())
-        } else if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            "must start with a letter".to_owned()
-        } else if let Some(odd) = text.chars().find(|c| !allowed_in_name(*c)) {
-            format!("contains {odd:?}; letters, digits, spaces, '-', '_' and '.' are allowed")
-        } else if text.ends_with(' ') {
-            "ends with a space".to_owned()
-        } else if RESERVED.iter().any(|word| word.eq_ignore_ascii_case(text)) {
-            "is reserved; choose another".to_owned()
-        } else {
-            return Ok(Self(text.into()));
-        };
-        Err(Refusal::invalid(format!("the name {:?} {problem}", clip(text, NAME_MAX))))
+        check_name(text).map(|name| Self(name.into())).map_err(|problem| {
+            Refusal::invalid(format!("the name {:?} {problem}", clip(text, NAME_MAX)))
+        })
     }
 }
 
-fn allowed_in_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_' | '.')
+/// Returns a name as it is kept, or says what is wrong with it.
+fn check_name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    // Decomposed, a character has a few parts.
+    if text.len() > 4 * NAME_BYTES_MAX {
+        return Err(format!("is {} bytes long; {NAME_BYTES_MAX} is the most", text.len()));
+    }
+    let text = compose(text);
+    let letters = text.chars().count();
+    if letters > NAME_MAX {
+        return Err(format!("is {letters} characters long; {NAME_MAX} is the most"));
+    }
+    if !text.starts_with(is_letter) {
+        return Err("must start with a letter".to_owned());
+    }
+    check_letters(&text)?;
+    if text.ends_with(' ') {
+        return Err("ends with a space".to_owned());
+    }
+    if RESERVED.contains(&fold_case(&text).as_str()) {
+        return Err("is reserved; choose another".to_owned());
+    }
+    Ok(text)
 }
 
 checked_text! {
@@ -173,11 +188,85 @@ mod tests {
         check(" a", Err("must start with a letter"));
         check("a ", Err("ends with a space"));
         check("a/b", Err("contains '/'"));
-        check("naïve", Err("contains 'ï'"));
         check("a\nb", Err("contains '\\n'"));
         for word in ["parent", "Self", "ALL", "broadcast"] {
             check(word, Err("is reserved"));
         }
+    }
+
+    #[test]
+    fn names_of_any_script() {
+        for name in [
+            "naïve",
+            "Prüferin",
+            "日本語",
+            "テスト サーバー",
+            "서버 漢字",
+            "Проверка 2",
+            "Ελένη",
+            "שרת",
+            "خادم",
+            "परीक्षण",
+            "ทดสอบ",
+            "日本語 test",
+            "web-サーバー",
+            "Đặng Thị",
+            "Кот_cat.v2",
+        ] {
+            check(name, Ok(()));
+        }
+        check(&"ü".repeat(64), Ok(()));
+        check(&"日".repeat(64), Ok(()));
+        check(&"𠮷".repeat(64), Ok(()));
+        check(&"ü".repeat(65), Err("65 characters long; 64 is the most"));
+        check(&"ü".repeat(100_000), Err("bytes long; 256 is the most"));
+        assert_eq!("u\u{308}ber".parse::<Name>().unwrap().as_str(), "über", "it is composed");
+    }
+
+    #[test]
+    fn names_that_are_not_what_they_look_like() {
+        for (name, part) in [
+            ("p\u{430}ypal", "mixes alphabets in one word: 'p' (U+0070) and 'а' (U+0430)"),
+            ("Ωmega", "put a space between them"),
+            ("日本語test", "mixes alphabets"),
+            ("Test\u{200b}Runner", "the invisible character U+200B"),
+            ("Test\u{202e}Runner", "the invisible character U+202E"),
+            ("Te\u{ad}st", "the invisible character U+00AD"),
+            ("a\u{3164}b", "the invisible character U+3164"),
+            ("a\u{fe0f}", "the invisible character U+FE0F"),
+            ("\u{3164}", "must start with a letter"),
+            ("\u{301}a", "must start with a letter"),
+            ("𝐀dmin", "must start with a letter"),
+            ("a𝐀", "contains '𝐀'"),
+            ("aＡ", "contains 'Ａ'"),
+            ("a😀", "contains '😀'"),
+            ("a\u{a0}b", "contains '\\u{a0}'"),
+            ("a\u{7f}", "contains '\\u{7f}'"),
+            ("x𝟏", "contains '𝟏'"),
+            ("x\u{335}\u{335}\u{335}\u{335}\u{335}", "more than 4 marks on one letter"),
+        ] {
+            check(name, Err(part));
+        }
+    }
+
+    #[test]
+    fn names_are_the_same_without_regard_to_case() {
+        let same = |one: &str, other: &str| {
+            let (one, other): (Name, Name) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(one.same_as(&other), one.folded() == other.folded());
+            one.same_as(&other)
+        };
+        for (one, other) in [
+            ("Test", "tEST"),
+            ("ÜBER", "über"),
+            ("ΟΔΟΣ", "οδος"),
+            ("Straße", "STRASSE"),
+            ("u\u{308}ber", "Über"),
+        ] {
+            assert!(same(one, other), "{one} {other}");
+        }
+        assert!(!same("uber", "über"));
+        assert!(!same("Test", "Tests"));
     }
 
     #[test]

@@ -82,6 +82,22 @@ pub enum DeadlineScope {
     Nobody,
 }
 
+impl Spec {
+    /// Names what differs between two requests, without the values: "command", "name".
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let mut names = self.work.differences(&other.work);
+        let fields = [
+            ("name", self.name == other.name),
+            ("limits", self.limits == other.limits),
+            ("keep", self.keep == other.keep && self.kept_deadline == other.kept_deadline),
+            ("grace", self.grace == other.grace),
+        ];
+        let differing = fields.into_iter().filter(|(_, same)| !same);
+        names.extend(differing.map(|(name, _)| name.to_owned()));
+        names
+    }
+}
+
 impl PartialEq for Spec {
     /// What makes two requests under one key the same request: all that was asked, as it was
     /// asked, without what only this process holds.

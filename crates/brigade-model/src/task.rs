@@ -342,4 +342,15 @@ impl State {
             Self::Ended(ended) => ended.outcome.word(),
         }
     }
+
+    /// The same after the name of a task: "is running", "has failed".
+    pub fn phrase(&self) -> String {
+        match self {
+            Self::Ended(ended) => match ended.outcome.word() {
+                word @ "cancelled" => format!("was {word}"),
+                word => format!("has {word}"),
+            },
+            _ => format!("is {}", self.word()),
+        }
+    }
 }

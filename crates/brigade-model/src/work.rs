@@ -100,6 +100,31 @@ impl ProcessWork {
         has_terminal || self.stdin == Stdin::Messages
     }
 
+    fn compare(&self, other: &Self) -> Vec<(String, bool)> {
+        let variables = self
+            .env
+            .iter()
+            .chain(&other.env)
+            .filter(|variable| !self.env.contains(variable) || !other.env.contains(variable));
+        let mut names: Vec<&str> = variables.map(|(name, _)| &**name).collect();
+        names.sort_unstable();
+        names.dedup();
+        // In another order they are another request too.
+        let env = match names.as_slice() {
+            [] => "order of variables".to_owned(),
+            names => format!("environment ({})", names.join(", ")),
+        };
+        let same = |name: &str, same| (name.to_owned(), same);
+        vec![
+            same("command", self.command == other.command),
+            same("working directory", self.cwd == other.cwd),
+            same(&env, self.env == other.env),
+            same("input", self.stdin == other.stdin),
+            same("output cap", self.output_cap == other.output_cap),
+            same("confinement or terminal", self.enclosure == other.enclosure),
+        ]
+    }
+
     pub fn check(&self) -> Result<(), Refusal> {
         match &self.command {
             CommandLine::Shell(text) => {
@@ -208,22 +233,32 @@ pub struct AgentWork {
 }
 
 impl PartialEq for AgentWork {
+    /// Whether two requests are the same. What was found for them (the blueprint, the mark, limits of the definition,
+    /// the model) is no part of it. Nor is `unattended`, which says from where it was asked: the same key from a
+    /// terminal and from a script is the same agent, which stays as it was first asked for.
     fn eq(&self, other: &Self) -> bool {
-        self.task == other.task
-            && self.definition == other.definition
-            && self.config == other.config
-            && self.result_schema == other.result_schema
-            && self.model == other.model
-            && self.cwd == other.cwd
-            && self.overrides == other.overrides
-            && self.mcp_servers == other.mcp_servers
-            && self.leaves_children == other.leaves_children
+        self.compare(other).iter().all(|(_, same)| *same)
     }
 }
 
 impl Eq for AgentWork {}
 
 impl AgentWork {
+    fn compare(&self, other: &Self) -> Vec<(String, bool)> {
+        let fields = [
+            ("prompt", self.task == other.task),
+            ("definition", self.definition == other.definition),
+            ("config", self.config == other.config),
+            ("result schema", self.result_schema == other.result_schema),
+            ("model", self.model == other.model),
+            ("working directory", self.cwd == other.cwd),
+            ("overrides", self.overrides == other.overrides),
+            ("MCP servers", self.mcp_servers == other.mcp_servers),
+            ("treatment of children", self.leaves_children == other.leaves_children),
+        ];
+        fields.into_iter().map(|(name, same)| (name.to_owned(), same)).collect()
+    }
+
     /// The longest instructions.
     pub const TASK_MAX: usize = 256 * 1024;
 
@@ -368,6 +403,28 @@ impl Work {
     pub fn unpriced(&self) -> Option<&str> {
         match self {
             Self::Agent(agent) => agent.unpriced.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Names what differs between two pieces of work, without the values.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+        let fields: Vec<(String, bool)> = match (self, other) {
+            (Self::Process(one), Self::Process(other)) => one.compare(other),
+            (Self::Agent(one), Self::Agent(other)) => one.compare(other),
+            (one, other) if one.kind() != other.kind() => vec![("kind".to_owned(), false)],
+            (one, other) => vec![("task".to_owned(), one == other)],
+        };
+        fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+    }
+
+    /// Says why no message can reach it, and how it is started so that one can. None where messages arrive.
+    pub fn lacks_input(&self) -> Option<&'static str> {
+        match self {
+            Self::Process(process) if !process.reads_messages() => Some(
+                "was started without an input; start it with one: `brigade exec --stdin`, or `stdin: true` in \
+                 run_process",
+            ),
             _ => None,
         }
     }

@@ -1,9 +1,11 @@
 //! How a runtime is put together.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use brigade_model::ids::{TaskNo, TreeId};
 use brigade_model::refusal::Refusal;
 use brigade_model::work::{Kind, Recovery, custom_kind};
 use brigade_store::{MemoryStore, Store};
@@ -18,7 +20,7 @@ use crate::error::refusal;
 use crate::feed::Feed;
 use crate::jobs::{Handlers, JobContext, JobEngine, JobError};
 use crate::meters::Meters;
-use crate::performer::{Performer, Performers};
+use crate::performer::{Performer, Performers, TaskId};
 use crate::processes::{ProcessOptions, ProcessPerformer, Processes};
 use crate::runtime::{Runtime, RuntimeInner};
 use crate::supervisor::{BATCH, LAST_TRIES, Supervisor};
@@ -218,10 +220,13 @@ pub(crate) async fn remove_unknown(
     store: &Arc<dyn Store>,
 ) -> Result<(), Refusal> {
     for performer in performers.all() {
+        let mut kept: BTreeMap<TreeId, Vec<TaskNo>> = BTreeMap::new();
         for task in performer.kept().await {
-            if store.task(task.tree, task.no).await.map_err(|e| refusal(&e))?.is_none() {
-                performer.remove(task).await;
-            }
+            kept.entry(task.tree).or_default().push(task.no);
+        }
+        for (tree, numbers) in kept {
+            let unknown = store.missing(tree, &numbers).await.map_err(|e| refusal(&e))?;
+            performer.remove_all(unknown.into_iter().map(|no| TaskId { tree, no }).collect()).await;
         }
     }
     Ok(())

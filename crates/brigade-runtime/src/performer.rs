@@ -34,7 +34,8 @@ pub trait Performer: Send + Sync + 'static {
     /// Begins an attempt. What comes of it is said through the reporter.
     fn start(&self, start: Start, reporter: Reporter);
 
-    /// Hands something to an attempt that is under way.
+    /// Hands something to an attempt that is under way. An answer to one that is not in memory is dropped: it is in
+    /// the journal, with which the next attempt begins.
     fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery);
 
     /// Ends an attempt, or lets go of what is kept for a task that waits.
@@ -58,6 +59,15 @@ pub trait Performer: Send + Sync + 'static {
     /// The task was pruned: removes what is kept of it.
     fn remove(&self, _task: TaskId) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// The same for many tasks of one tree, for kinds that can do it in one go.
+    fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for task in tasks {
+                self.remove(task).await;
+            }
+        })
     }
 
     /// The runtime goes away: ends whatever lives only in this process, and returns when that is

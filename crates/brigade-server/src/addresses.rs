@@ -13,7 +13,7 @@ use brigade_store::TaskQuery;
 use crate::desk::Located;
 
 /// How many of the newest tasks are looked through for the beginning of a name.
-const LOOKED_THROUGH: usize = 10_000;
+const LOOKED_THROUGH: u32 = 10_000;
 /// The task that is meant, or a refusal that offers the nearest.
 pub async fn locate(session: Session, task: TaskRef) -> Result<Located, Refusal> {
     let run = task.run;
@@ -22,7 +22,10 @@ pub async fn locate(session: Session, task: TaskRef) -> Result<Located, Refusal>
         Err(refusal) if refusal.kind == RefusalKind::NotFound => refusal,
         Err(refusal) => return Err(refusal),
     };
-    let query = TaskQuery { most: LOOKED_THROUGH, ..TaskQuery::default() };
+    // Numbers are given out in order, so the newest have the highest.
+    let last = session.row().last_task.map_or(0, |no| no.get());
+    let after = last.checked_sub(LOOKED_THROUGH).and_then(TaskNo::new);
+    let query = TaskQuery { after, ..TaskQuery::default() };
     let all = session.history(&query).await?;
     if let Who::Named(name) = &task.who {
         match beginning_with(&all, name.as_str()).as_slice() {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ask::Ask;
+use crate::daemon_lock::{DaemonPhase, LockHolder};
 use crate::lines::Lines;
 use crate::operator_key::OperatorKey;
 use crate::places::{Places, Short};
@@ -36,6 +38,11 @@ pub enum ClientError {
     Refused(#[from] Refusal),
     #[error("no daemon is running: {0}")]
     NoDaemon(io::Error),
+    #[error("the daemon did not start: {0}")]
+    NotStarted(String),
+    /// One holds the lock of the state folder, and nobody listens at its socket.
+    #[error("{}", unreachable(*holder, socket))]
+    Unreachable { holder: LockHolder, socket: PathBuf },
     /// It may have happened. With a key it can be asked again.
     #[error("the daemon went away before it answered")]
     Lost,
@@ -46,6 +53,26 @@ pub enum ClientError {
     OtherVersion { daemon: String, problem: String },
     #[error("the daemon said something else than it should: {0}")]
     Garbled(String),
+}
+
+/// Says who holds the folder and what to do about it.
+fn unreachable(holder: LockHolder, socket: &Path) -> String {
+    let name = match holder.pid {
+        Some(pid) => format!("the daemon (pid {pid})"),
+        None => "a daemon".to_owned(),
+    };
+    let end = holder.pid.map_or_else(|| "end it".to_owned(), |pid| format!("`kill {pid}`"));
+    match holder.phase {
+        Some(DaemonPhase::Starting) => {
+            format!("{name} is still starting; try again, and daemon.log says how far it is")
+        }
+        Some(DaemonPhase::Leaving) => format!("{name} is still leaving; try again in a moment"),
+        Some(DaemonPhase::Serving) | None => format!(
+            "{name} runs, but nobody listens at {}: the socket was removed, or the daemon hangs. Try again; if \
+             that does not help, {end}: processes go on, and the next command starts another daemon",
+            socket.display()
+        ),
+    }
 }
 
 /// A connection. Cheap to clone.

@@ -1,9 +1,6 @@
 //! The daemon: one per state folder.
 
-use std::fs::{self, File, Permissions, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,21 +8,25 @@ use std::time::{Duration, Instant};
 use brigade_model::refusal::Refusal;
 use brigade_model::tree::SessionState;
 use brigade_process::hardening::file_limit;
-use brigade_process::private_file::open_private;
 use brigade_runtime::{Builder, Runtime};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, ConnectionLimits};
+use crate::bound_socket::BoundSocket;
 use crate::connection::serve;
+use crate::daemon_lock::{DaemonPhase, HeldLock, LockError};
 use crate::desk::{Counts, Shared};
 use crate::operator_key::OperatorKey;
-use crate::places::{Places, Short};
+use crate::places::Places;
 use crate::trust::TrustStore;
 
 /// How long clients have to hear their last answers when the daemon leaves.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How often it is looked whether the socket and the lock are where clients look for them.
+const SOCKET_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
@@ -52,7 +53,7 @@ fn holder(pid: &Option<u32>) -> String {
 #[derive(Debug)]
 pub struct Claimed {
     places: Places,
-    _lock: File,
+    lock: HeldLock,
 }
 
 impl Claimed {
@@ -60,28 +61,26 @@ impl Claimed {
     pub fn take(places: &Places) -> Result<Self, DaemonError> {
         let failed = |error| folder_error(places, error);
         places.make().map_err(failed)?;
-        let mut options = File::options();
-        options.read(true).write(true).truncate(false);
-        let mut lock = open_private(&places.lock(), &mut options).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let _ = lock.read_to_string(&mut text);
-                return Err(DaemonError::Running { pid: text.trim().parse().ok() });
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        let lock = HeldLock::take(&places.lock()).map_err(|error| match error {
+            LockError::Held(holder) => DaemonError::Running { pid: holder.pid },
+            LockError::Io(error) => failed(error),
+        })?;
+        places.make_private().map_err(failed)?;
+        Ok(Self { places: places.clone(), lock })
+    }
+
+    /// Tells clients how far the daemon is, as well as it can be told.
+    fn enter(&self, phase: DaemonPhase) {
+        if let Err(error) = self.lock.write_phase(phase) {
+            tracing::warn!(%error, "the lock's file cannot be written");
         }
-        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        written.and_then(|()| places.make_private()).map_err(failed)?;
-        Ok(Self { places: places.clone(), _lock: lock })
     }
 }
 
 #[derive(Debug)]
 pub struct Daemon {
     shared: Arc<Shared>,
-    listener: UnixListener,
+    socket: BoundSocket,
     idle: Option<Duration>,
     claimed: Claimed,
 }
@@ -98,7 +97,8 @@ impl Daemon {
         let operator_key = OperatorKey::ensure(&places).map_err(failed)?;
         let limits = ConnectionLimits::for_files(file_limit());
         let runtime = builder.start().await?;
-        let listener = listen(&places.socket()).map_err(failed)?;
+        let socket = BoundSocket::bind(&places).map_err(failed)?;
+        claimed.enter(DaemonPhase::Serving);
         let shared = Arc::new(Shared {
             runtime,
             places,
@@ -110,7 +110,7 @@ impl Daemon {
             counts: OnceLock::new(),
             leaving: CancellationToken::new(),
         });
-        Ok(Self { shared, listener, idle: options.idle, claimed })
+        Ok(Self { shared, socket, idle: options.idle, claimed })
     }
 
     /// Lets clients ask for what is counted, which this writes down as Prometheus reads it.
@@ -138,13 +138,15 @@ impl Daemon {
 
     /// Serves until it is told to leave or has nothing to do. Commands go on without it.
     pub async fn run(self) -> Result<(), Refusal> {
-        let Self { shared, listener, idle, claimed } = self;
+        let Self { shared, mut socket, idle, claimed } = self;
         let mut clients = JoinSet::new();
         let mut idleness = Idleness { limit: idle, since: Instant::now() };
+        let mut looks = tokio::time::interval(SOCKET_LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => {
+                accepted = socket.accept() => match accepted {
+                    Ok(stream) => {
                         idleness.since = Instant::now();
                         greet(&mut clients, shared.clone(), stream);
                     }
@@ -156,6 +158,11 @@ impl Daemon {
                 },
                 Some(_) = clients.join_next() => idleness.since = Instant::now(),
                 () = shared.leaving.cancelled() => break,
+                _ = looks.tick() => {
+                    if !stay_reachable(&claimed, &mut socket) {
+                        break;
+                    }
+                }
                 () = tokio::time::sleep(idleness.look_again()) => {
                     // Who was let in may not have said a word yet.
                     if clients.is_empty() && idleness.is_over(&shared).await {
@@ -165,8 +172,8 @@ impl Daemon {
             }
         }
         // From here on a client finds nobody and starts the next daemon, which waits for the lock.
-        let _ = fs::remove_file(shared.places.socket());
-        drop(listener);
+        claimed.enter(DaemonPhase::Leaving);
+        socket.close();
         shared.leaving.cancel();
         let farewell = async { while clients.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
@@ -187,15 +194,26 @@ fn greet(clients: &mut JoinSet<()>, shared: Arc<Shared>, stream: UnixStream) {
     });
 }
 
-/// The lock is ours, so a socket that is there belongs to nobody.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+/// Binds the socket again when it is gone. False when the folder is not this daemon's any more: nobody can reach it
+/// there, and the next daemon may have made a folder of the same name.
+fn stay_reachable(claimed: &Claimed, socket: &mut BoundSocket) -> bool {
+    let places = &claimed.places;
+    if !claimed.lock.is_at(&places.lock()) {
+        tracing::error!(folder = %places.folder().display(), "the state folder was removed");
+        return false;
     }
-    let listener = UnixListener::bind(Short::of(path)?.path())?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(listener)
+    if socket.is_in_place() {
+        return true;
+    }
+    match BoundSocket::bind(places) {
+        Ok(bound) => {
+            tracing::warn!("the socket was removed, and is bound again");
+            *socket = bound;
+        }
+        // It is tried again with the next look.
+        Err(error) => tracing::error!(%error, "the socket was removed and cannot be bound again"),
+    }
+    true
 }
 
 fn folder_error(places: &Places, error: io::Error) -> DaemonError {

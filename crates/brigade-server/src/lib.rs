@@ -9,7 +9,7 @@
 //!
 //! Clients are disposable: everything that matters is in the daemon's store. Reading order:
 //! [`wire`] (what is said), [`requests`] (each question with its answer, a file each), [`ask`] and
-//! `desk` (how they meet), [`daemon`], `connection`, `admission` and [`operator_key`] (who serves, and
+//! `desk` (how they meet), [`daemon`], [`daemon_lock`] and `bound_socket`, `connection`, `admission` and [`operator_key`] (who serves, and
 //! whom), [`client`] and [`start`] (who
 //! asks, and how a daemon comes to be), [`places`] (where it all is), [`mcp`] (the daemon as tools for
 //! coding agents), [`trust`] (the definitions that the operator trusts).
@@ -17,9 +17,11 @@
 pub mod addresses;
 mod admission;
 pub mod ask;
+mod bound_socket;
 pub mod client;
 mod connection;
 pub mod daemon;
+pub mod daemon_lock;
 mod desk;
 pub mod info;
 mod lines;

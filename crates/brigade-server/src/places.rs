@@ -90,16 +90,20 @@ impl Places {
 
     /// Makes the folder, and that of the socket, for nobody else to look into.
     pub fn make(&self) -> io::Result<()> {
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(&self.folder)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         own(&self.folder)?;
-        match self.socket().parent() {
-            Some(parent) if parent != self.folder => {
-                builder.create(parent)?;
-                own(parent)
-            }
-            _ => Ok(()),
+        self.make_socket_folder()
+    }
+
+    /// Makes the folder of the socket alone: the state folder has to be there.
+    pub(crate) fn make_socket_folder(&self) -> io::Result<()> {
+        let socket = self.socket();
+        let Some(parent) = socket.parent().filter(|parent| *parent != self.folder) else {
+            return Ok(());
+        };
+        match std::fs::DirBuilder::new().mode(0o700).create(parent) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => own(parent),
         }
     }
 }

@@ -56,6 +56,7 @@ requests! {
     inbox::Inbox,
     leave::Leave,
     list::List,
+    list_pages::ListPages,
     metrics::Metrics,
     prune::Prune,
     read::Read,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use brigade_process::private_file::open_private;
 
 use crate::client::{Client, ClientError};
+use crate::daemon_lock::{DaemonPhase, LockHolder, find_lock_holder};
 use crate::places::Places;
 use crate::requests::Leave;
 use crate::wire::As;
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const OTHERS_PATIENCE: Duration = Duration::from_secs(5);
 /// How long somebody else's daemon that has the folder may take before it is tried once more.
 const NEXT_TRY: Duration = Duration::from_millis(300);
+/// How long a daemon may run without a socket. It binds a removed one again within a second.
+const SOCKET_PATIENCE: Duration = Duration::from_secs(4);
 /// How often it is looked whether it is there.
 const LOOK_FIRST: Duration = Duration::from_millis(2);
 const LOOK_LAST: Duration = Duration::from_millis(20);
@@ -29,11 +32,15 @@ const LOG_MAX: u64 = 4 * 1024 * 1024;
 /// How much of the log's end is looked at for what went wrong.
 const LOG_TAIL: u64 = 4 * 1024;
 
-/// The exit code of a daemon that found the folder taken.
-pub const TAKEN: u8 = 120;
+/// The exit code of a daemon that found the folder taken. Nothing else ends with it: it is a reason to wait for
+/// another daemon, and any other failure is not.
+pub const TAKEN: u8 = 119;
 
 /// The variable that names the state folder, for the daemon and the commands that it runs.
 pub const STATE_VARIABLE: &str = "BRIGADE_STATE";
+
+/// The variable that names the file of the configuration.
+pub const CONFIG_VARIABLE: &str = "BRIGADE_CONFIG";
 
 /// How many pools the C library's allocator keeps memory in, where there is one that does.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
@@ -57,6 +64,7 @@ impl Starter {
         let deadline = Instant::now() + patience;
         let mut start = Start::Now;
         let mut pause = LOOK_FIRST;
+        let mut unreachable = Unreachable::default();
         loop {
             let error = match Client::connect(&self.places, who.clone()).await {
                 Ok(client) if self.may_start && is_to_leave(&client, &who) => {
@@ -74,15 +82,26 @@ impl Starter {
             if error.kind() == io::ErrorKind::PermissionDenied {
                 return Err(ClientError::NoDaemon(error));
             }
+            let holder = find_lock_holder(&self.places.lock());
+            if let Some(holder) = holder
+                && (Instant::now() > deadline || unreachable.lasts(holder))
+            {
+                return Err(ClientError::Unreachable { holder, socket: self.places.socket() });
+            }
             if Instant::now() > deadline {
-                return Err(ClientError::NoDaemon(self.why(error)));
+                return Err(self.why(error));
             }
             start = match start.next() {
-                Start::Now if !self.may_start => Start::Now,
-                Start::Now => Start::Coming(self.start().map_err(ClientError::NoDaemon)?),
+                Start::Now if holder.is_some() || !self.may_start => Start::Now,
+                Start::Now => {
+                    let started = self.start().map_err(|error| {
+                        let folder = self.places.folder().display();
+                        ClientError::NotStarted(format!("the state folder {folder}: {error}"))
+                    });
+                    Start::Coming(started?)
+                }
                 Start::Failed(status) => {
-                    let failed = io::Error::other(format!("it ended with {status}"));
-                    return Err(ClientError::NoDaemon(self.why(failed)));
+                    return Err(self.why(io::Error::other(format!("it ended with {status}"))));
                 }
                 waiting => waiting,
             };
@@ -123,6 +142,10 @@ impl Starter {
             // It idles most of its life: what a burst of work took is to be given back.
             daemon.env(ARENAS, "2");
         }
+        if let Some(config) = std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()) {
+            // The daemon is at home elsewhere.
+            daemon.env(CONFIG_VARIABLE, std::path::absolute(config)?);
+        }
         daemon
             .args(&self.args)
             .env(STATE_VARIABLE, self.places.folder())
@@ -135,17 +158,57 @@ impl Starter {
     }
 
     /// What is to be done, or the last line of the log, which is what the daemon had to say.
-    fn why(&self, error: io::Error) -> io::Error {
+    fn why(&self, error: io::Error) -> ClientError {
         if !self.may_start {
-            return io::Error::other(
+            return ClientError::NoDaemon(io::Error::other(
                 "one that is started from within a task would end with it; start it elsewhere: \
                  `brigade daemon start`",
-            );
+            ));
         }
         match end_of(&self.places.log()).unwrap_or_default().lines().last() {
-            Some(line) => io::Error::other(format!("it did not come up: {line}")),
-            None => error,
+            Some(line) => ClientError::NotStarted(line.to_owned()),
+            None => ClientError::NotStarted(error.to_string()),
         }
+    }
+}
+
+/// A connection to the daemon that runs. One whose socket is missing is waited for, as long as it takes to bind it
+/// again.
+pub async fn connect_running(places: &Places, who: As) -> Result<Client, ClientError> {
+    let deadline = Instant::now() + SOCKET_PATIENCE;
+    let mut pause = LOOK_FIRST;
+    loop {
+        let error = match Client::connect(places, who.clone()).await {
+            Err(ClientError::NoDaemon(error)) => error,
+            other => return other,
+        };
+        let holder = match find_lock_holder(&places.lock()) {
+            Some(holder) if error.kind() != io::ErrorKind::PermissionDenied => holder,
+            _ => return Err(ClientError::NoDaemon(error)),
+        };
+        if holder.phase == Some(DaemonPhase::Leaving) || Instant::now() > deadline {
+            return Err(ClientError::Unreachable { holder, socket: places.socket() });
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LOOK_LAST);
+    }
+}
+
+/// How long one and the same daemon has been without a socket.
+#[derive(Debug, Default)]
+struct Unreachable {
+    since: Option<(LockHolder, Instant)>,
+}
+
+impl Unreachable {
+    /// Returns whether it has been too long for a daemon that serves. One that recovers a large store, or lets
+    /// clients finish, takes longer; an older one does not say which it is.
+    fn lasts(&mut self, holder: LockHolder) -> bool {
+        let since = match self.since {
+            Some((other, since)) if other == holder => since,
+            _ => self.since.insert((holder, Instant::now())).1,
+        };
+        holder.phase == Some(DaemonPhase::Serving) && since.elapsed() > SOCKET_PATIENCE
     }
 }
 

@@ -67,6 +67,21 @@ impl<'a> Reading<'a> {
         stored_task(&self.tx, (key, id), no)
     }
 
+    /// Looks at the index alone: a row may be one that this version cannot read.
+    pub(crate) fn missing(&self, id: TreeId, numbers: &[TaskNo]) -> Result<Vec<TaskNo>> {
+        let Some(key) = self.key(id)? else { return Ok(numbers.to_vec()) };
+        let sql = "SELECT EXISTS (SELECT 1 FROM tasks WHERE tree = ?1 AND no = ?2)";
+        let mut statement = self.tx.prepare_cached(sql)?;
+        let mut missing = Vec::new();
+        for no in numbers {
+            let exists: bool = statement.query_row(params![key, no.get()], |row| row.get(0))?;
+            if !exists {
+                missing.push(*no);
+            }
+        }
+        Ok(missing)
+    }
+
     pub(crate) fn task_named(
         &self,
         id: TreeId,

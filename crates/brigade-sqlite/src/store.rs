@@ -253,6 +253,10 @@ impl Store for SqliteStore {
         Box::pin(async move { self.reading(|reading| reading.task(id, no)) })
     }
 
+    fn missing<'a>(&'a self, id: TreeId, numbers: &'a [TaskNo]) -> Answer<'a, Vec<TaskNo>> {
+        Box::pin(async move { self.reading(|reading| reading.missing(id, numbers)) })
+    }
+
     fn task_named<'a>(
         &'a self,
         id: TreeId,

@@ -54,6 +54,19 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>>;
 
+    /// Those of these numbers of which there is no task, in the order in which they are given.
+    fn missing<'a>(&'a self, id: TreeId, numbers: &'a [TaskNo]) -> Answer<'a, Vec<TaskNo>> {
+        Box::pin(async move {
+            let mut missing = Vec::new();
+            for no in numbers {
+                if self.task(id, *no).await?.is_none() {
+                    missing.push(*no);
+                }
+            }
+            Ok(missing)
+        })
+    }
+
     /// The newest task of this name, living or not; with an owner, among its children.
     fn task_named<'a>(
         &'a self,

@@ -9,6 +9,7 @@ use brigade_server::requests;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::show::{self, Table};
+use crate::workspace;
 
 /// List the agents that can be run here
 ///
@@ -39,7 +40,7 @@ Examples:
 impl Agents {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let lang = self.lang.or_else(language).map(|locale| locale.to_string());
-        let here = std::env::current_dir()?;
+        let here = workspace::current_directory()?;
         let cwd = here.display().to_string();
         let known = context.ask(requests::Agents { cwd, lang }).await?;
         if context.json {

@@ -179,7 +179,7 @@ fn always_line(approval: &Approval) -> String {
 fn nothing_waits(task: &TaskInfo) -> Failure {
     let called = show::called(task);
     if !task.living {
-        return Failure::new(Exit::FAILED, format!("{called} is {}", task.state));
+        return Failure::new(Exit::FAILED, format!("{called} has ended ({})", task.state));
     }
     Failure::new(Exit::NOT_FOUND, format!("{called} waits for no such approval"))
         .hint("`brigade approve` lists what waits for leave")

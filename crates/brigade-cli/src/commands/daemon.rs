@@ -11,8 +11,9 @@ use brigade_process::ControlGroups;
 use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_runtime::{ProcessOptions, Runtime};
 use brigade_server::daemon::{Claimed, DaemonError};
+use brigade_server::daemon_lock::DaemonPhase;
 use brigade_server::requests::{Leave, Status};
-use brigade_server::start::{STATE_VARIABLE, TAKEN};
+use brigade_server::start::STATE_VARIABLE;
 use brigade_server::{ClientError, DaemonOptions, TrustStore};
 use brigade_sqlite::SqliteStore;
 use brigade_store::StoreError;
@@ -107,6 +108,11 @@ async fn status(context: &Context) -> Result<Exit, Failure> {
     let client = match context.running_daemon().await {
         Ok(client) => client,
         Err(ClientError::NoDaemon(_)) => return none_runs(context, Exit::NOT_FOUND),
+        Err(ClientError::Unreachable { holder, .. })
+            if holder.phase == Some(DaemonPhase::Leaving) =>
+        {
+            return none_runs(context, Exit::NOT_FOUND);
+        }
         Err(error) => return Err(error.into()),
     };
     let status = client.ask(Status {}).await?;
@@ -134,6 +140,15 @@ async fn stop(context: &Context) -> Result<Exit, Failure> {
     let client = match context.running_daemon().await {
         Ok(client) => client,
         Err(ClientError::NoDaemon(_)) => return none_runs(context, Exit::SUCCEEDED),
+        Err(ClientError::Unreachable { holder, .. })
+            if holder.phase == Some(DaemonPhase::Leaving) =>
+        {
+            // Somebody else has told it. The folder is free when it is gone.
+            if let Some(pid) = holder.pid {
+                until_gone(pid).await?;
+            }
+            return none_runs(context, Exit::SUCCEEDED);
+        }
         Err(error) => return Err(error.into()),
     };
     let pid = client.daemon_pid();
@@ -141,6 +156,16 @@ async fn stop(context: &Context) -> Result<Exit, Failure> {
         Ok(()) | Err(ClientError::Lost | ClientError::Unheard) => {}
         Err(error) => return Err(error.into()),
     }
+    until_gone(pid).await?;
+    if context.json {
+        show::json(&serde_json::json!({ "running": false, "stopped": pid }))?;
+    } else {
+        show::line(format!("stopped (pid {pid})"))?;
+    }
+    Ok(Exit::SUCCEEDED)
+}
+
+async fn until_gone(pid: u32) -> Result<(), Failure> {
     let deadline = Instant::now() + PATIENCE;
     while is_there(pid) {
         if Instant::now() > deadline {
@@ -149,12 +174,7 @@ async fn stop(context: &Context) -> Result<Exit, Failure> {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    if context.json {
-        show::json(&serde_json::json!({ "running": false, "stopped": pid }))?;
-    } else {
-        show::line(format!("stopped (pid {pid})"))?;
-    }
-    Ok(Exit::SUCCEEDED)
+    Ok(())
 }
 
 fn none_runs(context: &Context, exit: Exit) -> Result<Exit, Failure> {
@@ -281,7 +301,7 @@ fn leave_when_told(leaving: CancellationToken) -> Result<tokio::task::JoinHandle
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         match error {
-            DaemonError::Running { .. } => Self::new(Exit(TAKEN), error.to_string()),
+            DaemonError::Running { .. } => Self::new(Exit::TAKEN, error.to_string()),
             DaemonError::Refused(refusal) => refusal.into(),
             DaemonError::Folder { .. } => Self::broken(error.to_string()),
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use brigade_agent::mcp::{McpServers, Timeouts};
 use brigade_process::doctor::{Finding, State, examine};
 use brigade_process::orphans::MARK;
+use brigade_server::daemon_lock::DaemonPhase;
 use brigade_server::requests::{List, Sessions, Status};
 use brigade_server::{Client, ClientError};
 use brigade_sqlite::SqliteStore;
@@ -16,7 +17,7 @@ use brigade_store::Store;
 use futures_util::future::join_all;
 use rustix::fs::{Access, access, statvfs};
 
-use crate::context::Context;
+use crate::context::{Context, list_pages};
 use crate::exit::{Exit, Failure};
 use crate::show;
 use crate::styled_line::StyledLine;
@@ -46,8 +47,13 @@ impl Doctor {
         let mut findings = vec![folder(context)];
         if findings[0].state != State::Broken {
             let (daemon, client) = daemon(context).await;
+            let out_of_reach = client.is_none() && daemon.state == State::Broken;
             findings.push(daemon);
-            findings.push(store(context, client.as_ref()).await);
+            findings.push(if out_of_reach {
+                finding("store", State::Fine, "not looked at: the daemon has it")
+            } else {
+                store(context, client.as_ref()).await
+            });
             findings.extend(examine(context.places.folder()));
             findings.extend(left_over(client.as_ref()).await);
         }
@@ -167,6 +173,11 @@ async fn daemon(context: &Context) -> (Finding, Option<Client>) {
         Err(ClientError::NoDaemon(_)) => {
             (finding(what, State::Fine, "not running; it starts when it is needed"), None)
         }
+        Err(ref error @ ClientError::Unreachable { holder, .. })
+            if holder.phase == Some(DaemonPhase::Leaving) =>
+        {
+            (finding(what, State::Fine, error.to_string()), None)
+        }
         Err(error) => (finding(what, State::Broken, error.to_string()), None),
     }
 }
@@ -243,7 +254,7 @@ async fn left_over(client: Option<&Client>) -> Option<Finding> {
         return Some(finding(what, State::Fine, "not looked at: the next daemon sees to them"));
     };
     let sessions = client.ask(Sessions { closed: true }).await.ok()?;
-    let tasks = client.ask(List { session: None, ended: false, most: None }).await.ok()?;
+    let tasks = list_pages(client, List::default()).await.ok()?;
     let living: Vec<String> = tasks
         .iter()
         .filter(|task| task.living)

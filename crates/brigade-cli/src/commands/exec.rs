@@ -12,11 +12,12 @@ use brigade_server::requests::{self, AgentBudget, Command, Started};
 use brigade_server::{Client, Target, TaskInfo};
 
 use crate::attach::{Attachment, Attended, Showing};
-use crate::confine::ConfineArgs;
+use crate::confine::{ConfineArgs, amount};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::feed::Feed;
-use crate::{show, span};
+use crate::limit_args::LimitArgs;
+use crate::{show, span, workspace};
 
 use super::run::budget;
 
@@ -64,8 +65,8 @@ pub(crate) struct Exec {
     /// Where to run it [default: here]
     #[arg(long, value_name = "FOLDER")]
     cwd: Option<PathBuf>,
-    /// The most to keep of each of its output streams, in bytes
-    #[arg(long, value_name = "BYTES")]
+    /// The most to keep of each of its output streams, as 64K, 512M or 1G
+    #[arg(long, value_name = "BYTES", value_parser = amount)]
     output_cap: Option<u64>,
     /// Started from within a task: outlive it
     #[arg(long)]
@@ -77,6 +78,8 @@ pub(crate) struct Exec {
     /// 500k, or both; a confined command starts none without it, and with --no-tcp none at all
     #[arg(long, value_name = "AMOUNT", value_parser = agent_budget, conflicts_with = "no_tcp")]
     agent_budget: Option<AgentBudget>,
+    #[command(flatten)]
+    limits: LimitArgs,
     #[command(flatten)]
     confine: ConfineArgs,
     /// A line for the shell instead of a program and its arguments
@@ -131,10 +134,13 @@ impl Exec {
 
     fn request(&self, context: &Context) -> Result<requests::Exec, Failure> {
         let cwd = match &self.cwd {
-            Some(folder) => std::path::absolute(folder)?,
-            None => std::env::current_dir()?,
+            Some(folder) if folder.is_absolute() => std::path::absolute(folder)?,
+            Some(folder) => std::path::absolute(workspace::current_directory()?.join(folder))?,
+            None => workspace::current_directory()?,
         };
+        let session = context.session_for(&cwd)?;
         let cwd = cwd.into_os_string().into_string().map_err(|cwd| not_text("directory", &cwd))?;
+        let limits = self.limits.add_to(Limits::default());
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         Ok(requests::Exec {
             name: self.name.clone(),
@@ -150,7 +156,8 @@ impl Exec {
             resources: self.confine.resources(),
             confine: self.confine.confine()?,
             agent_budget: self.agent_budget,
-            ..requests::Exec::new(context.session()?, self.what()?)
+            limits: Some(Box::new(limits)).filter(|limits| !limits.is_empty()),
+            ..requests::Exec::new(session, self.what()?)
         })
     }
 

@@ -7,6 +7,7 @@ use brigade_server::mcp::{McpOptions, serve_stdio};
 use super::exec::callers;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::workspace;
 
 /// Give a coding agent durable background work: an MCP server on stdin and stdout
 ///
@@ -39,7 +40,7 @@ Examples:
 
 impl Mcp {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let mut options = McpOptions::new(context.session()?, std::env::current_dir()?);
+        let mut options = McpOptions::new(context.session()?, workspace::current_directory()?);
         options.client = self.client;
         options.shared = self.shared || context.config.is_shared(&options.session);
         options.allow = self.allow;

@@ -32,7 +32,7 @@ impl Ps {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let session = if self.all { None } else { Some(context.session()?) };
         let list = List { session, ended: self.ended, most: self.newest };
-        let tasks = context.ask(list).await?;
+        let tasks = context.list(list).await?;
         if context.json {
             show::json(&tasks)?;
         } else {

@@ -10,7 +10,6 @@ use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
 use brigade_model::plain_text::PlainText;
-use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::stall::Stall;
 use brigade_server::requests::{self, AgentInfo, Agents, Started};
 use brigade_server::{Client, Target, TaskInfo};
@@ -20,6 +19,7 @@ use crate::attach::{Attachment, Attended, Showing};
 use crate::confine::ConfineArgs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::limit_args::LimitArgs;
 use crate::live::Live;
 use crate::overrides::OverrideArgs;
 use crate::{models, show, span};
@@ -59,9 +59,6 @@ pub(crate) struct Run {
     /// When nothing happens for this long, nudge it, and the next time end it as failed; or off
     #[arg(long, value_name = "TIME|off", value_parser = stall)]
     stall: Option<Stall>,
-    /// How fast it and all below it may start tasks, as 10/min
-    #[arg(long, value_name = "RATE")]
-    max_spawns: Option<SpawnRate>,
     /// Let it use a tool, as edit_file, or some calls of one, as 'run_process(cargo *)' or 'write_file(src/**)'
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<Rule>,
@@ -98,6 +95,8 @@ pub(crate) struct Run {
     timeout: Option<Duration>,
     #[command(flatten)]
     overrides: OverrideArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
     #[command(flatten)]
     confine: ConfineArgs,
 }
@@ -156,9 +155,9 @@ impl Run {
     ) -> Result<requests::Run, Failure> {
         let cwd = trust::current_directory()?;
         let defined = self.defined(context, client, &cwd).await?;
-        let mut limits = self.budget.unwrap_or_default();
+        let mut limits = self.limits.add_to(self.budget.unwrap_or_default());
         limits.time = self.deadline.map(Into::into);
-        (limits.stall, limits.spawn_rate) = (self.stall, self.max_spawns);
+        limits.stall = self.stall;
         let model = self.named_model(context, defined.as_ref())?;
         let overrides = self.overrides.overrides()?;
         let result_schema = match &self.result_schema {

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::asking::Screen;
-use crate::context::Context;
+use crate::context::{Context, list_pages};
 use crate::exit::{Exit, Failure};
 use crate::top::board::{Board, Scope, Wish};
 use crate::top::draw::draw;
@@ -146,7 +146,7 @@ impl View<'_> {
             Scope::Here => Some(self.session.clone()),
             Scope::Everywhere => None,
         };
-        match self.client.ask(List { session, ..List::default() }).await {
+        match list_pages(&self.client, List { session, ..List::default() }).await {
             Ok(tasks) => self.update(tasks).await,
             Err(ClientError::Lost | ClientError::Unheard | ClientError::NoDaemon(_)) => {
                 self.client = self.context.daemon().await?;

@@ -1,6 +1,6 @@
 //! Shows who started whom.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use brigade_server::TaskInfo;
 use brigade_server::requests::List;
@@ -21,12 +21,16 @@ pub(crate) struct Tree {
     /// What has ended too
     #[arg(long, short)]
     ended: bool,
+    /// Only the newest so many; one whose parent is not among them stands at the top
+    #[arg(short = 'n', long = "newest", value_name = "N")]
+    newest: Option<usize>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   brigade tree
-  brigade tree --all --ended";
+  brigade tree --all --ended
+  brigade tree --ended -n 20";
 
 /// A task with those that it started.
 #[derive(Debug, Serialize)]
@@ -39,8 +43,8 @@ struct Branch {
 impl Tree {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let session = if self.all { None } else { Some(context.session()?) };
-        let list = List { session, ended: self.ended, most: None };
-        let tasks = context.ask(list).await?;
+        let list = List { session, ended: self.ended, most: self.newest };
+        let tasks = context.list(list).await?;
         let sessions = grow(tasks);
         if context.json {
             let branches: Vec<Branch> = sessions.into_iter().flat_map(|(_, tops)| tops).collect();
@@ -58,20 +62,23 @@ impl Tree {
     }
 }
 
-/// Per session, in the order in which they came. A task whose parent is not listed stands at the top.
+/// Per session, in the order in which these came. A task whose parent is not listed stands at the top.
 fn grow(tasks: Vec<TaskInfo>) -> Vec<(String, Vec<Branch>)> {
     let mut sessions: Vec<(String, Vec<TaskInfo>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for task in tasks {
-        match sessions.last_mut() {
-            Some((session, tasks)) if *session == task.session => tasks.push(task),
-            _ => sessions.push((task.session.clone(), vec![task])),
-        }
+        // The newest of several sessions come by their age.
+        let place = *places.entry(task.session.clone()).or_insert_with(|| {
+            sessions.push((task.session.clone(), Vec::new()));
+            sessions.len() - 1
+        });
+        sessions[place].1.push(task);
     }
     sessions.into_iter().map(|(session, tasks)| (session, branches(tasks))).collect()
 }
 
 fn branches(tasks: Vec<TaskInfo>) -> Vec<Branch> {
-    let listed: Vec<String> = tasks.iter().map(|task| number(task).to_owned()).collect();
+    let listed: HashSet<String> = tasks.iter().map(|task| number(task).to_owned()).collect();
     let mut below: HashMap<Option<String>, Vec<TaskInfo>> = HashMap::new();
     for task in tasks {
         let parent = task.parent.clone().filter(|parent| listed.contains(parent));
@@ -110,4 +117,43 @@ fn draw(branches: &[Branch], before: &str) -> Result<(), Failure> {
         draw(&branch.children, &format!("{before}{on}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn task(session: &str, no: u32, parent: Option<u32>) -> TaskInfo {
+        let parent = parent.map(|parent| parent.to_string());
+        let value = json!({
+            "address": format!("job:{no}"), "kind": "job", "session": session, "parent": parent,
+            "what": "job", "state": "succeeded", "living": false, "spawned": no,
+            "moved": no, "run": 1, "attempt": 1,
+        });
+        serde_json::from_value(value).expect("a task")
+    }
+
+    #[test]
+    fn a_task_stands_below_its_parent_and_at_the_top_without_it() {
+        let tasks = vec![task("a", 2, Some(1)), task("b", 1, None), task("a", 3, Some(2))];
+        let sessions = grow(tasks);
+        let names: Vec<&str> = sessions.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["a", "b"], "each session once, though they came mixed");
+        let top = &sessions[0].1;
+        assert_eq!((top.len(), top[0].children.len()), (1, 1));
+        assert_eq!(top[0].children[0].task.address, "job:3");
+    }
+
+    #[test]
+    fn many_tasks_grow_in_a_moment() {
+        let tasks = (1..=20_000).map(|no| task("a", no, (no > 1).then_some(1))).collect();
+        let began = Instant::now();
+        let sessions = grow(tasks);
+        assert_eq!(sessions[0].1[0].children.len(), 19_999);
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
 }

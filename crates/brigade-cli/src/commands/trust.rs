@@ -12,7 +12,7 @@ use brigade_server::requests::{
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::show;
+use crate::{show, workspace};
 
 /// More than this nobody reads before pressing a key, in bytes.
 const ASKED_MAX: usize = 64 * 1024;
@@ -227,7 +227,7 @@ async fn confirm(question: String) -> Result<bool, Failure> {
 }
 
 pub(crate) fn current_directory() -> Result<String, Failure> {
-    let cwd = std::env::current_dir()?.into_os_string().into_string();
+    let cwd = workspace::current_directory()?.into_os_string().into_string();
     cwd.map_err(|cwd| Failure::usage(format!("the directory {cwd:?} is not UTF-8")))
 }
 

@@ -80,7 +80,7 @@ impl Wait {
 
 async fn living(context: &Context, client: &mut Client) -> Result<Vec<String>, Failure> {
     let list = List { session: Some(context.session()?), ended: false, most: None };
-    let tasks = context.ask_over(client, list).await?;
+    let tasks = context.list_over(client, list).await?;
     Ok(tasks.into_iter().filter(|task| task.living).map(|task| task.address).collect())
 }
 
@@ -119,7 +119,7 @@ fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {
     }
     for task in &waited.ended {
         let line = StyledLine::from(show::called(task)).text(" ");
-        show::line(line.painted(show::style(&task.state), show::state(task)))?;
+        show::line(line.painted(show::style(&task.state), show::state_and_reason(task)))?;
     }
     if waited.timed_out {
         for task in &waited.going_on {

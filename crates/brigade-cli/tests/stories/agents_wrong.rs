@@ -180,3 +180,19 @@ context = 131072
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(ran.err.contains("providers.local.key"), "{}", ran.err);
 }
+
+#[test]
+fn faults_of_a_script_are_tried_again() {
+    let kitchen = Kitchen::new();
+    kitchen.script(
+        "agent Patient\nturn\n  fault 429 after 300ms x2\n  fault 503\n  fault cut 2\n  say All is well now.\n\
+         agent Hopeless\nturn\n  fault 500 always\n  say Never.\n",
+    );
+    let began = std::time::Instant::now();
+    let patient = kitchen.run(["run", "--name", "Patient", "Go on"]);
+    assert_eq!((patient.code, &*patient.out), (0, "All is well now.\n"), "{patient:?}");
+    assert!(began.elapsed() >= std::time::Duration::from_millis(600), "as long as it was asked to");
+    let hopeless = kitchen.run(["run", "--name", "Hopeless", "Go on"]);
+    assert_eq!(hopeless.code, 120, "{hopeless:?}");
+    assert!(hopeless.err.contains("tried 8 times"), "{hopeless:?}");
+}

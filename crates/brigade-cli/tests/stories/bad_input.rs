@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::kitchen::{Kitchen, poll};
+use crate::kitchen::{Kitchen, Ran, poll};
 
 #[test]
 fn usage_is_explained() {
@@ -361,4 +361,58 @@ fn a_command_without_its_dashes_is_shown_them() {
     assert!(ran.err.contains("stand after `--`"), "{}", ran.err);
     let ran = kitchen.run(["close", "nowhere"]);
     assert!(ran.err.contains("`brigade sessions --all` lists"), "{}", ran.err);
+}
+
+#[test]
+fn a_named_configuration_that_is_missing_is_an_error() {
+    let kitchen = Kitchen::new();
+    let missing = kitchen.project().join("nowhere.toml");
+    let ran: Ran = kitchen.command(["ps"]).env("BRIGADE_CONFIG", &missing).output().unwrap().into();
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("nowhere.toml: there is no such file"), "{ran:?}");
+    assert!(ran.err.contains("BRIGADE_CONFIG"), "{ran:?}");
+    // The daemon is at home elsewhere and reads the same file.
+    std::fs::write(kitchen.project().join("here.toml"), "output_cap = \"64K\"\n").unwrap();
+    let ran: Ran = kitchen
+        .command(["exec", "--", "seq", "100000"])
+        .env("BRIGADE_CONFIG", "here.toml")
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(kitchen.ok(["logs", "1"]).len() < 200_000, "the cap holds");
+    assert_eq!(kitchen.run(["exec", "--", "true"]).code, 0, "an unnamed one may be missing");
+}
+
+#[test]
+fn names_have_letters_of_any_script_and_are_found_by_them() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "-d", "--name", "日本語", "--", "sleep", "1000"]);
+    kitchen.ok(["exec", "-d", "--name", "Prüfer", "--", "sleep", "1000"]);
+    assert_eq!(kitchen.json(["show", "日本"])["name"], "日本語", "by its beginning too");
+    assert_eq!(kitchen.json(["show", "PRÜFER"])["address"], "process:2");
+    let taken = kitchen.run(["exec", "--name", "pru\u{308}fer", "--", "true"]);
+    assert_eq!(taken.code, 120, "{taken:?}");
+    assert!(taken.err.contains("is taken by process:2, which is running"), "{taken:?}");
+    for (name, part) in [
+        ("p\u{430}ypal", "mixes alphabets in one word"),
+        ("Te\u{200b}st", "the invisible character U+200B"),
+        ("9lives", "must start with a letter"),
+    ] {
+        let refused = kitchen.run(["exec", "--name", name, "--", "true"]);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.err.contains(part), "{refused:?}");
+    }
+    kitchen.ok(["stop", "日本語", "Prüfer"]);
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_made_is_named() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.run(["--state", "/proc/nowhere/state", "ps"]);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(
+        ran.err.contains("the daemon did not start: the state folder /proc/nowhere/state"),
+        "{ran:?}"
+    );
 }

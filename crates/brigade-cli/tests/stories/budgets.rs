@@ -294,3 +294,31 @@ turn
     let ran = kitchen.run(["run", "--deny", "keep(spawn)", "Go"]);
     assert!(ran.err.contains("`keep(spawn)` can never match"), "{ran:?}");
 }
+
+#[test]
+fn what_may_be_started_is_bounded_by_options() {
+    let kitchen = Kitchen::new();
+    let limits = ["--max-depth=1", "--max-width=2", "--max-total=3", "--max-running=1"];
+    let exec = ["exec", "-d", "--name", "Chef"].into_iter().chain(limits);
+    let script = "until [ -e go ]; do sleep 0.02; done";
+    let ran: Ran = kitchen.command(exec.chain(["--shell", script])).output().unwrap().into();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let held = kitchen.json(["show", "Chef"])["limits"].clone();
+    let expected = serde_json::json!({"depth": 1, "width": 2, "total": 3, "running": 1});
+    assert_eq!(held, expected);
+    std::fs::write(kitchen.project().join("go"), "").unwrap();
+    kitchen.ok(["wait", "Chef"]);
+
+    let brigade = BRIGADE;
+    let nested = format!("{brigade} exec -d -- true && {brigade} exec -d -- true; echo $?");
+    let ran = kitchen.run(["exec", "--max-total", "1", "--shell", &nested]);
+    assert!(ran.out.ends_with("120\n"), "the second one is refused: {ran:?}");
+    assert!(ran.err.contains("total"), "{ran:?}");
+
+    kitchen.script("agent *\nturn\n  say Done.\n");
+    kitchen.ok(["daemon", "stop"]);
+    let run = ["run", "-d", "--name", "Agent"].into_iter().chain(limits).chain(["Go"]);
+    let ran: Ran = kitchen.command(run).output().unwrap().into();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(kitchen.json(["show", "Agent"])["limits"], expected);
+}

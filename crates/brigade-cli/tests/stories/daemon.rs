@@ -34,8 +34,23 @@ fn a_second_one_is_told_that_there_is_one() {
     kitchen.ok(["daemon", "start"]);
     let pid = kitchen.daemon_pid();
     let ran = kitchen.run(["daemon", "start", "--foreground"]);
-    assert_eq!(ran.code, 120, "{ran:?}");
+    assert_eq!(ran.code, 119, "no other failure has this code: {ran:?}");
     assert!(ran.err.contains(&format!("another daemon (pid {pid})")), "{}", ran.err);
+}
+
+#[test]
+fn a_daemon_that_cannot_start_is_not_waited_for() {
+    let kitchen = Kitchen::new();
+    // A rule of the configuration that fails with the code for what failed otherwise.
+    kitchen.ok(["daemon", "start"]);
+    kitchen.ok(["daemon", "stop"]);
+    std::fs::write(kitchen.state().join("brigade.db"), "no store at all").unwrap();
+    let began = std::time::Instant::now();
+    let ran = kitchen.run(["ps"]);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(ran.err.contains("the daemon did not start: "), "{ran:?}");
+    assert!(ran.err.contains("brigade.db"), "{ran:?}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::kitchen::{Kitchen, kill, poll};
+use crate::kitchen::{BRIGADE, Kitchen, Ran, kill, poll};
 
 #[test]
 fn an_attached_command_is_seen_through() {
@@ -42,13 +42,14 @@ fn arguments_arrive_as_they_are() {
 #[test]
 fn exit_codes_say_how_it_ended() {
     let kitchen = Kitchen::new();
-    let table: [(&[&str], i32, &str); 8] = [
+    let table: [(&[&str], i32, &str); 9] = [
         (&["--", "true"], 0, ""),
         (&["--", "sh", "-c", "exit 7"], 7, ""),
         (&["--", "sh", "-c", "exit 255"], 255, ""),
         (&["--shell", "kill -9 $$"], 137, "signal 9"),
-        (&["--", "/nonexistent/program"], 120, "cannot be executed"),
-        (&["--cwd", "/nonexistent", "--", "true"], 120, "working directory"),
+        (&["--", "/nonexistent/program"], 120, "`/nonexistent/program` cannot be executed"),
+        (&["--", "no-such-program"], 120, "No such file or directory in its PATH"),
+        (&["--cwd", "/nonexistent", "--", "true"], 120, "its working directory /nonexistent"),
         (&["--deadline", "100ms", "--", "sleep", "60"], 124, "timeout"),
         (&["--", ""], 2, "no program"),
     ];
@@ -97,6 +98,7 @@ fn the_same_key_is_the_same_task() {
     );
     let other = kitchen.run(["exec", "--key", "once", "--", "true"]);
     assert_eq!(other.code, 120, "{}", other.err);
+    assert!(other.err.contains("which differs in: command; use another key"), "{other:?}");
 }
 
 #[test]
@@ -229,4 +231,41 @@ fn a_carriage_return_is_part_of_its_line() {
     let kitchen = Kitchen::new();
     let ran = kitchen.run_with_input(["exec", "--stdin", "--", "od", "-An", "-c"], "a\r\n");
     assert_eq!(ran.out.split_whitespace().collect::<Vec<_>>(), ["a", "\\r", "\\n"]);
+}
+
+#[test]
+fn a_removed_directory_is_no_obstacle_to_another_one() {
+    let kitchen = Kitchen::new();
+    let gone = kitchen.folder("gone");
+    let from_there = |words: &str| {
+        let mut shell = std::process::Command::new("sh");
+        kitchen.hermetic(&mut shell);
+        let script = format!("rmdir '{}' && exec {BRIGADE} {words}", gone.display());
+        std::fs::create_dir_all(&gone).unwrap();
+        Ran::from(shell.args(["-c", &script]).current_dir(&gone).output().unwrap())
+    };
+    let ran = from_there("exec --cwd / -- pwd");
+    assert_eq!((ran.code, &*ran.out), (0, "/\n"), "{ran:?}");
+    let ran = from_there("--workspace kitchen exec --cwd / -- pwd");
+    assert_eq!((ran.code, &*ran.out), (0, "/\n"), "{ran:?}");
+    for words in ["exec -- pwd", "exec --cwd sub -- pwd", "ps", "run Go"] {
+        let ran = from_there(words);
+        assert_eq!(ran.code, 2, "{words}: {ran:?}");
+        assert!(ran.err.contains("the current directory was removed"), "{words}: {ran:?}");
+        assert!(ran.err.contains("--workspace NAME"), "{words}: {ran:?}");
+    }
+}
+
+#[test]
+fn the_size_of_kept_output_is_written_as_people_write_it() {
+    let kitchen = Kitchen::new();
+    let ran = kitchen.run(["exec", "--output-cap", "1G", "--", "echo", "kept"]);
+    assert_eq!((ran.code, &*ran.out), (0, "kept\n"), "{ran:?}");
+    let short = ["exec", "-d", "--output-cap", "8K", "--", "seq", "100000"];
+    kitchen.ok(short);
+    kitchen.ok(["wait", "2"]);
+    assert!(kitchen.ok(["logs", "2"]).len() < 20_000);
+    let wrong = kitchen.run(["exec", "--output-cap", "much", "--", "true"]);
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    assert!(wrong.err.contains("such as 512M"), "{wrong:?}");
 }

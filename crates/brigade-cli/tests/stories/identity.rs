@@ -46,8 +46,8 @@ fn the_command_without_a_readable_key_says_so() {
     let ran = kitchen.run(["ps"]);
     assert_eq!(ran.code, 126, "{ran:?}");
     assert!(ran.err.contains("operator key is missing"), "{ran:?}");
-    let pid = fs::read_to_string(kitchen.state().join("daemon.lock")).unwrap();
-    kill(pid.trim().parse().unwrap(), Signal::TERM);
+    let lock = fs::read_to_string(kitchen.state().join("daemon.lock")).unwrap();
+    kill(lock.lines().next().unwrap().parse().unwrap(), Signal::TERM);
     // The next daemon makes a new one.
     poll("the next daemon", || (kitchen.run(["ps"]).code == 0).then_some(()));
 }

@@ -32,6 +32,7 @@ mod offers;
 mod private;
 mod real_model;
 mod send;
+mod socket;
 mod stop;
 mod telemetry;
 mod terminal;

@@ -67,3 +67,23 @@ fn without_an_address_it_is_everything_here() {
     assert_eq!(kitchen.run(["wait"]).code, 4);
     assert_eq!(kitchen.json(["ps"]), serde_json::json!([]));
 }
+
+#[test]
+fn a_failure_is_told_with_its_reason() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "-d", "--deadline", "100ms", "--name", "Late", "--", "sleep", "100"]);
+    kitchen.ok(["exec", "-d", "--name", "Absent", "--", "/nonexistent/program"]);
+    kitchen.ok(["exec", "-d", "--name", "Wrong", "--", "sh", "-c", "exit 3"]);
+    for (name, expect) in [
+        ("Late", "failed (timeout after 100 ms)"),
+        ("Absent", "failed (error: "),
+        ("Wrong", "failed (3)"),
+    ] {
+        let waited = kitchen.run(["wait", name]);
+        assert_ne!(waited.code, 0, "{waited:?}");
+        assert!(waited.out.contains(expect), "{name}: {waited:?}");
+        let listed = kitchen.ok(["ps", "--ended"]);
+        let line = listed.lines().find(|line| line.contains(name)).unwrap();
+        assert!(line.contains(expect), "{line}");
+    }
+}

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::ProviderOptions;
 use crate::error::{ErrorKind, ModelError};
-use crate::keys::Key;
+use crate::keys::{Key, KeySource};
 use crate::transport::{Interrupted, retry_after};
 
 /// Of what a provider says about an error; the rest is of no use to a person or a model.
@@ -20,8 +20,8 @@ const TOLD: usize = 600;
 pub(super) struct Secrets {
     words: Vec<String>,
     kind: &'static str,
-    /// Where the key is, for whoever has to look there.
-    source: String,
+    /// Where the key is, for whoever has to look there. None when no key is sent.
+    source: Option<String>,
 }
 
 impl Secrets {
@@ -33,14 +33,23 @@ impl Secrets {
         }
         words.extend(options.base_url.as_deref().and_then(password));
         words.retain(|word| !word.is_empty());
-        Self { words, kind: options.kind.name(), source: options.key.to_string() }
+        Self {
+            words,
+            kind: options.kind.name(),
+            source: (options.key != KeySource::None).then(|| options.key.to_string()),
+        }
     }
 
     pub(super) fn told(&self, error: &ProviderError) -> ModelError {
         let mut told = meaning(error);
         told.message = format!("{}: {}", self.kind, told.message);
         if told.kind == ErrorKind::Auth {
-            told.message = format!("{} (the key is in {})", told.message, self.source);
+            told.message = match &self.source {
+                Some(source) => format!("{} (the key is in {source})", told.message),
+                None => {
+                    format!("{} (no key is sent; `key` of the provider names one)", told.message)
+                }
+            };
         }
         self.stripped(told)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use brigade_llm::wire_server::{WireFault, WireFormat, WireReply, WireStatus};
+use brigade_llm::wire_server::{WireFault, WireFormat, WireReply, WireServer, WireStatus};
 use brigade_llm::{ErrorKind, KeySource, Limits, Model, Provider, ProviderKind, ProviderOptions};
 use futures_util::StreamExt;
 
@@ -145,6 +145,19 @@ async fn a_cut_stream_is_no_reply() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn who_wants_a_key_and_gets_none_is_told_where_to_name_one() {
+    let status = || WireReply::Status(WireStatus::new(401, r#"{"error":{"message":"a key?"}}"#));
+    let format = WireFormat::Chat;
+    let with = kind_of(format, status()).await;
+    assert!(with.message.contains("(the key is in /"), "{with}");
+    let server = WireServer::start(move |_| status()).await.expect("a server");
+    let options = server.options(format).key(KeySource::None).limits(quick());
+    let without = ask(&Provider::new(options).unwrap(), hello()).await.expect_err("an error");
+    assert_eq!(without.kind, ErrorKind::Auth, "{without}");
+    assert!(without.message.contains("(no key is sent; `key` of the provider"), "{without}");
 }
 
 #[tokio::test]

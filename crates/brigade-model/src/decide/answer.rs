@@ -29,7 +29,7 @@ fn reply_to(tree: &Tree, given: &GiveAnswer, reply: &Json) -> Result<Decision, R
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
     let address = row.address(no);
     if row.is_ending() {
-        return Err(Refusal::ended(format!("{address} is {}", row.state.word())));
+        return Err(Refusal::ended(format!("{address} {}", row.state.phrase())));
     }
     let fits = |call: &&OpenCall| {
         matches!(call.on, Condition::Answer { .. } | Condition::ClientTool { .. })

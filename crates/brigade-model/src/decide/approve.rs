@@ -24,7 +24,7 @@ pub(super) fn approve(
     let no = approvable(tree, given)?;
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
     if row.is_ending() {
-        return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
+        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.phrase())));
     }
     let Some((call, request)) = wanted(no, row, (given, shown))? else {
         return said_before(no, row, given, verdict);

@@ -25,6 +25,7 @@ pub(super) fn send(tree: &Tree, send: &Send, now: Time) -> Result<Decision, Refu
         if let Some(event) = opens_run(tree, &send.caller, to)? {
             drafts.push(event.into());
         }
+        check_input(tree, to)?;
         check_room(tree, to)?;
         if send.last {
             check_closable(tree, to)?;
@@ -62,7 +63,9 @@ fn recipients(tree: &Tree, send: &Send) -> Result<Vec<Owner>, Refusal> {
         },
         Recipient::Children => {
             let takes = |no: &TaskNo| {
-                tree.get(*no).is_some_and(|row| !row.is_ending()) && steers(tree, &send.caller, *no)
+                let row = tree.get(*no);
+                row.is_some_and(|row| !row.is_ending() && row.spec.work.lacks_input().is_none())
+                    && steers(tree, &send.caller, *no)
             };
             Ok(tree.children(send.caller.owner()).filter(takes).map(Owner::Task).collect())
         }
@@ -81,10 +84,19 @@ fn opens_run(tree: &Tree, caller: &Caller, to: Owner) -> Result<Option<Event>, R
         return open_run(tree, caller, no, None).map(Some);
     }
     Err(Refusal::ended(format!(
-        "{} is {} and takes no more messages",
+        "{} {} and takes no more messages",
         row.address(no),
-        row.state.word()
+        row.state.phrase()
     )))
+}
+
+/// A message that cannot arrive is refused at once, not found among dead letters later.
+fn check_input(tree: &Tree, to: Owner) -> Result<(), Refusal> {
+    let Some((no, row)) = to.task().and_then(|no| Some((no, tree.get(no)?))) else { return Ok(()) };
+    match row.spec.work.lacks_input() {
+        Some(problem) => Err(Refusal::invalid(format!("{} {problem}", row.address(no)))),
+        None => Ok(()),
+    }
 }
 
 /// Only work that is handed its messages has an input that can end.

@@ -23,7 +23,7 @@ pub(super) fn proceed(
     now: Time,
 ) -> Result<Decision, Refusal> {
     if !matches!(row.state, State::Running) {
-        return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
+        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.phrase())));
     }
     asks_for_messages(no, row)?;
     if !any(tree, no, row) {

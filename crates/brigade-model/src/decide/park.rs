@@ -21,7 +21,7 @@ pub(super) fn park(
     now: Time,
 ) -> Result<Decision, Refusal> {
     if !matches!(row.state, State::Running) {
-        return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
+        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.phrase())));
     }
     let mut drafts: Vec<Draft> = Vec::with_capacity(calls.len() + 2);
     let mut open = row.calls.clone();

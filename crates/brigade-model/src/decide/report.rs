@@ -161,7 +161,7 @@ fn written_down(
 /// must not stand in the way of the next run.
 fn record(no: TaskNo, row: &TaskRow, index: CallIndex) -> Result<(), Refusal> {
     if !matches!(row.state, State::Running) {
-        return Err(Refusal::ended(format!("{} is {}", row.address(no), row.state.word())));
+        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.phrase())));
     }
     match row.open_call(index) {
         Some(_) => Err(Refusal::conflict(format!("call {index} is parked, not under way"))),
@@ -183,10 +183,10 @@ fn hears_first(tree: &Tree, (no, row): (TaskNo, &TaskRow), end: &End) -> Result<
 
 fn stale(report: &Report, row: &TaskRow) -> Refusal {
     Refusal::ended(format!(
-        "attempt {} of {} is over; it is {} in attempt {}",
+        "attempt {} of {} is over; it {} in attempt {}",
         report.attempt,
         row.address(report.no),
-        row.state.word(),
+        row.state.phrase(),
         row.attempt
     ))
 }

@@ -28,9 +28,9 @@ pub(super) fn fence(tree: &Tree, caller: &Caller) -> Result<(), Refusal> {
         Caller::Task { no, attempt } => match tree.get(*no) {
             Some(row) if row.attempt == *attempt && row.is_performed() => Ok(()),
             Some(row) => Err(Refusal::ended(format!(
-                "attempt {attempt} of {} is over; it is {}",
+                "attempt {attempt} of {} is over; it {}",
                 row.address(*no),
-                row.state.word()
+                row.state.phrase()
             ))),
             None => Err(no_such_task(tree, *no)),
         },

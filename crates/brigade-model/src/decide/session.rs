@@ -82,8 +82,8 @@ pub(super) fn open_run(
     let address = row.address(no);
     let Some(ended) = row.ended() else {
         return Err(Refusal::conflict(format!(
-            "{address} has not ended; it is {}",
-            row.state.word()
+            "{address} has not ended; it {}",
+            row.state.phrase()
         )));
     };
     if ended.lingering {

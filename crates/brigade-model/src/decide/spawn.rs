@@ -71,11 +71,12 @@ fn existing(
     let Some(mark) = tree.keyed(owner, run, key) else { return Ok(None) };
     let row = tree.get(mark.no);
     // Of a task that retention has removed only the key is left to compare.
-    if row.is_some_and(|row| *row.spec != **spec) {
+    if let Some(row) = row.filter(|row| *row.spec != **spec) {
         return Err(Refusal::conflict(format!(
-            "the key {:?} stands for task {} with another request; use another key",
+            "the key {:?} stands for task {} with another request, which differs in: {}; use another key",
             key.as_str(),
-            mark.no
+            mark.no,
+            row.spec.differences(spec).join(", ")
         )));
     }
     let run = row.map_or(RunNo::FIRST, |row| row.run);
@@ -97,9 +98,9 @@ pub(super) fn check_open(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
                 let ending = tree.get(no).filter(closed);
                 if let Some(row) = ending {
                     return Err(Refusal::ended(format!(
-                        "{} is {}; nothing new starts below it",
+                        "{} {}; nothing new starts below it",
                         row.address(no),
-                        row.state.word()
+                        row.state.phrase()
                     )));
                 }
             }
@@ -112,10 +113,10 @@ fn check_name(tree: &Tree, owner: Owner, spec: &Spec) -> Result<(), Refusal> {
     let Some(name) = &spec.name else { return Ok(()) };
     match tree.living_named(owner, name).and_then(|no| Some((no, tree.get(no)?))) {
         Some((no, row)) => Err(Refusal::conflict(format!(
-            "the name {:?} is taken by {}, which is {}",
+            "the name {:?} is taken by {}, which {}; choose another",
             name.as_str(),
             row.address(no),
-            row.state.word()
+            row.state.phrase()
         ))),
         None => Ok(()),
     }

@@ -123,7 +123,7 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
     let spawn = Command::Spawn(Spawn { caller: caller.clone(), spec, call: None });
     assert_eq!(needs(&env.tree, &spawn), [Need::Task(no)]);
     env.tree.insert_loaded(no, row);
-    refused(env.submit(&spawn), RefusalKind::Ended, "it is succeeded");
+    refused(env.submit(&spawn), RefusalKind::Ended, "it has succeeded");
 }
 
 #[test]

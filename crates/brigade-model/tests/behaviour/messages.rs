@@ -7,7 +7,8 @@ use brigade_model::event::Event;
 use brigade_model::ids::{MessageNo, Owner};
 use brigade_model::message::{Receipt, Sender};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::{Conduct, InboxMode};
+use brigade_model::spec::Spec;
+use brigade_model::work::{CommandLine, Conduct, InboxMode, ProcessWork, Work};
 
 use crate::support::*;
 
@@ -134,7 +135,7 @@ fn a_job_that_ended_takes_no_more_messages() {
     let no = env.spawn(job());
     env.succeed(no);
     let sent = env.send(operator(), Recipient::Task(no.into()));
-    refused(sent, RefusalKind::Ended, "job:1 is succeeded and takes no more messages");
+    refused(sent, RefusalKind::Ended, "job:1 has succeeded and takes no more messages");
 }
 
 #[test]
@@ -232,6 +233,24 @@ fn the_last_message_says_so_and_only_handed_input_has_an_end() {
     let no = env.spawn(job());
     refused(env.send_last(no), RefusalKind::Invalid, "no input that could be closed");
     assert_eq!(env.unread(Owner::Task(no)), 0);
+}
+
+#[test]
+fn a_message_to_a_process_without_an_input_is_refused() {
+    let mut env = Env::new();
+    let command = CommandLine::Shell("sleep 60".into());
+    let without = Spec::new(Work::Process(ProcessWork::new(command)));
+    let no = env.spawn(without);
+    let before = env.tree.row().last_message;
+    let said = env.send(operator(), Recipient::Task(no.into()));
+    refused(said.clone(), RefusalKind::Invalid, "process:1 was started without an input");
+    refused(said, RefusalKind::Invalid, "`brigade exec --stdin`");
+    refused(env.send_last(no), RefusalKind::Invalid, "started without an input");
+    assert_eq!(env.tree.row().last_message, before, "a refusal changes nothing");
+    let reads = env.spawn(process());
+    let sent = env.send(operator(), Recipient::Children).unwrap();
+    let counts = [no, reads].map(|no| env.unread(Owner::Task(no)));
+    assert_eq!((sent.len(), counts), (1, [0, 1]), "what is sent to all goes past it");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use brigade_model::name::Name;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spec::Spec;
 use brigade_model::task::Spawner;
-use brigade_model::work::{CommandLine, EnvValue, ProcessWork, Work};
+use brigade_model::work::{AgentWork, CommandLine, EnvValue, ProcessWork, Stdin, Work};
 
 use crate::support::*;
 
@@ -93,6 +93,51 @@ fn the_same_key_with_another_request_is_a_conflict() {
     {
         refused(env.try_spawn(client("me"), other), RefusalKind::Conflict, "use another key");
     }
+}
+
+#[test]
+fn a_conflict_names_what_differs_and_no_value() {
+    let base = || ProcessWork {
+        env: vec![("PATH".into(), EnvValue::Text("/bin".into()))],
+        ..ProcessWork::new(CommandLine::Shell("true".into()))
+    };
+    let spec = |work| Spec::new(Work::Process(work)).keyed("soup");
+    let secret = |name: &str| (name.into(), EnvValue::Text("secret".into()));
+    let table = [
+        (spec(ProcessWork { command: CommandLine::Shell("secret".into()), ..base() }), "command"),
+        (spec(ProcessWork { cwd: Some("/secret".into()), ..base() }), "working directory"),
+        (
+            spec(ProcessWork { env: vec![secret("TOKEN"), secret("PATH")], ..base() }),
+            "environment (PATH, TOKEN)",
+        ),
+        (spec(ProcessWork { stdin: Stdin::Messages, ..base() }).named("Cook"), "input, name"),
+        (spec(ProcessWork { output_cap: Some(1), ..base() }).kept(), "output cap, keep"),
+        (agent().keyed("soup"), "kind"),
+    ];
+    for (other, differs) in table {
+        let mut env = Env::new();
+        env.spawn(spec(base()));
+        let expect = format!("with another request, which differs in: {differs}; use another key");
+        let refusal = env.try_spawn(operator(), other).unwrap_err();
+        assert!(refusal.message.contains(&expect), "{refusal}");
+        assert!(!refusal.message.contains("secret"), "{refusal}");
+    }
+}
+
+#[test]
+fn the_same_agent_is_meant_with_and_without_somebody_to_ask() {
+    let with = |unattended: bool, prompt: &str| {
+        let work = AgentWork { unattended, ..AgentWork::new(prompt) };
+        Spec::new(Work::Agent(work)).keyed("soup")
+    };
+    let mut env = Env::new();
+    let no = env.spawn(with(false, "make soup"));
+    // From a terminal and from a script: who asks does not change what is asked for.
+    assert_eq!(env.spawn(with(true, "make soup")), no);
+    let Work::Agent(kept) = &env.row(no).spec.work else { panic!("an agent was asked for") };
+    assert!(!kept.unattended, "it stays as it was first asked for");
+    let other = env.try_spawn(operator(), with(true, "make bread"));
+    refused(other, RefusalKind::Conflict, "differs in: prompt;");
 }
 
 #[test]

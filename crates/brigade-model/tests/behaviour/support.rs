@@ -25,7 +25,7 @@ use brigade_model::tree::Tree;
 use brigade_model::turn::{handle, open_session};
 use brigade_model::work::{
     AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
-    OnReturn, ProcessWork, Recovery, WakeOn, Work,
+    OnReturn, ProcessWork, Recovery, Stdin, WakeOn, Work,
 };
 
 pub(crate) struct Env {
@@ -87,7 +87,8 @@ pub(crate) fn hearing_agent() -> Spec {
 }
 
 pub(crate) fn process() -> Spec {
-    Spec::new(Work::Process(ProcessWork::new(CommandLine::Shell("cat".into()))))
+    let command = CommandLine::Shell("cat".into());
+    Spec::new(Work::Process(ProcessWork { stdin: Stdin::Messages, ..ProcessWork::new(command) }))
 }
 
 pub(crate) fn external() -> Spec {

@@ -18,7 +18,7 @@ use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::Spec;
 use brigade_model::task::{Delivery, State, TaskRow};
 use brigade_model::tree::{SessionState, Tree};
-use brigade_model::work::{FollowUp, InboxMode, OnReturn};
+use brigade_model::work::{FollowUp, InboxMode, OnReturn, Stdin, Work};
 
 /// What a command should come to.
 #[derive(Debug, PartialEq)]
@@ -429,6 +429,7 @@ impl<'a> Naive<'a> {
             (Recipient::Children, _) => return Ok(Expected::Accepted),
         };
         match self.row(no) {
+            Some(row) if !ending(row) && is_deaf(row) => Err(RefusalKind::Invalid),
             Some(row) if !ending(row) => Ok(Expected::Accepted),
             Some(row) if !living(row) && row.spec.work.conduct().follow_up == FollowUp::NewRun => {
                 self.reopen(caller, no)
@@ -592,4 +593,9 @@ pub(crate) fn being_stopped(row: &TaskRow) -> bool {
 
 fn collected(row: &TaskRow) -> bool {
     matches!(&row.state, State::Ended(ended) if ended.delivery == Delivery::Collected)
+}
+
+/// A command that reads from nothing.
+fn is_deaf(row: &TaskRow) -> bool {
+    matches!(&row.spec.work, Work::Process(process) if process.stdin == Stdin::Null)
 }

@@ -20,7 +20,7 @@ use brigade_model::stall::{Stall, Watch};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
     AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
-    KeptDeadline, OnReturn, ProcessWork, Recovery, WakeOn, Work,
+    KeptDeadline, OnReturn, ProcessWork, Recovery, Stdin, WakeOn, Work,
 };
 
 use crate::approvals;
@@ -218,7 +218,10 @@ fn spec(dice: &mut Dice) -> Spec {
             let leaves_children = dice.one_in(2);
             Work::Agent(AgentWork { leaves_children, ..AgentWork::new("do it") })
         }
-        5 => Work::Process(ProcessWork::new(CommandLine::Shell("true".into()))),
+        5 => Work::Process(ProcessWork {
+            stdin: [Stdin::Null, Stdin::Messages][dice.roll(2)],
+            ..ProcessWork::new(CommandLine::Shell("true".into()))
+        }),
         6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
         _ => {
             Work::Custom(CustomWork { kind: "cook".into(), payload: args, conduct: conduct(dice) })

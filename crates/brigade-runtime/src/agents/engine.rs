@@ -90,6 +90,7 @@ impl Performer for AgentEngine {
 
     fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery) {
         let live = self.lock();
+        // An agent that waits is not in memory. The answer is in its journal, with which it is entered again.
         let Some(agent) = live.get(&task).filter(|agent| agent.attempt == attempt) else { return };
         match delivery {
             Delivery::Answer { index, answer, .. } => agent.inbox.answered(index, answer),

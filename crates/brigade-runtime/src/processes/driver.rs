@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::places::{Execution, Places};
-use super::report::{ProcessReport, SandboxPart, end_of};
+use super::report::{CommandNames, ProcessReport, SandboxPart, end_of};
 use super::settle::{Settled, Sought};
 use crate::clock::Clock;
 use crate::performer::Reporter;
@@ -89,6 +89,7 @@ pub(crate) struct Driver {
     pub(crate) dir: PathBuf,
     pub(crate) boot: [u8; 16],
     pub(crate) takes_input: bool,
+    pub(crate) names: CommandNames,
     pub(crate) known: Known,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reporter: Reporter,
@@ -101,7 +102,7 @@ impl Driver {
     pub(crate) async fn follow(mut self, shim: Shim) {
         self.attend(&shim).await;
         let end = match finished(&self.dir) {
-            Some(record) => end_of(&record, &self.dir, &record.survivors),
+            Some(record) => end_of(&record, &self.dir, &self.names, &record.survivors),
             None => None,
         };
         let end = match end {
@@ -171,7 +172,8 @@ impl Driver {
     async fn look_again(&self) -> End {
         let (execution, dir, boot) = (self.execution, self.dir.clone(), self.boot);
         let was_begun = self.known == Known::Begun;
-        let sought = Sought { execution, dir, boot, was_begun, saw_it_die: true };
+        let names = self.names.clone();
+        let sought = Sought { execution, dir, boot, names, was_begun, saw_it_die: true };
         let mut tried = 0;
         loop {
             let sought = sought.clone();

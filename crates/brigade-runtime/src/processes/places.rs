@@ -1,5 +1,6 @@
 //! Where each execution of a command has its directory.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -98,15 +99,22 @@ impl Places {
     }
 
     /// Every execution of a task of which something is kept.
-    pub(crate) fn executions(&self, task: TaskId) -> Vec<Execution> {
+    fn executions(&self, task: TaskId) -> Vec<Execution> {
         self.all(task.tree).filter(|execution| execution.task == task).collect()
     }
 
+    /// The same of several tasks of a tree. All directories of the tree are looked through once.
+    pub(crate) fn executions_of(&self, tree: TreeId, tasks: &HashSet<TaskNo>) -> Vec<Execution> {
+        self.all(tree).filter(|execution| tasks.contains(&execution.task.no)).collect()
+    }
+
     pub(crate) fn remove(&self, execution: &Execution) -> io::Result<()> {
-        remove_tree(&self.of(execution))?;
-        // Stays while another execution in the tree has something in it.
-        let _ = fs::remove_dir(self.tree(execution.task.tree));
-        Ok(())
+        remove_tree(&self.of(execution))
+    }
+
+    /// Removes the directory of a tree, unless an execution has something in it.
+    pub(crate) fn remove_if_empty(&self, tree: TreeId) {
+        let _ = fs::remove_dir(self.tree(tree));
     }
 
     fn all(&self, tree: TreeId) -> impl Iterator<Item = Execution> + use<> {

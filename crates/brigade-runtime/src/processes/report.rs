@@ -1,10 +1,12 @@
 //! What is said of a command that ended: its result, or what there is of one.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use brigade_model::command::{End, EndedHow};
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Verified};
+use brigade_model::work::{CommandLine, Work};
 use brigade_process::{Ending, Output, Record, SandboxParts, Step, Survivor};
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +71,12 @@ impl SandboxPart {
 
 /// The ending that a record speaks of; none while it has none. A command that could not be killed
 /// has none either, and is itself among the survivors.
-pub(crate) fn end_of(record: &Record, dir: &Path, survivors: &[Survivor]) -> Option<End> {
+pub(crate) fn end_of(
+    record: &Record,
+    dir: &Path,
+    names_of: &CommandNames,
+    survivors: &[Survivor],
+) -> Option<End> {
     let mut named = names(survivors);
     let unnamed = (record.survivors_total as usize).saturating_sub(survivors.len());
     if unnamed > 0 {
@@ -86,7 +93,8 @@ pub(crate) fn end_of(record: &Record, dir: &Path, survivors: &[Survivor]) -> Opt
         Ending::Code(code) => failed(Failure::ExitCode(code)),
         Ending::Signal(signal) => failed(Failure::Signal(signal)),
         Ending::NotStarted { step, errno } => {
-            EndedHow::Failed { failure: Failure::Error(refused(step, errno).into()), partial: None }
+            let problem = names_of.refused(step, errno);
+            EndedHow::Failed { failure: Failure::Error(problem.into()), partial: None }
         }
     };
     Some(End { how, verified: verified(named) })
@@ -127,20 +135,49 @@ fn report(record: &Record, dir: &Path, ending: Ending, survivors: &[String]) -> 
     Json::of(&report).ok()
 }
 
-fn refused(step: Step, errno: i32) -> String {
-    let what = match step {
-        Step::WorkingDirectory => "its working directory cannot be entered",
-        Step::Input => "its input cannot be made",
-        Step::Execute => "it cannot be executed",
-        Step::ExecuteConfined => {
-            "it cannot be executed by what is confined, unless it is in a place that may be read"
-        }
-        Step::Terminal => "it cannot be given a terminal",
-        Step::Limits => "its limits cannot be set",
-        Step::Confine => "it cannot be confined, and nothing was run",
-        Step::Namespaces => "its namespaces cannot be made, and nothing was run",
-        Step::Group => "it cannot be put into its control group, and nothing was run",
-        Step::Filter => "its system calls cannot be filtered, and nothing was run",
-    };
-    format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
+/// What a command executes and where, for those who are told that it could not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CommandNames {
+    /// None for the shell.
+    program: Option<Arc<str>>,
+    directory: Option<Arc<str>>,
+}
+
+impl CommandNames {
+    pub(crate) fn of(work: &Work) -> Self {
+        let Work::Process(process) = work else { return Self::default() };
+        let program = match &process.command {
+            CommandLine::Shell(_) => None,
+            CommandLine::Program(words) => words.first().cloned(),
+        };
+        Self { program, directory: process.cwd.clone() }
+    }
+
+    fn refused(&self, step: Step, errno: i32) -> String {
+        let program = self.program.as_ref().map_or("the shell".to_owned(), |it| format!("`{it}`"));
+        let directory = self.directory.as_ref().map_or(String::new(), |it| format!(" {it}"));
+        let what = match step {
+            Step::WorkingDirectory => {
+                &*format!("its working directory{directory} cannot be entered")
+            }
+            Step::Input => "its input cannot be made",
+            Step::Execute => &*format!("{program} cannot be executed"),
+            Step::ExecuteConfined => &*format!(
+                "{program} cannot be executed by what is confined, unless it is in a place that may be read"
+            ),
+            Step::Terminal => "it cannot be given a terminal",
+            Step::Limits => "its limits cannot be set",
+            Step::Confine => "it cannot be confined, and nothing was run",
+            Step::Namespaces => "its namespaces cannot be made, and nothing was run",
+            Step::Group => "it cannot be put into its control group, and nothing was run",
+            Step::Filter => "its system calls cannot be filtered, and nothing was run",
+        };
+        let error = std::io::Error::from_raw_os_error(errno);
+        let reason = error.to_string();
+        let reason = reason.trim_end_matches(&format!(" (os error {errno})"));
+        let searched = matches!(step, Step::Execute | Step::ExecuteConfined)
+            && error.kind() == std::io::ErrorKind::NotFound
+            && self.program.as_ref().is_some_and(|program| !program.contains('/'));
+        format!("{what}: {reason}{}", if searched { " in its PATH" } else { "" })
+    }
 }

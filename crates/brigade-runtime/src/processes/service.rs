@@ -1,6 +1,6 @@
 //! The performer of commands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use brigade_model::action::Start;
 use brigade_model::command::{End, EndedHow, Reported};
-use brigade_model::ids::{Attempt, Millis, RunNo};
+use brigade_model::ids::{Attempt, Millis, RunNo, TaskNo, TreeId};
 use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Work};
@@ -21,6 +21,7 @@ use brigade_process::private_file::open_private;
 use brigade_process::{Companion, Launch, PeerProcess, ProcessId, Shim};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -30,12 +31,16 @@ use super::environment;
 use super::options::ProcessOptions;
 use super::origin::{PeerOrigin, RegisteredShims};
 use super::places::{Execution, Places};
+use super::report::CommandNames;
 use super::settle::{Settled, Sought};
 use crate::clock::Clock;
 use crate::performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
 
 /// How long a stop stays kind when nobody says so: what the model uses too.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// The most threads that remove directories: a disk is no faster with more.
+const REMOVERS: usize = 4;
 
 /// How long a folder that an earlier runtime of this program had may take to become free.
 const LOCK_TRIES: u32 = 50;
@@ -116,19 +121,39 @@ impl Processes {
         self.launch(start, execution, &dir)
     }
 
-    /// Removes what is kept of a task that nobody knows any more, and ends what may still run of it.
-    fn remove(&self, task: TaskId) -> io::Result<()> {
-        for execution in self.places.executions(task) {
-            let (dir, boot) = (self.places.of(&execution), self.boot);
-            let sought = Sought { execution, dir, boot, was_begun: true, saw_it_die: false };
-            if let Settled::Alive(shim) = sought.settle()? {
-                tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
-                let mark = execution.mark();
-                end_orphans(&DeadShim { mark: &mark, id: None, died_now: &[] })?;
-            }
-            self.places.remove(&execution)?;
+    /// Removes what is kept of tasks that nobody knows any more, and ends what may still run of them.
+    async fn remove_tasks(self: Arc<Self>, tree: TreeId, tasks: HashSet<TaskNo>) {
+        let places = self.places.clone();
+        let looking = tokio::task::spawn_blocking(move || places.executions_of(tree, &tasks));
+        let executions = looking.await.unwrap_or_default();
+        let share = executions.len().div_ceil(REMOVERS).max(1);
+        let mut removing = JoinSet::new();
+        for executions in executions.chunks(share) {
+            let (processes, executions) = (self.clone(), executions.to_vec());
+            removing.spawn_blocking(move || {
+                executions.iter().for_each(|execution| processes.remove(execution));
+            });
         }
-        Ok(())
+        while removing.join_next().await.is_some() {}
+        self.places.remove_if_empty(tree);
+    }
+
+    fn remove(&self, execution: &Execution) {
+        if let Err(error) = self.try_remove(*execution) {
+            tracing::warn!(%error, "the output of a pruned task could not be removed");
+        }
+    }
+
+    fn try_remove(&self, execution: Execution) -> io::Result<()> {
+        let (dir, boot) = (self.places.of(&execution), self.boot);
+        let names = CommandNames::default();
+        let sought = Sought { execution, dir, boot, names, was_begun: true, saw_it_die: false };
+        if let Settled::Alive(shim) = sought.settle()? {
+            tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
+            let mark = execution.mark();
+            end_orphans(&DeadShim { mark: &mark, id: None, died_now: &[] })?;
+        }
+        self.places.remove(&execution)
     }
 
     /// Waits for what was inherited and has ended.
@@ -192,7 +217,7 @@ impl Processes {
 
     /// Begins to watch an attempt. None if it is being watched already.
     fn watch(&self, start: Watch) -> Option<Driver> {
-        let Watch { execution, dir, takes_input, known, reporter } = start;
+        let Watch { execution, dir, takes_input, names, known, reporter } = start;
         let (sender, told) = mpsc::unbounded_channel();
         let mut watched = self.watched();
         let (task, attempt) = (execution.task, execution.attempt);
@@ -201,7 +226,7 @@ impl Processes {
         }
         watched.insert(task, Watching { attempt, told: sender, shim: None });
         let (boot, clock) = (self.boot, self.clock.clone());
-        Some(Driver { execution, dir, boot, takes_input, known, clock, reporter, told })
+        Some(Driver { execution, dir, boot, takes_input, names, known, clock, reporter, told })
     }
 
     /// Runs something on behalf of an attempt. The runtime does not leave before it is over.
@@ -271,6 +296,7 @@ struct Watch {
     execution: Execution,
     dir: PathBuf,
     takes_input: bool,
+    names: CommandNames,
     known: Known,
     reporter: Reporter,
 }
@@ -287,6 +313,7 @@ impl Performer for ProcessPerformer {
             execution,
             dir: dir.clone(),
             takes_input: takes_input(&start.spec.work),
+            names: CommandNames::of(&start.spec.work),
             known: Known::No,
             reporter: reporter.clone(),
         };
@@ -338,7 +365,11 @@ impl Performer for ProcessPerformer {
             let known = Known::of(row);
             let was_begun = known == Known::Begun;
             let (boot, place) = (self.0.boot, dir.clone());
-            let sought = Sought { execution, dir: place, boot, was_begun, saw_it_die: false };
+            let names = CommandNames::of(&row.spec.work);
+            let sought = {
+                let names = names.clone();
+                Sought { execution, dir: place, boot, names, was_begun, saw_it_die: false }
+            };
             let looked = tokio::task::spawn_blocking(move || sought.settle());
             let settled = match looked.await.map_err(io::Error::other).and_then(|looked| looked) {
                 Ok(settled) => settled,
@@ -353,7 +384,7 @@ impl Performer for ProcessPerformer {
                 Settled::NeverBegan => Reconciled::NeverBegan,
                 Settled::Alive(shim) => {
                     let takes_input = takes_input(&row.spec.work);
-                    let watch = Watch { execution, dir, takes_input, known, reporter };
+                    let watch = Watch { execution, dir, takes_input, names, known, reporter };
                     if let Some(driver) = self.0.watch(watch) {
                         self.0.register_shim(&execution, &shim);
                         let processes = self.0.clone();
@@ -376,11 +407,18 @@ impl Performer for ProcessPerformer {
     }
 
     fn remove(&self, task: TaskId) -> BoxFuture<'_, ()> {
+        self.remove_all(vec![task])
+    }
+
+    fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
         let processes = self.0.clone();
+        let mut trees: HashMap<TreeId, HashSet<TaskNo>> = HashMap::new();
+        for task in tasks {
+            trees.entry(task.tree).or_default().insert(task.no);
+        }
         Box::pin(async move {
-            let removed = tokio::task::spawn_blocking(move || processes.remove(task)).await;
-            if let Err(error) = removed.map_err(io::Error::other).and_then(|removed| removed) {
-                tracing::warn!(%error, "the output of a pruned task could not be removed");
+            for (tree, tasks) in trees {
+                processes.clone().remove_tasks(tree, tasks).await;
             }
         })
     }

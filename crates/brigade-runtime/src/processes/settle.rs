@@ -10,7 +10,7 @@ use brigade_process::orphans::{DeadShim, Remains, end_orphans};
 use brigade_process::{Found, Record, Shim, find};
 
 use super::places::Execution;
-use super::report::{end_of, names, verified};
+use super::report::{CommandNames, end_of, names, verified};
 
 /// What became of it.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub(crate) struct Sought {
     pub(crate) execution: Execution,
     pub(crate) dir: PathBuf,
     pub(crate) boot: [u8; 16],
+    pub(crate) names: CommandNames,
     /// Whether it is known to have been executed: without a claim or a directory it cannot be told.
     pub(crate) was_begun: bool,
     /// Whether its shim was held until it died just now.
@@ -39,10 +40,12 @@ impl Sought {
         Ok(match find(&self.dir, &self.boot)? {
             Found::Alive(shim) => Settled::Alive(shim),
             Found::NeverBegan => Settled::NeverBegan,
-            Found::Finished(record) => match end_of(&record, &self.dir, &record.survivors) {
-                Some(end) => Settled::Ended(end),
-                None => Settled::Ended(self.lost("its shim finished without an ending", None)?),
-            },
+            Found::Finished(record) => {
+                match end_of(&record, &self.dir, &self.names, &record.survivors) {
+                    Some(end) => Settled::Ended(end),
+                    None => Settled::Ended(self.lost("its shim finished without an ending", None)?),
+                }
+            }
             Found::Abandoned { record: Some(record), evidence } => {
                 Settled::Ended(self.abandoned(&record, &evidence)?)
             }
@@ -68,7 +71,7 @@ impl Sought {
     fn abandoned(&self, record: &Record, evidence: &str) -> io::Result<End> {
         if record.ending.is_some() {
             let remains = self.end_orphans(Some(record))?;
-            if let Some(mut end) = end_of(record, &self.dir, &remains.survivors) {
+            if let Some(mut end) = end_of(record, &self.dir, &self.names, &remains.survivors) {
                 if !remains.unknown.is_empty() {
                     end.verified = verified(left_names(&remains));
                 }

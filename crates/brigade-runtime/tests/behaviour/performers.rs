@@ -30,7 +30,7 @@ async fn a_performer_starts_the_work_with_its_payload_and_says_how_it_ended() {
     reporter.post(returned("\"brown\"")).await;
     assert_eq!(*outcome(&task).await, succeeded("\"brown\""));
     let late = reporter.report(returned("\"burnt\"")).await;
-    refused(late, ENDED, "it is succeeded");
+    refused(late, ENDED, "it has succeeded");
     assert_eq!(*outcome(&task).await, succeeded("\"brown\""), "one ending");
 }
 

@@ -42,15 +42,24 @@ async fn what_cannot_be_executed_says_why() {
     let folder = kitchen.folder.path().to_str().unwrap().to_owned();
     let gone = format!("{folder}/not-there");
     for (task, expect) in [
-        (NewTask::program(["no-such-program-here"]), "cannot be executed: No such file"),
-        (NewTask::program([folder.as_str()]), "cannot be executed: Permission denied"),
-        (NewTask::shell("true").cwd(&gone), "working directory cannot be entered: No such file"),
+        (
+            NewTask::program(["no-such-program-here"]),
+            "`no-such-program-here` cannot be executed: No such file or directory in its PATH",
+        ),
+        (
+            NewTask::program([folder.as_str()]),
+            &*format!("`{folder}` cannot be executed: Permission denied"),
+        ),
+        (
+            NewTask::shell("true").cwd(&gone),
+            &*format!("its working directory {gone} cannot be entered: No such file or directory"),
+        ),
     ] {
         let task = kitchen.session.spawn(task).await.unwrap();
         let outcome = kitchen.task(&task).await;
         let Outcome::Failed(failed) = &outcome else { panic!("{outcome:?}") };
         let Failure::Error(text) = &failed.failure else { panic!("{failed:?}") };
-        assert!(text.contains(expect), "{text}");
+        assert_eq!(&**text, expect);
     }
 }
 

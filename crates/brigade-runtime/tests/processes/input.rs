@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use brigade_model::ids::MessageNo;
 use brigade_model::message::Receipt;
+use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;
 
 use crate::support::*;
@@ -53,8 +54,9 @@ fn serde_json_like() -> std::collections::BTreeMap<&'static str, u32> {
 async fn a_command_without_an_input_takes_no_messages() {
     let kitchen = kitchen().await;
     let task = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
-    let no = task.send("hello").await.unwrap();
-    receipt(&kitchen, no, &dead("it was started without an input")).await;
+    let refusal = task.send("hello").await.unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(refusal.message.contains("process:1 was started without an input"), "{refusal}");
     let task = kitchen.session.spawn(NewTask::shell("cat; echo over")).await.unwrap();
     assert_eq!(report(&kitchen.task(&task).await).tail, "over\n", "its input ends at once");
 }

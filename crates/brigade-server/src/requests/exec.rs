@@ -49,6 +49,9 @@ pub struct Exec {
     /// none without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_budget: Option<AgentBudget>,
+    /// What it and all below it may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<Limits>>,
 }
 
 /// An amount of tokens, of money, or both.
@@ -100,6 +103,7 @@ impl Exec {
             resources: Resources::default(),
             confine: None,
             agent_budget: None,
+            limits: None,
         }
     }
 
@@ -123,8 +127,11 @@ impl Exec {
         if self.reads_messages {
             task = task.reads_messages();
         }
-        if let Some(AgentBudget { tokens, money }) = self.agent_budget {
-            task = task.limits(Limits { tokens, money, ..Limits::default() });
+        if self.limits.is_some() || self.agent_budget.is_some() {
+            let limits = self.limits.as_deref().copied().unwrap_or_default();
+            let budget = self.agent_budget.unwrap_or_default();
+            let budget = Limits { tokens: budget.tokens, money: budget.money, ..Limits::default() };
+            task = task.limits(limits.and(&budget));
         }
         if let Some(ms) = self.deadline_ms {
             task = task.deadline(Duration::from_millis(ms));

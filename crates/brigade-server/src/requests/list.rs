@@ -2,6 +2,7 @@
 
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
 use brigade_runtime::Session;
 use brigade_store::TaskQuery;
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,10 @@ use crate::ask::{Ask, Items, Never};
 use crate::desk::Desk;
 use crate::info::TaskInfo;
 
-/// The most that one answer has, so that it fits a line.
+/// The most that one answer has, so that it fits a line. [`super::ListPages`] has no such limit.
 const LISTED_MAX: usize = 10_000;
+/// Tasks that are read and sent at once.
+const PAGE: usize = 250;
 
 /// Tasks without their results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -33,46 +36,105 @@ impl Ask for List {
     type Item = Never;
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Vec<TaskInfo>, Refusal> {
-        let mut found: Vec<TaskInfo> = Vec::new();
-        let mut sessions = desk.sessions(self.session.as_deref()).await?;
-        if self.ended && self.session.is_none() {
-            sessions.extend(desk.closed_sessions().await?);
-        }
-        for session in sessions {
-            let name = session.row().name;
-            if self.ended {
-                let rows = session.history(&self.newest(&session)).await?;
-                found.extend(rows.iter().map(|(no, row)| TaskInfo::in_a_list(&name, *no, row)));
-            } else {
-                let rows = session.list();
-                found.extend(rows.iter().map(|(no, row)| TaskInfo::in_a_list(&name, *no, row)));
+        let mut found = Vec::new();
+        let mut pages = ListedPages::new(self, desk).await?;
+        while let Some(page) = pages.next().await? {
+            found.extend(page);
+            if found.len() > LISTED_MAX {
+                return Err(Refusal::limit(format!(
+                    "there are more than {LISTED_MAX} tasks, too many for one answer; name how many of the newest: \
+                     `brigade ps --newest 100`"
+                )));
             }
-        }
-        let found = self.cut(found);
-        if found.len() > LISTED_MAX {
-            return Err(Refusal::limit(format!(
-                "there are more than {LISTED_MAX} tasks; ask for the newest so many"
-            )));
         }
         Ok(found)
     }
 }
 
-impl List {
-    /// Of several sessions the newest are not those of the last one.
-    fn cut(&self, mut found: Vec<TaskInfo>) -> Vec<TaskInfo> {
-        let surplus = found.len().saturating_sub(self.most.unwrap_or(usize::MAX));
-        if surplus > 0 {
-            found.sort_by_key(|task| task.spawned);
+/// The tasks of a [`List`], page by page, however many there are.
+pub(super) struct ListedPages {
+    list: List,
+    /// Those that are still to be read, in reverse.
+    sessions: Vec<Session>,
+    /// The last number that was read of the last of them.
+    after: Option<TaskNo>,
+    /// Read already, newest last, when only so many are wanted.
+    newest: Option<std::vec::IntoIter<TaskInfo>>,
+}
+
+impl ListedPages {
+    pub(super) async fn new(list: List, desk: &Desk) -> Result<Self, Refusal> {
+        let mut sessions = desk.sessions(list.session.as_deref()).await?;
+        if list.ended && list.session.is_none() {
+            sessions.extend(desk.closed_sessions().await?);
         }
-        found.split_off(surplus)
+        sessions.reverse();
+        let mut pages = Self { list, sessions, after: None, newest: None };
+        if let Some(most) = pages.list.most {
+            pages.newest = Some(pages.read_newest(most).await?.into_iter());
+        }
+        Ok(pages)
     }
 
-    /// Numbers are given out in order, so the newest have the highest.
-    fn newest(&self, session: &Session) -> TaskQuery {
-        let last = session.row().last_task.map_or(0, |no| no.get());
-        let most = self.most.and_then(|most| u32::try_from(most).ok());
-        let after = most.and_then(|most| TaskNo::new(last.checked_sub(most)?));
-        TaskQuery { after, most: LISTED_MAX + 1, ..TaskQuery::default() }
+    /// Returns the next tasks, at least one. None when there are no more.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<TaskInfo>>, Refusal> {
+        if let Some(newest) = &mut self.newest {
+            let page: Vec<TaskInfo> = newest.take(PAGE).collect();
+            return Ok(Some(page).filter(|page| !page.is_empty()));
+        }
+        while let Some(session) = self.sessions.last() {
+            let page = read_page(session, self.list.ended, self.after).await?;
+            if let Some((last, _)) = page.last() {
+                self.after = Some(*last);
+                return Ok(Some(page.into_iter().map(|(_, task)| task).collect()));
+            }
+            self.after = None;
+            self.sessions.pop();
+        }
+        Ok(None)
     }
+
+    /// Of several sessions the newest are not those of the last one.
+    async fn read_newest(&mut self, most: usize) -> Result<Vec<TaskInfo>, Refusal> {
+        let several = self.sessions.len() > 1;
+        let mut found: Vec<TaskInfo> = Vec::new();
+        while let Some(session) = self.sessions.pop() {
+            let mut after = if self.list.ended { before_newest(&session, most) } else { None };
+            loop {
+                let page = read_page(&session, self.list.ended, after).await?;
+                let Some((last, _)) = page.last() else { break };
+                after = Some(*last);
+                found.extend(page.into_iter().map(|(_, task)| task));
+            }
+            let surplus = found.len().saturating_sub(most);
+            if surplus > 0 && several {
+                found.sort_by_key(|task| task.spawned);
+            }
+            found.drain(..surplus);
+        }
+        Ok(found)
+    }
+}
+
+/// Numbers are given out in order, so the newest have the highest.
+fn before_newest(session: &Session, most: usize) -> Option<TaskNo> {
+    let last = session.row().last_task.map_or(0, |no| no.get());
+    TaskNo::new(last.checked_sub(u32::try_from(most).ok()?)?)
+}
+
+async fn read_page(
+    session: &Session,
+    ended: bool,
+    after: Option<TaskNo>,
+) -> Result<Vec<(TaskNo, TaskInfo)>, Refusal> {
+    let name = session.row().name;
+    let told = |(no, row): (TaskNo, &TaskRow)| (no, TaskInfo::in_a_list(&name, no, row));
+    if ended {
+        let query = TaskQuery { after, most: PAGE, ..TaskQuery::default() };
+        let rows = session.history(&query).await?;
+        return Ok(rows.iter().map(|(no, row)| told((*no, row))).collect());
+    }
+    let rows = session.list();
+    let rest = rows.iter().filter(|(no, _)| after.is_none_or(|after| *no > after));
+    Ok(rest.take(PAGE).map(|(no, row)| told((*no, row))).collect())
 }

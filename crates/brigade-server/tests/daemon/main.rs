@@ -4,6 +4,7 @@
 
 mod closed;
 mod long;
+mod pages;
 mod runs;
 mod slow;
 mod support;

@@ -125,7 +125,7 @@ impl Kitchen {
 
     pub(crate) fn daemon_pid(&self) -> Option<u32> {
         let lock = std::fs::read_to_string(self.state().join("daemon.lock")).ok()?;
-        lock.trim().parse().ok()
+        lock.lines().next()?.parse().ok()
     }
 
     /// With no word of farewell.

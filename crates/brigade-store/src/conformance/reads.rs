@@ -24,6 +24,7 @@ pub async fn unknown_things_are_not_there(harness: &dyn Harness) {
     Writer::open(&store, 1, Limits::default()).await;
     for id in [tree_id(1), tree_id(2)] {
         assert_eq!(store.task(id, no(1)).await.expect("a read"), None);
+        assert_eq!(store.missing(id, &[no(2), no(1)]).await.expect("a read"), [no(2), no(1)]);
         assert_eq!(find(&store, id, None, "Nobody").await, None);
         assert!(store.tasks(id, &TaskQuery::default()).await.expect("a read").is_empty());
         assert!(store.journal(id, no(1)).await.expect("a read").is_empty());
@@ -54,6 +55,8 @@ pub async fn tasks_by_number_and_name(harness: &dyn Harness) {
     drop(writer);
     for _ in 0..2 {
         assert_eq!(store.task(id, top).await.expect("a read"), row);
+        let asked = [no(99), top, child, no(98)];
+        assert_eq!(store.missing(id, &asked).await.expect("a read"), [no(99), no(98)]);
         assert_eq!(find(&store, id, None, "Test runner").await, Some(newer));
         assert_eq!(find(&store, id, Some(Owner::Session), "test Runner").await, Some(top));
         assert_eq!(find(&store, id, Some(Owner::Task(top)), "Test Runner").await, Some(newer));

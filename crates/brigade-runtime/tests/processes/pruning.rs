@@ -1,0 +1,67 @@
+//! Removing what many ended commands have left.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brigade_model::ids::{Millis, TaskNo};
+use brigade_runtime::{JobError, NewTask, ProcessOptions, Runtime};
+use brigade_sqlite::SqliteStore;
+use brigade_store::Retention;
+
+use crate::support::only_place;
+
+const MANY: u32 = 10_000;
+
+/// Longer than it takes on a busy machine. Looking through all directories for each took minutes.
+const TOO_LONG: Duration = Duration::from_secs(20);
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// In memory where that can be had, so that it is not the disk that is measured.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_are_removed_with_their_directories_in_one_go() {
+    let folder = folder();
+    let store = SqliteStore::open(folder.path().join("brigade.db"), Default::default()).unwrap();
+    let runtime = Runtime::builder()
+        .store(store)
+        .processes(ProcessOptions::new(folder.path()))
+        .start()
+        .await
+        .unwrap();
+    let session = runtime.session("kitchen").await.unwrap();
+    let jobs = (0..MANY).map(|_| NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) }));
+    let spawned = session.spawn_all(jobs).await.unwrap();
+    let numbers: Vec<TaskNo> = spawned.into_iter().map(|task| task.unwrap().no()).collect();
+    session.wait_all(numbers.iter().map(|no| (*no).into())).await.unwrap();
+    let last = session.spawn(NewTask::shell("true")).await.unwrap();
+    last.wait().await.unwrap();
+    let real = only_place(folder.path());
+    let place = real.parent().unwrap();
+    for no in numbers {
+        copy(&real, &place.join(format!("{no}.1.1")));
+    }
+    let living = session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
+    let everything = Retention { ended: Millis(0), events: Millis(0) };
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let began = Instant::now();
+    let pruned = runtime.prune(&everything).await.unwrap();
+    let took = began.elapsed();
+    assert_eq!(pruned.tasks, u64::from(MANY) + 1);
+    let left: Vec<_> = fs::read_dir(place).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, [&*format!("{}.1.1", living.no())], "what lives keeps its own");
+    assert!(took < TOO_LONG, "{MANY} tasks took {took:?}");
+    println!("{MANY} tasks were removed in {took:?}");
+    living.stop(None).await.unwrap();
+    living.wait().await.unwrap();
+}

@@ -1,0 +1,87 @@
+//! Lists that are longer than an answer may be.
+
+use brigade_model::ids::TaskNo;
+use brigade_model::refusal::RefusalKind;
+use brigade_runtime::{JobError, NewTask, Session};
+use brigade_server::client::Step;
+use brigade_server::requests::{List, ListPages, Show};
+use brigade_server::{Client, TaskInfo};
+use brigade_sqlite::SqliteStore;
+
+use crate::support::{House, SESSION, refused, target};
+
+const MANY: u32 = 10_050;
+
+async fn spawn_ended(session: &Session, count: u32) {
+    let jobs = (0..count).map(|_| NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) }));
+    let spawned = session.spawn_all(jobs).await.unwrap();
+    let numbers = spawned.into_iter().map(|task| task.unwrap().no());
+    session.wait_all(numbers.map(Into::into)).await.unwrap();
+}
+
+async fn pages(client: &Client, list: List) -> Vec<Vec<TaskInfo>> {
+    let mut answers = client.stream(ListPages { list }).unwrap();
+    let mut pages = Vec::new();
+    loop {
+        match answers.next().await.unwrap() {
+            Step::Item(page) => pages.push(page),
+            Step::Done(count) => {
+                assert_eq!(count, pages.iter().map(|page| page.len() as u64).sum::<u64>());
+                return pages;
+            }
+        }
+    }
+}
+
+fn addresses(pages: &[Vec<TaskInfo>]) -> Vec<&str> {
+    pages.iter().flatten().map(|task| &*task.address).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_tasks_than_fit_an_answer_come_in_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("brigade.db"), Default::default()).unwrap();
+    let house = House::open(|builder| builder.store(store)).await;
+    let session = house.runtime.session(SESSION).await.unwrap();
+    spawn_ended(&session, MANY).await;
+    let operator = house.operator().await;
+    let all = List { session: Some(SESSION.to_owned()), ended: true, most: None };
+    let whole = operator.ask(all.clone()).await.map(|tasks| tasks.len());
+    let refusal = refused(whole, RefusalKind::Limit);
+    assert!(refusal.message.contains("`brigade ps --newest 100`"), "{refusal}");
+
+    let listed = pages(&operator, all.clone()).await;
+    assert!(listed.iter().all(|page| (1..=250).contains(&page.len())));
+    let expected: Vec<String> = (1..=MANY).map(|no| format!("job:{no}")).collect();
+    assert!(addresses(&listed) == expected, "each once, in their order");
+
+    let newest = pages(&operator, List { most: Some(300), ..all.clone() }).await;
+    assert_eq!(addresses(&newest), expected[MANY as usize - 300..]);
+    assert_eq!(operator.ask(List { most: Some(300), ..all }).await.unwrap().len(), 300);
+
+    let named = NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) }).name("Newest");
+    session.spawn(named).await.unwrap();
+    let found = operator.ask(Show { target: target("newe") }).await.unwrap();
+    assert_eq!(found.name.as_deref(), Some("Newest"), "by the beginning of its name");
+}
+
+#[tokio::test]
+async fn the_newest_of_several_sessions_are_those_that_came_last() {
+    let house = House::open(|builder| builder).await;
+    let first = house.runtime.session(SESSION).await.unwrap();
+    let second = house.runtime.session("pantry").await.unwrap();
+    for session in [&first, &second, &first, &second, &first] {
+        spawn_ended(session, 1).await;
+        // Their order is known by the clock.
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let operator = house.operator().await;
+    let list = List { session: None, ended: true, most: Some(3) };
+    let newest = pages(&operator, list).await;
+    let session = |task: &TaskInfo| (task.session.clone(), task.address.clone());
+    let newest: Vec<(String, String)> = newest.iter().flatten().map(session).collect();
+    let expected = [(SESSION, 2), ("pantry", 2), (SESSION, 3)];
+    let expected = expected.map(|(session, no)| (session.to_owned(), format!("job:{no}")));
+    assert_eq!(newest, expected);
+    assert_eq!(first.row().last_task, TaskNo::new(3));
+}
