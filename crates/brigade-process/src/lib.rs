@@ -60,3 +60,4 @@ pub use sandbox::{NamespaceSupport, SandboxPlan, SandboxScope, Support};
 pub use shim::record::{Ending, Phase, ProcessId, Record, Step, Survivor};
 pub use shim::sandbox::SandboxParts;
 pub use shim::surroundings::{Limits, Terminal};
+pub use shim::timing::ShimTiming;

@@ -139,6 +139,26 @@ fn without_its_directory_a_shim_still_ends_everything() {
     assert_gone(&pids);
 }
 
+/// Nobody can find such a shim any more, so it must not wait to be told.
+#[test]
+fn a_shim_whose_directory_is_removed_ends_everything_by_itself() {
+    let orders = Orders { timing: "look=20", grace_ms: 200, ..Orders::default() };
+    let stubborn = format!("sh -c 'trap \"\" TERM; {HERE} while :; do sleep 0.1; done' &");
+    let mut shim = orders.script(&format!("{stubborn} {HERE} wait"));
+    let pids = shim.pids(2);
+    let removed = Instant::now();
+    fs::remove_dir_all(shim.directory.path()).unwrap();
+    assert!(shim.exit().success());
+    assert!(removed.elapsed() >= Duration::from_millis(200), "it had its grace");
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_shim_that_finds_its_directory_goes_on() {
+    let mut shim = Orders { timing: "look=1", ..Orders::default() }.script("sleep 0.3; exit 3");
+    assert_eq!(shim.done().ending, Some(Ending::Code(3)));
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use super::*;

@@ -81,6 +81,8 @@ struct Life {
     state: State,
     /// By a clock that nobody sets.
     began: Instant,
+    /// When it is next looked whether the directory is there.
+    look: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +107,7 @@ impl Life {
             input: launched.input,
             state: State::Running,
             began: launched.began,
+            look: Instant::now() + orders.timing.look,
             orders,
             claim,
             signals,
@@ -147,7 +150,7 @@ impl Life {
     fn timeout(&self) -> Option<Duration> {
         let until = |then: Instant| then.saturating_duration_since(Instant::now());
         match self.state {
-            State::Running => None,
+            State::Running => Some(until(self.look)),
             State::Asking { deadline } if tree::ENDS_UNHEARD && self.has_command_ended() => {
                 Some(until(deadline).min(LOOK_AGAIN))
             }
@@ -206,6 +209,7 @@ impl Life {
     fn keep_deadlines(&mut self) {
         let now = Instant::now();
         match self.state {
+            State::Running if now >= self.look => self.look_for_directory(now),
             State::Asking { deadline } if now >= deadline => {
                 // What a command leaves behind is ended without anybody having asked for a stop.
                 if self.claim.record.stage == StopStage::Asked {
@@ -221,6 +225,15 @@ impl Life {
                 self.state = State::Over;
             }
             _ => {}
+        }
+    }
+
+    /// Without its directory nobody can ever find the command or its shim, and nobody will stop it.
+    fn look_for_directory(&mut self, now: Instant) {
+        self.look = now + self.orders.timing.look;
+        if self.claim.is_removed() {
+            self.claim.record.stage = StopStage::Asked;
+            self.ask();
         }
     }
 

@@ -18,7 +18,7 @@ use brigade_model::work::{CommandLine, ProcessWork, Work};
 use brigade_process::machine::boot_id;
 use brigade_process::orphans::{DeadShim, MARK, end_orphans, inherit_orphans, reap_inherited};
 use brigade_process::private_file::open_private;
-use brigade_process::{Companion, Launch, PeerProcess, ProcessId, Shim};
+use brigade_process::{Companion, Launch, PeerProcess, ProcessId, Shim, ShimTiming};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -159,6 +159,7 @@ impl Processes {
             limits: enclosed.limits,
             terminal: enclosed.terminal,
             sandbox: enclosed.sandbox.as_ref(),
+            timing: ShimTiming::default(),
         };
         let started =
             launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));

@@ -1,0 +1,58 @@
+//! The times that a shim keeps by itself, as it is told them, in one word.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Between two looks at the directory of a shim that has nothing else to do.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// `look=MS`, each part of it optional.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShimTiming {
+    /// How often a shim looks whether its directory is still there.
+    pub look: Duration,
+}
+
+impl Default for ShimTiming {
+    fn default() -> Self {
+        Self { look: LOOK }
+    }
+}
+
+impl ShimTiming {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parsed = Self::default();
+        for part in text.split(' ').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=')?;
+            let time = Duration::from_millis(value.parse().ok()?);
+            match name {
+                "look" => parsed.look = time,
+                _ => return None,
+            }
+        }
+        Some(parsed)
+    }
+}
+
+impl fmt::Display for ShimTiming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "look={}", self.look.as_millis())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_understood_as_they_were_told() {
+        let all = ShimTiming { look: Duration::from_millis(7) };
+        for given in [all, ShimTiming::default()] {
+            assert_eq!(ShimTiming::parse(&given.to_string()), Some(given));
+        }
+        assert_eq!(ShimTiming::parse(""), Some(ShimTiming::default()));
+        for wrong in ["look", "look=-1", "look=1s", "nap=1"] {
+            assert_eq!(ShimTiming::parse(wrong), None, "{wrong}");
+        }
+    }
+}
