@@ -15,9 +15,12 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::lease::ReaderLease;
 use crate::output::Printing;
 use crate::show::{note, unwritable};
 
+/// How long a command that goes on without us may have to wait until it does.
+const RELEASE_WITHIN: Duration = Duration::from_millis(500);
 /// How long what is being written may still take when patience is over.
 const LAST_PAGE: Duration = Duration::from_millis(500);
 
@@ -25,6 +28,8 @@ const LAST_PAGE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) enum Attended {
     Ended(Box<TaskInfo>),
+    /// The same, but so many bytes of its output could not be shown although none was to be dropped.
+    EndedWithGaps(Box<TaskInfo>, u64),
     /// Patience was over first.
     GoesOn,
     /// Somebody would not wait for the end that was asked for twice.
@@ -43,6 +48,10 @@ pub(crate) struct Attachment<'a> {
     asked: Asked,
     /// Who says what is to be said beside the output, when it is not for us to say.
     aside: Option<UnboundedSender<Notice>>,
+    /// Nothing of the output is to be dropped. None when that may happen.
+    lease: Option<ReaderLease>,
+    /// Whether there was a lease, which may be over.
+    is_lossless: bool,
 }
 
 /// What is to be said beside the output.
@@ -83,12 +92,30 @@ impl<'a> Attachment<'a> {
         let interrupts = signal(SignalKind::interrupt())?;
         let until = patience.map(|patience| Instant::now() + patience);
         let (printing, asked) = (Printing::new(), Asked::Nothing);
-        Ok(Self { context, target, output, printing, until, interrupts, asked, aside: None })
+        Ok(Self {
+            context,
+            target,
+            output,
+            printing,
+            until,
+            interrupts,
+            asked,
+            aside: None,
+            lease: None,
+            is_lossless: false,
+        })
     }
 
     /// Leaves it to another to say what is to be said.
     pub(crate) fn telling(self, aside: UnboundedSender<Notice>) -> Self {
         Self { aside: Some(aside), ..self }
+    }
+
+    /// Has the command wait rather than drop output that was not shown, while this client renews its lease of
+    /// this time.
+    pub(crate) fn lossless(self, time: Duration) -> Self {
+        let lease = Some(ReaderLease::new(self.target.clone(), time));
+        Self { lease, is_lossless: true, ..self }
     }
 
     /// Stays until the end, also when the daemon is replaced or killed meanwhile.
@@ -98,9 +125,22 @@ impl<'a> Attachment<'a> {
                 Err(failure) if failure.is_lost_daemon() => {
                     self.tell(Notice::DaemonLost);
                     client = self.context.daemon().await?;
+                    if let Some(lease) = &mut self.lease {
+                        lease.forget_daemon();
+                    }
                 }
-                watched => return watched,
+                watched => {
+                    self.release(&client).await;
+                    return watched;
+                }
             }
+        }
+    }
+
+    /// What goes on in the background has nobody to wait for.
+    async fn release(&mut self, client: &Client) {
+        if let Some(lease) = &mut self.lease {
+            let _ = tokio::time::timeout(RELEASE_WITHIN, lease.release(client)).await;
         }
     }
 
@@ -121,7 +161,7 @@ impl<'a> Attachment<'a> {
                             output = None;
                         }
                     }
-                    (None, Some(task)) => return Ok(Attended::Ended(task)),
+                    (None, Some(task)) => return Ok(self.ended(task)),
                     (None, None) => {}
                 },
                 step = ended.next(), if end.is_none() => {
@@ -141,6 +181,11 @@ impl<'a> Attachment<'a> {
                     step?;
                     stop = None;
                 }
+                renewed = renew(&mut self.lease, client) => match renewed {
+                    // There is nothing to hold any more.
+                    Err(ClientError::Refused(_)) => self.lease = None,
+                    renewed => renewed?,
+                },
                 () = over(self.until) => {
                     let _ = tokio::time::timeout(LAST_PAGE, self.printing.ready()).await;
                     return Ok(Attended::GoesOn);
@@ -160,11 +205,22 @@ impl<'a> Attachment<'a> {
         Wait { session, tasks: vec![task], mode: WaitMode::All, timeout_ms: None }
     }
 
+    fn ended(&mut self, task: Box<TaskInfo>) -> Attended {
+        match self.printing.lost() {
+            0 => Attended::Ended(task),
+            _ if !self.is_lossless => Attended::Ended(task),
+            lost => Attended::EndedWithGaps(task, lost),
+        }
+    }
+
     /// Begins to write what came. True when nothing follows.
     fn show(&mut self, step: Paged) -> Result<bool, Failure> {
         match step {
             Ok(Step::Item(page)) => {
                 self.output = Showing::From(page.next);
+                if let Some(lease) = &mut self.lease {
+                    lease.note_read(&page);
+                }
                 self.printing.begin(Some(page));
                 Ok(false)
             }
@@ -245,6 +301,13 @@ async fn next<A: Ask>(
 ) -> Result<Step<A::Item, A::Done>, ClientError> {
     match answers {
         Some(answers) => answers.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn renew(lease: &mut Option<ReaderLease>, client: &Client) -> Result<(), ClientError> {
+    match lease {
+        Some(lease) => lease.renew(client).await,
         None => std::future::pending().await,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every subcommand is a file in `commands`, holding its arguments (whose doc comments are its help)
 //! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
-//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it
+//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`lease`] (not missing its output), [`feed`] (sending it
 //! lines), [`output`] (what it wrote), [`live`] (a tree of agents as it works), [`transcript`] (what one
 //! of them said), [`models`] (whom they ask), [`telemetry`] (what is seen of
 //! them from outside), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
@@ -17,6 +17,7 @@ mod confine;
 mod context;
 mod exit;
 mod feed;
+mod lease;
 mod live;
 mod models;
 mod output;

@@ -18,6 +18,8 @@ pub(crate) struct Printer {
     gaps: u64,
     missing: u64,
     unwritten: u64,
+    /// Bytes that were missing, also after the end was told.
+    lost: u64,
 }
 
 /// Where the last byte went, when it did not end its line.
@@ -68,7 +70,8 @@ impl Printer {
     fn finish_to(&mut self, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
         self.end_gap(out, err)?;
         // Said once, however often the end is come to.
-        let Self { gaps, missing, unwritten, .. } = std::mem::take(self);
+        let Self { gaps, missing, unwritten, lost, .. } = std::mem::take(self);
+        self.lost = lost;
         if gaps > 1 {
             let text = format!("{missing} bytes of output are not kept in all, in {gaps} gaps");
             self.tell(&text, out, err)?;
@@ -93,6 +96,7 @@ impl Printer {
         }
         self.gaps += 1;
         self.missing += gap;
+        self.lost += gap;
         match self.gaps {
             ..GAPS_TOLD => self.tell(&format!("{gap} bytes of output are not kept"), out, err),
             GAPS_TOLD => {
@@ -136,6 +140,14 @@ impl Printing {
             *self = Self::Idle(written??);
         }
         Ok(())
+    }
+
+    /// How many bytes were missing in what is written.
+    pub(crate) fn lost(&self) -> u64 {
+        match self {
+            Self::Idle(printer) => printer.lost,
+            Self::Busy(_) => 0,
+        }
     }
 
     /// Begins to write a page, or what there is to say at the end. What was begun before is written.

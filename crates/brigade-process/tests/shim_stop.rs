@@ -139,6 +139,25 @@ fn without_its_directory_a_shim_still_ends_everything() {
     assert_gone(&pids);
 }
 
+/// A runtime that cannot hold a shim which it has started ends it, and waits for that.
+#[test]
+fn a_shim_that_is_told_to_end_before_it_may_begin_executes_nothing() {
+    for signal in [Signal::USR1, Signal::TERM] {
+        let directory = tempfile::tempdir().unwrap();
+        let words = ["sh", "-c", "echo > $D/ran"];
+        let mut command = Orders::default().command(directory.path(), &words);
+        let child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut shim = Shim { directory, child };
+        // Before it catches signals they end it as well: the later one is of interest.
+        std::thread::sleep(Duration::from_millis(50));
+        shim.signal(signal);
+        let gate = shim.child.stdin.take();
+        shim.exit();
+        drop(gate);
+        assert!(shim.record().is_none() && !shim.path("ran").exists(), "{signal:?}");
+    }
+}
+
 /// Nobody can find such a shim any more, so it must not wait to be told.
 #[test]
 fn a_shim_whose_directory_is_removed_ends_everything_by_itself() {

@@ -55,6 +55,7 @@ requests! {
     heed::Heed,
     inbox::Inbox,
     leave::Leave,
+    lease::RenewLease,
     list::List,
     metrics::Metrics,
     prune::Prune,

@@ -20,6 +20,9 @@ use crate::{show, span};
 
 use super::run::budget;
 
+/// How long the output waits for a client that does not say anything.
+const LEASE: &str = "10s";
+
 /// Variables of ours that the command sees as they are here, wherever the daemon was started.
 const CALLERS: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
 
@@ -67,6 +70,12 @@ pub(crate) struct Exec {
     /// The most to keep of each of its output streams, in bytes
     #[arg(long, value_name = "BYTES")]
     output_cap: Option<u64>,
+    /// Do not let it wait for a slow reader of its output here: what exceeds the cap meanwhile is dropped
+    #[arg(long)]
+    lossy: bool,
+    /// How long it waits for a reader that has gone silent
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = LEASE, hide = true)]
+    lease: Duration,
     /// Started from within a task: outlive it
     #[arg(long)]
     keep: bool,
@@ -119,7 +128,10 @@ impl Exec {
         }
         let target = Target { session, task: address.clone() };
         let showing = if context.json { Showing::Nothing } else { Showing::From(0) };
-        let attachment = Attachment::new(context, target.clone(), showing, self.timeout)?;
+        let mut attachment = Attachment::new(context, target.clone(), showing, self.timeout)?;
+        if self.is_lossless(context) {
+            attachment = attachment.lossless(self.lease);
+        }
         let attended = tokio::select! {
             attended = attachment.attend(client.clone()) => attended.inspect_err(|_| {
                 show::note(&goes_on(&address));
@@ -127,6 +139,11 @@ impl Exec {
             Err(failure) = feed_input(context, client, target), if self.stdin => Err(failure),
         };
         ended(context, &started, attended?)
+    }
+
+    /// Whether its output is shown here and none of it may be dropped before.
+    fn is_lossless(&self, context: &Context) -> bool {
+        !self.lossy && !self.detach && !context.json
     }
 
     fn request(&self, context: &Context) -> Result<requests::Exec, Failure> {
@@ -150,6 +167,7 @@ impl Exec {
             resources: self.confine.resources(),
             confine: self.confine.confine()?,
             agent_budget: self.agent_budget,
+            first_reader_ms: self.is_lossless(context).then(|| millis(self.lease)),
             ..requests::Exec::new(context.session()?, self.what()?)
         })
     }
@@ -232,6 +250,14 @@ fn ended(context: &Context, started: &Started, attended: Attended) -> Result<Exi
                 explain(&task);
             }
             return Ok(exit);
+        }
+        Attended::EndedWithGaps(task, bytes) => {
+            explain(&task);
+            let state = &task.state;
+            (
+                Exit::BROKEN,
+                format!("{address} {state}, but {bytes} bytes of its output are missing"),
+            )
         }
         Attended::GoesOn => (Exit::TIME_IS_UP, goes_on(address)),
         Attended::Left => (

@@ -25,6 +25,7 @@ mod kitchen;
 mod languages;
 mod long;
 mod look;
+mod lossless;
 mod mcp_guide;
 mod mcp_servers;
 mod offers;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::claim::Claim;
 use super::group;
+use super::hold::Hold;
 use super::launch::{self, Input, Launched};
 use super::layout;
 use super::orders::Orders;
@@ -32,7 +33,9 @@ pub(super) fn run(orders: Orders) {
         return;
     }
     let Ok(signals) = Signals::catch() else { return };
-    sys::pass_start_gate();
+    if !pass_start_gate(&signals) {
+        return;
+    }
     sys::take_environment();
     let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
     match launch::launch(&orders, &mut claim) {
@@ -49,6 +52,23 @@ pub(super) fn run(orders: Orders) {
             claim.record.ended_at = launch::now();
             claim.record.phase = Phase::Done;
             claim.write_surely();
+        }
+    }
+}
+
+/// Waits until the runtime has registered this shim, or is dead. A null device as the input is passed at
+/// once. False when the shim was told to end first: its runtime cannot hold it, and waits for its end.
+fn pass_start_gate(signals: &Signals) -> bool {
+    const GATE: i32 = 0;
+    loop {
+        let mut watches = [GATE, signals.fd()].map(Watch::new);
+        sys::wait(&mut watches, None);
+        if watches[0].is_ready() {
+            sys::read_gate();
+            return true;
+        }
+        if signals.has_order() {
+            return false;
         }
     }
 }
@@ -101,8 +121,9 @@ enum State {
 
 impl Life {
     fn new(orders: Orders, claim: Claim, signals: Signals, launched: Launched) -> Self {
+        let hold = Hold::new(&orders.directory, orders.timing.first_reader);
         Self {
-            relay: Relay::new(orders.directory.clone(), orders.cap, launched.outputs),
+            relay: Relay::new(orders.directory.clone(), orders.cap, launched.outputs, hold),
             tree: Tree::new(launched.id, group::of(&orders.directory)),
             input: launched.input,
             state: State::Running,
@@ -132,8 +153,11 @@ impl Life {
     }
 
     /// Whether a signal has come, whether there is something to type, and which stream is ready.
-    fn wait(&self) -> [bool; 4] {
+    fn wait(&mut self) -> [bool; 4] {
+        let held = self.note_held();
         let [out, err] = self.relay.fds();
+        let [out, err] =
+            [(out, held[0]), (err, held[1])].map(|(fd, held)| if held { -1 } else { fd });
         let typing = match &self.input {
             Input::Terminal(typist) => typist.watch(),
             Input::None | Input::Pipe { .. } => Watch::new(-1),
@@ -142,8 +166,24 @@ impl Life {
         let mut watches = [signals, typing, out, err];
         // Rounded up, or the last millisecond would be spent in turning around.
         let milliseconds = |time: Duration| time.as_micros().div_ceil(1000) as i32;
-        sys::wait(&mut watches, self.timeout().map(milliseconds));
+        let pause = held.contains(&true).then(|| self.relay.hold.next_pause());
+        if pause.is_none() {
+            self.relay.hold.reset_pause();
+        }
+        let timeout = self.timeout().into_iter().chain(pause).min();
+        sys::wait(&mut watches, timeout.map(milliseconds));
         watches.map(|watch| watch.is_ready())
+    }
+
+    /// Which streams wait for a reader. The time is counted while there is something in them.
+    fn note_held(&mut self) -> [bool; 2] {
+        let held = self.relay.held(&self.claim.record);
+        let fds = self.relay.fds();
+        let is_waiting = [0, 1].into_iter().any(|stream| held[stream] && is_ready(fds[stream]));
+        if self.relay.hold.note_held(is_waiting, &mut self.claim.record) {
+            self.claim.write();
+        }
+        held
     }
 
     /// None while there is nothing to be done at a certain time.
@@ -284,12 +324,31 @@ impl Life {
         self.claim.record.phase >= Phase::Exited
     }
 
+    /// Moves what the pipes still hold. A reader who must not miss it is waited for, but only for a while
+    /// where somebody wants the command to be over.
+    fn drain(&mut self) {
+        let ends = Relay::ends(&self.claim.record);
+        let mut produced = self.claim.record.produced;
+        while !self.relay.drain(&mut self.claim, ends, is_ready) {
+            if std::mem::replace(&mut produced, self.claim.record.produced) != produced {
+                self.relay.hold.reset_pause();
+            }
+            if self.claim.record.stage != StopStage::None {
+                self.relay.hold.release_after(PATIENCE);
+            }
+            self.note_held();
+            let mut watches = [Watch::new(self.signals.fd())];
+            sys::wait(&mut watches, Some(self.relay.hold.next_pause().as_millis() as i32));
+            if watches[0].is_ready() {
+                let pending = self.signals.take();
+                self.obey(pending);
+            }
+        }
+        self.note_held();
+    }
+
     fn finish(mut self) {
-        self.relay.drain(&mut self.claim, |fd| {
-            let mut watch = [Watch::new(fd)];
-            sys::wait(&mut watch, Some(0));
-            watch[0].is_ready()
-        });
+        self.drain();
         self.close_input();
         if let Some(group) = group::of(&self.orders.directory) {
             group::remove(&group);
@@ -297,4 +356,11 @@ impl Life {
         self.claim.record.phase = Phase::Done;
         self.claim.write_surely();
     }
+}
+
+/// Whether there is something to read, or nothing ever will be.
+fn is_ready(fd: std::os::fd::RawFd) -> bool {
+    let mut watch = [Watch::new(fd)];
+    sys::wait(&mut watch, Some(0));
+    watch[0].is_ready()
 }

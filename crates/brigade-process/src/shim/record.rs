@@ -20,6 +20,8 @@ pub const SURVIVORS_MAX: usize = 16;
 
 const MAGIC: [u8; 8] = *b"brigade\x01";
 const NAME_BYTES: usize = 16;
+/// Where the fields begin that earlier versions did not have and left as zeros.
+const LATER: usize = 896;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -50,6 +52,8 @@ pub struct Record {
     pub survivors: Vec<Survivor>,
     /// Survivors in all; more than are named when there are many.
     pub survivors_total: u32,
+    /// How long output has waited for readers with a lease, in milliseconds.
+    pub held_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +151,7 @@ impl Record {
             ended_at: 0,
             survivors: Vec::new(),
             survivors_total: 0,
+            held_ms: 0,
         }
     }
 
@@ -202,6 +207,8 @@ impl Record {
             fixed[..length].copy_from_slice(&name[..length]);
             out.put(&fixed);
         }
+        out.at = LATER;
+        out.put(&self.held_ms.to_le_bytes());
         let sum = checksum(&out.bytes);
         out.bytes[8..16].copy_from_slice(&sum.to_le_bytes());
         out.bytes
@@ -230,6 +237,8 @@ impl Record {
         let [out, err, out_lost, err_lost, switches, cap, started_at, ended_at] = numbers;
         let named = (input.number() as usize).min(SURVIVORS_MAX);
         let survivors = (0..named).map(|_| input.survivor()).collect();
+        input.at = LATER;
+        let held_ms = input.number();
         Some(Self {
             claimer: [Claimer::Shim, Claimer::Runtime].get(usize::from(claimer)).copied()?,
             phase: PHASES.get(usize::from(phase)).copied()?,
@@ -257,6 +266,7 @@ impl Record {
             ended_at,
             survivors,
             survivors_total,
+            held_ms,
         })
     }
 }
@@ -352,6 +362,7 @@ mod tests {
         record.switches = 5;
         (record.started_at, record.ended_at) = (6, 7);
         record.survivors_total = 40;
+        record.held_ms = 12_345;
         record.survivors = (0..SURVIVORS_MAX as u32)
             .map(|n| Survivor { id: id(n), name: format!("n{n}") })
             .collect();

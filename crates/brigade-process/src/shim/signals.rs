@@ -58,6 +58,12 @@ impl Signals {
         self.woken.as_raw_fd()
     }
 
+    /// Whether it was told to stop or to kill, which is still to be taken.
+    pub(super) fn has_order(&self) -> bool {
+        let pending = Pending(PENDING.load(Ordering::Relaxed));
+        pending.has(signal::TERM) || pending.has(signal::USR1)
+    }
+
     /// To be called when the pipe is readable. The bytes go first: a signal that comes in between
     /// leaves a byte too many, never one too few.
     pub(super) fn take(&mut self) -> Pending {

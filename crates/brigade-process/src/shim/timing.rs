@@ -6,16 +6,18 @@ use std::time::Duration;
 /// Between two looks at the directory of a shim that has nothing else to do.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// `look=MS`, each part of it optional.
+/// `look=MS reader=MS`, each part of it optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShimTiming {
     /// How often a shim looks whether its directory is still there.
     pub look: Duration,
+    /// How long a first reader is waited for who must not miss any output. None when nobody is.
+    pub first_reader: Option<Duration>,
 }
 
 impl Default for ShimTiming {
     fn default() -> Self {
-        Self { look: LOOK }
+        Self { look: LOOK, first_reader: None }
     }
 }
 
@@ -27,6 +29,7 @@ impl ShimTiming {
             let time = Duration::from_millis(value.parse().ok()?);
             match name {
                 "look" => parsed.look = time,
+                "reader" => parsed.first_reader = Some(time),
                 _ => return None,
             }
         }
@@ -36,7 +39,11 @@ impl ShimTiming {
 
 impl fmt::Display for ShimTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "look={}", self.look.as_millis())
+        write!(f, "look={}", self.look.as_millis())?;
+        match self.first_reader {
+            Some(time) => write!(f, " reader={}", time.as_millis()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -46,7 +53,10 @@ mod tests {
 
     #[test]
     fn times_are_understood_as_they_were_told() {
-        let all = ShimTiming { look: Duration::from_millis(7) };
+        let all = ShimTiming {
+            look: Duration::from_millis(7),
+            first_reader: Some(Duration::from_secs(10)),
+        };
         for given in [all, ShimTiming::default()] {
             assert_eq!(ShimTiming::parse(&given.to_string()), Some(given));
         }

@@ -154,16 +154,26 @@ impl Processes {
             env: &env,
             cwd: work.cwd.as_deref().map(Path::new),
             stdin: work.reads_messages(),
-            cap: work.output_cap.unwrap_or(self.options.output_cap),
+            cap: self.output_cap(work),
             grace: start.spec.grace.map_or(GRACE, |Millis(grace)| Duration::from_millis(grace)),
             limits: enclosed.limits,
             terminal: enclosed.terminal,
             sandbox: enclosed.sandbox.as_ref(),
-            timing: ShimTiming::default(),
+            timing: self.timing(work),
         };
         let started =
             launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));
         started.map_err(|error| format!("cannot start a shim: {error}"))
+    }
+
+    fn timing(&self, work: &ProcessWork) -> ShimTiming {
+        let first_reader = work.first_reader.map(|Millis(time)| Duration::from_millis(time));
+        ShimTiming { first_reader, ..ShimTiming::default() }
+    }
+
+    /// The most that is kept of each output stream of a command.
+    pub(crate) fn output_cap(&self, work: &ProcessWork) -> u64 {
+        work.output_cap.unwrap_or(self.options.output_cap)
     }
 
     fn argv(&self, command: &CommandLine) -> Vec<OsString> {

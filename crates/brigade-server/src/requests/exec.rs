@@ -49,6 +49,9 @@ pub struct Exec {
     /// none without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_budget: Option<AgentBudget>,
+    /// How long its output waits for a first reader who must not miss any of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_reader_ms: Option<u64>,
 }
 
 /// An amount of tokens, of money, or both.
@@ -100,6 +103,7 @@ impl Exec {
             resources: Resources::default(),
             confine: None,
             agent_budget: None,
+            first_reader_ms: None,
         }
     }
 
@@ -134,6 +138,9 @@ impl Exec {
         }
         if let Some(bytes) = self.output_cap {
             task = task.output_cap(bytes);
+        }
+        if let Some(ms) = self.first_reader_ms {
+            task = task.first_reader(Duration::from_millis(ms));
         }
         if self.keep {
             task = task.keep();
