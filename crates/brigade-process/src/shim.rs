@@ -12,7 +12,7 @@
 //! Reading order: `record` and `layout` (the files it keeps), `orders` and `environment` (what it is told), `claim`
 //! (who may execute), `launch` (the command starts), `surroundings`, `sandbox`, `group` and `enclose` (what it is
 //! started in and kept to), `namespaces` and `privileges` (how that is done), `life` (the loop), `relay`
-//! (pipes to files), `hold` and `lease` (when that waits for a reader), `terminal` (where there is one), `timing` (what it does by the clock), `tree` (what came of
+//! (pipes to files), `spool` (a file to the command's input), `hold` and `lease` (when that waits for a reader), `terminal` (where there is one), `timing` (what it does by the clock), `tree` (what came of
 //! the command, and its end),
 //! `signals`, `proc` and `sys` (the system below), `fnv` (a sum).
 
@@ -39,6 +39,7 @@ pub mod record;
 mod relay;
 pub mod sandbox;
 mod signals;
+pub mod spool;
 pub mod surroundings;
 mod sys;
 mod terminal;

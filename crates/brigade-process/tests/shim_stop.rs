@@ -158,6 +158,22 @@ fn a_shim_that_is_told_to_end_before_it_may_begin_executes_nothing() {
     }
 }
 
+/// Without a runtime nobody else keeps it.
+#[test]
+fn a_shim_keeps_the_deadline_of_its_command() {
+    let orders = Orders { timing: "deadline=200", grace_ms: 100, ..Orders::default() };
+    let begin = Instant::now();
+    let mut shim = orders.script(&format!("trap '' TERM; {HERE} while :; do sleep 0.1; done"));
+    let pids = shim.pids(1);
+    let record = shim.done();
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    assert_eq!((record.overdue_after_ms, record.stage), (200, StopStage::Forced));
+    assert_gone(&pids);
+    let mut shim = Orders { timing: "deadline=60000", ..Orders::default() }.script("exit 3");
+    let record = shim.done();
+    assert_eq!((record.overdue_after_ms, record.ending), (0, Some(Ending::Code(3))));
+}
+
 /// Nobody can find such a shim any more, so it must not wait to be told.
 #[test]
 fn a_shim_whose_directory_is_removed_ends_everything_by_itself() {

@@ -20,6 +20,8 @@ pub const GROUP: &str = "group";
 /// Milliseconds in decimal, read by the shim when it is asked to stop: instead of its own grace.
 pub const GRACE: &str = "grace";
 
+/// Bytes for the command's input, see `spool`. Written by the runtime.
+pub const SPOOL: &str = "input";
 /// Who must not miss any output, and how far they have read, see `lease`. Written by the runtime.
 pub const LEASES: &str = "leases";
 

@@ -1,6 +1,8 @@
 //! The loop of a shim: it waits for output, signals and its own deadlines, until nothing is left.
 
 use std::fs;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use super::claim::Claim;
@@ -10,14 +12,17 @@ use super::launch::{self, Input, Launched};
 use super::layout;
 use super::orders::Orders;
 use super::record::{Phase, SURVIVORS_MAX, StopStage};
-use super::relay::Relay;
+use super::relay::{self, Relay};
 use super::signals::{Pending, Signals};
+use super::spool::Spool;
 use super::surroundings::FIRST_RULESET;
 use super::sys::{self, Watch, signal};
 use super::tree::{self, Left, Tree};
 
 /// After this long of killing without an end the survivors are named, and the shim gives up.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// A runtime that is there keeps the deadline itself, and says why it ends the command.
+const RUNTIME_FIRST: Duration = Duration::from_millis(500);
 /// Between two looks at a tree whose end no signal announces.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -98,6 +103,7 @@ struct Life {
     relay: Relay,
     tree: Tree,
     input: Input,
+    spool: Spool,
     state: State,
     /// By a clock that nobody sets.
     began: Instant,
@@ -126,6 +132,7 @@ impl Life {
             relay: Relay::new(orders.directory.clone(), orders.cap, launched.outputs, hold),
             tree: Tree::new(launched.id, group::of(&orders.directory)),
             input: launched.input,
+            spool: Spool::new(&orders.directory),
             state: State::Running,
             began: launched.began,
             look: Instant::now() + orders.timing.look,
@@ -141,8 +148,8 @@ impl Life {
             let pending = if is_signalled { self.signals.take() } else { Pending::NOTHING };
             self.obey(pending);
             self.relay_one_piece_each(ready);
-            if let (true, Input::Terminal(typist)) = (is_typing, &mut self.input) {
-                typist.go_on();
+            if is_typing {
+                self.write_input();
             }
             if pending.has(signal::CHLD) || !matches!(self.state, State::Running) {
                 self.look_at_the_tree();
@@ -158,8 +165,10 @@ impl Life {
         let [out, err] = self.relay.fds();
         let [out, err] =
             [(out, held[0]), (err, held[1])].map(|(fd, held)| if held { -1 } else { fd });
+        self.give_typist();
         let typing = match &self.input {
             Input::Terminal(typist) => typist.watch(),
+            Input::Pipe { held } if self.has_input() => Watch::writable(held.as_raw_fd()),
             Input::None | Input::Pipe { .. } => Watch::new(-1),
         };
         let [signals, out, err] = [self.signals.fd(), out, err].map(Watch::new);
@@ -190,7 +199,10 @@ impl Life {
     fn timeout(&self) -> Option<Duration> {
         let until = |then: Instant| then.saturating_duration_since(Instant::now());
         match self.state {
-            State::Running => Some(until(self.look)),
+            State::Running => {
+                let deadline = self.deadline().map(until);
+                Some(until(self.look)).into_iter().chain(deadline).min()
+            }
             State::Asking { deadline } if tree::ENDS_UNHEARD && self.has_command_ended() => {
                 Some(until(deadline).min(LOOK_AGAIN))
             }
@@ -201,7 +213,13 @@ impl Life {
     }
 
     fn obey(&mut self, pending: Pending) {
+        if pending.has(signal::IO) {
+            self.spool.look();
+        }
         if pending.has(signal::USR2) {
+            self.spool.close();
+        }
+        if self.spool.is_over(self.claim.record.input_taken) {
             self.close_input();
         }
         if pending.has(signal::USR1) {
@@ -249,6 +267,12 @@ impl Life {
     fn keep_deadlines(&mut self) {
         let now = Instant::now();
         match self.state {
+            State::Running if self.deadline().is_some_and(|deadline| now >= deadline) => {
+                let after = self.orders.timing.deadline.unwrap_or_default();
+                self.claim.record.overdue_after_ms = after.as_millis() as u64;
+                self.claim.record.stage = StopStage::Asked;
+                self.ask();
+            }
             State::Running if now >= self.look => self.look_for_directory(now),
             State::Asking { deadline } if now >= deadline => {
                 // What a command leaves behind is ended without anybody having asked for a stop.
@@ -266,6 +290,62 @@ impl Life {
             }
             _ => {}
         }
+    }
+
+    /// When the command is ended although nobody says so.
+    fn deadline(&self) -> Option<Instant> {
+        let after = self.orders.timing.deadline?.min(FOR_EVER);
+        Some(self.began + after + RUNTIME_FIRST)
+    }
+
+    fn has_input(&self) -> bool {
+        self.spool.has_more(self.claim.record.input_taken)
+    }
+
+    /// Gives the command a piece of what was brought for it, or types, which never waits.
+    fn write_input(&mut self) {
+        let taken = self.claim.record.input_taken;
+        let written = match &mut self.input {
+            Input::None => return,
+            Input::Terminal(typist) => return typist.go_on(),
+            Input::Pipe { held } => {
+                let mut buffer = relay::buffer();
+                self.spool.read(taken, &mut *buffer).and_then(|piece| held.write(piece))
+            }
+        };
+        self.note_input(written);
+    }
+
+    /// Has a piece of what was brought for the command typed.
+    fn give_typist(&mut self) {
+        let taken = self.claim.record.input_taken;
+        let Input::Terminal(typist) = &mut self.input else { return };
+        if !self.spool.has_more(taken) || !typist.is_idle() {
+            return;
+        }
+        let mut piece = [0; 1024];
+        let given = self.spool.read(taken, &mut piece).map(|piece| {
+            typist.give(piece);
+            piece.len()
+        });
+        self.note_input(given);
+    }
+
+    fn note_input(&mut self, given: io::Result<usize>) {
+        match given {
+            Ok(length) => self.claim.record.input_taken += length as u64,
+            Err(error) if relay::is_momentary(&error) => return,
+            // The command has closed its input, or the file is gone.
+            Err(_) => {
+                self.claim.record.input_closed = true;
+                self.spool.close();
+                self.close_input();
+            }
+        }
+        if self.spool.is_over(self.claim.record.input_taken) {
+            self.close_input();
+        }
+        self.claim.write();
     }
 
     /// Without its directory nobody can ever find the command or its shim, and nobody will stop it.
@@ -317,6 +397,8 @@ impl Life {
         };
         if was_open {
             let _ = fs::remove_file(self.orders.directory.join(layout::STDIN));
+            self.claim.record.input_closed = true;
+            self.claim.write();
         }
     }
 

@@ -14,7 +14,7 @@ static PENDING: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// Signals that mean something to a shim.
-const ORDERS: [i32; 4] = [signal::TERM, signal::USR1, signal::USR2, signal::CHLD];
+const ORDERS: [i32; 5] = [signal::TERM, signal::USR1, signal::USR2, signal::IO, signal::CHLD];
 /// Signals that would end or stop it, or that a starter may have ignored.
 const DEAF_TO: [i32; 10] = [
     signal::HUP,

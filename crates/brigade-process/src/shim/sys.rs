@@ -40,6 +40,7 @@ pub(super) mod signal {
         #[cfg(full_linux)]
         pub(crate) const STOP: i32 = 19;
         pub(crate) const TSTP: i32 = 20;
+        pub(crate) const IO: i32 = 29;
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -47,6 +48,7 @@ pub(super) mod signal {
         pub(crate) const TSTP: i32 = 18;
         pub(crate) const CONT: i32 = 19;
         pub(crate) const CHLD: i32 = 20;
+        pub(crate) const IO: i32 = 23;
         pub(crate) const USR1: i32 = 30;
         pub(crate) const USR2: i32 = 31;
     }

@@ -6,18 +6,20 @@ use std::time::Duration;
 /// Between two looks at the directory of a shim that has nothing else to do.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// `look=MS reader=MS`, each part of it optional.
+/// `look=MS reader=MS deadline=MS`, each part of it optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShimTiming {
     /// How often a shim looks whether its directory is still there.
     pub look: Duration,
     /// How long a first reader is waited for who must not miss any output. None when nobody is.
     pub first_reader: Option<Duration>,
+    /// How long the command may run. The runtime ends it then; a shim without one does, a little later.
+    pub deadline: Option<Duration>,
 }
 
 impl Default for ShimTiming {
     fn default() -> Self {
-        Self { look: LOOK, first_reader: None }
+        Self { look: LOOK, first_reader: None, deadline: None }
     }
 }
 
@@ -30,6 +32,7 @@ impl ShimTiming {
             match name {
                 "look" => parsed.look = time,
                 "reader" => parsed.first_reader = Some(time),
+                "deadline" => parsed.deadline = Some(time),
                 _ => return None,
             }
         }
@@ -40,10 +43,12 @@ impl ShimTiming {
 impl fmt::Display for ShimTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "look={}", self.look.as_millis())?;
-        match self.first_reader {
-            Some(time) => write!(f, " reader={}", time.as_millis()),
-            None => Ok(()),
+        for (name, time) in [("reader", self.first_reader), ("deadline", self.deadline)] {
+            if let Some(time) = time {
+                write!(f, " {name}={}", time.as_millis())?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -56,6 +61,7 @@ mod tests {
         let all = ShimTiming {
             look: Duration::from_millis(7),
             first_reader: Some(Duration::from_secs(10)),
+            deadline: Some(Duration::from_secs(3600)),
         };
         for given in [all, ShimTiming::default()] {
             assert_eq!(ShimTiming::parse(&given.to_string()), Some(given));
