@@ -42,7 +42,8 @@ pub(crate) struct Attachment<'a> {
     context: &'a Context,
     target: Target,
     output: Showing,
-    printing: Printing,
+    /// None when nothing is shown.
+    printing: Option<Printing>,
     until: Option<Instant>,
     interrupts: Signal,
     asked: Asked,
@@ -91,7 +92,7 @@ impl<'a> Attachment<'a> {
     ) -> Result<Self, Failure> {
         let interrupts = signal(SignalKind::interrupt())?;
         let until = patience.map(|patience| Instant::now() + patience);
-        let (printing, asked) = (Printing::new(), Asked::Nothing);
+        let (printing, asked) = (None, Asked::Nothing);
         Ok(Self {
             context,
             target,
@@ -109,6 +110,11 @@ impl<'a> Attachment<'a> {
     /// Leaves it to another to say what is to be said.
     pub(crate) fn telling(self, aside: UnboundedSender<Notice>) -> Self {
         Self { aside: Some(aside), ..self }
+    }
+
+    /// Has the output written by this.
+    pub(crate) fn printing(self, printing: Printing) -> Self {
+        Self { printing: Some(printing), ..self }
     }
 
     /// Has the command wait rather than drop output that was not shown, while this client renews its lease of
@@ -187,7 +193,7 @@ impl<'a> Attachment<'a> {
                     renewed => renewed?,
                 },
                 () = over(self.until) => {
-                    let _ = tokio::time::timeout(LAST_PAGE, self.printing.ready()).await;
+                    let _ = tokio::time::timeout(LAST_PAGE, ready(&mut self.printing)).await;
                     return Ok(Attended::GoesOn);
                 }
             }
@@ -206,7 +212,7 @@ impl<'a> Attachment<'a> {
     }
 
     fn ended(&mut self, task: Box<TaskInfo>) -> Attended {
-        match self.printing.lost() {
+        match self.printing.as_ref().map_or(0, Printing::lost) {
             0 => Attended::Ended(task),
             _ if !self.is_lossless => Attended::Ended(task),
             lost => Attended::EndedWithGaps(task, lost),
@@ -221,15 +227,21 @@ impl<'a> Attachment<'a> {
                 if let Some(lease) = &mut self.lease {
                     lease.note_read(&page);
                 }
-                self.printing.begin(Some(page));
+                self.begin(Some(page));
                 Ok(false)
             }
             Ok(Step::Done(())) => {
-                self.printing.begin(None);
+                self.begin(None);
                 Ok(true)
             }
             Err(ClientError::Refused(refusal)) if is_gone(refusal.kind) => Ok(true),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn begin(&mut self, page: Option<OutputPage>) {
+        if let Some(printing) = &mut self.printing {
+            printing.begin(page);
         }
     }
 
@@ -286,13 +298,20 @@ fn is_gone(kind: RefusalKind) -> bool {
 
 /// The next page, when the one before it is written. None when that was the last.
 async fn next_page(
-    printing: &mut Printing,
+    printing: &mut Option<Printing>,
     output: &mut Option<Answers<Follow>>,
 ) -> io::Result<Option<Paged>> {
-    printing.ready().await?;
+    ready(printing).await?;
     match output {
         Some(output) => Ok(Some(output.next().await)),
         None => Ok(None),
+    }
+}
+
+async fn ready(printing: &mut Option<Printing>) -> io::Result<()> {
+    match printing {
+        Some(printing) => printing.ready().await,
+        None => Ok(()),
     }
 }
 

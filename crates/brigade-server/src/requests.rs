@@ -75,6 +75,7 @@ requests! {
     trust_revoke::RevokeTrust,
     trust_show::ShowTrust,
     wait::Wait,
+    write_input::WriteInput,
 }
 
 impl Request {
@@ -101,6 +102,9 @@ impl Request {
 
     /// Whether it may take for ever to answer.
     pub(crate) fn lasts(&self) -> bool {
-        matches!(self, Self::Events(_) | Self::Follow(_) | Self::Heed(_) | Self::Wait(_))
+        matches!(
+            self,
+            Self::Events(_) | Self::Follow(_) | Self::Heed(_) | Self::Wait(_) | Self::WriteInput(_)
+        )
     }
 }

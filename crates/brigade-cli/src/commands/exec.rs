@@ -12,10 +12,11 @@ use brigade_server::requests::{self, AgentBudget, Command, Started};
 use brigade_server::{Client, Target, TaskInfo};
 
 use crate::attach::{Attachment, Attended, Showing};
+use crate::byte_forward::{OwnInput, forward};
 use crate::confine::ConfineArgs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::feed::Feed;
+use crate::output::Printing;
 use crate::{show, span};
 
 use super::run::budget;
@@ -52,7 +53,7 @@ pub(crate) struct Exec {
     /// How long it may take to end when it is told to
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     grace: Option<Duration>,
-    /// Let it read lines: those of our input, or with --detach what `brigade send` sends
+    /// Let it read our input, byte by byte, or with --detach the lines that `brigade send` sends
     #[arg(long)]
     stdin: bool,
     /// Set a variable for it
@@ -118,6 +119,12 @@ impl Exec {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let request = self.request(context)?;
         let session = request.session.clone();
+        // Before anything is started: without threads nothing could be read or shown.
+        let printing = Printing::start().map_err(no_thread)?;
+        let input = match self.stdin && !self.detach {
+            true => Some(OwnInput::start().map_err(no_thread)?),
+            false => None,
+        };
         let mut client = context.daemon().await?;
         let mut started = context.ask_over(&mut client, request).await?;
         started.known_by(self.key.as_deref());
@@ -128,7 +135,9 @@ impl Exec {
         }
         let target = Target { session, task: address.clone() };
         let showing = if context.json { Showing::Nothing } else { Showing::From(0) };
-        let mut attachment = Attachment::new(context, target.clone(), showing, self.timeout)?;
+        let mut attachment = Attachment::new(context, target.clone(), showing, self.timeout)
+            .map_err(|failure| failure.and_hint(goes_on(&address)))?
+            .printing(printing);
         if self.is_lossless(context) {
             attachment = attachment.lossless(self.lease);
         }
@@ -136,7 +145,7 @@ impl Exec {
             attended = attachment.attend(client.clone()) => attended.inspect_err(|_| {
                 show::note(&goes_on(&address));
             }),
-            Err(failure) = feed_input(context, client, target), if self.stdin => Err(failure),
+            Err(failure) = feed_input(context, client, target, input) => Err(failure),
         };
         ended(context, &started, attended?)
     }
@@ -289,25 +298,27 @@ fn explain(task: &TaskInfo) {
     }
 }
 
-/// Our lines become its lines. Never returns unless something is wrong.
-async fn feed_input(context: &Context, client: Client, target: Target) -> Result<(), Failure> {
+/// Our input becomes its input. Never returns unless something is wrong.
+async fn feed_input(
+    context: &Context,
+    client: Client,
+    target: Target,
+    input: Option<OwnInput>,
+) -> Result<(), Failure> {
     let address = target.task.clone();
-    let mut feed = Feed::new(context, client, target);
-    match feed.lines().await {
-        Ok(()) => {}
-        // It has ended, and needs no more.
-        Err(failure) if failure.is_ended() => return std::future::pending().await,
-        Err(failure) => {
-            // What reads to the end of its input would wait for it in vain.
-            let _ = feed.end().await;
-            return Err(failure.and_hint(format!(
-                "{address} got what came before it, and the end of its input; it goes on: \
-                 `brigade wait {address}` waits for it, `brigade stop {address}` ends it"
-            )));
-        }
+    let Some(input) = input else { return std::future::pending().await };
+    match forward(context, client, target, input).await {
+        // It has ended, or needs no more.
+        Err(failure) if failure.is_ended() => std::future::pending().await,
+        Err(failure) => Err(failure.and_hint(format!(
+            "{address} got what came before it; it goes on: `brigade wait {address}` waits for it, \
+             `brigade stop {address}` ends it"
+        ))),
+        Ok(()) => std::future::pending().await,
     }
-    match feed.end().await {
-        Err(failure) if !failure.is_ended() => Err(failure),
-        _ => std::future::pending().await,
-    }
+}
+
+fn no_thread(error: std::io::Error) -> Failure {
+    Failure::broken(format!("no thread can be started: {error}"))
+        .hint("nothing was started; `ulimit -u` says how many processes and threads you may have")
 }

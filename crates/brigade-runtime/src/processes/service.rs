@@ -159,16 +159,11 @@ impl Processes {
             limits: enclosed.limits,
             terminal: enclosed.terminal,
             sandbox: enclosed.sandbox.as_ref(),
-            timing: self.timing(work),
+            timing: timing(start, work),
         };
         let started =
             launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));
         started.map_err(|error| format!("cannot start a shim: {error}"))
-    }
-
-    fn timing(&self, work: &ProcessWork) -> ShimTiming {
-        let first_reader = work.first_reader.map(|Millis(time)| Duration::from_millis(time));
-        ShimTiming { first_reader, ..ShimTiming::default() }
     }
 
     /// The most that is kept of each output stream of a command.
@@ -240,7 +235,7 @@ impl Processes {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, task: TaskId, attempt: Attempt, told: Told) {
+    pub(crate) fn tell(&self, task: TaskId, attempt: Attempt, told: Told) {
         if let Some(watching) = self.watched().get(&task)
             && watching.attempt == attempt
         {
@@ -405,6 +400,14 @@ impl Performer for ProcessPerformer {
             self.0.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         })
     }
+}
+
+/// The shim keeps the task's own time limit, in case nobody else is there to do it.
+fn timing(start: &Start, work: &ProcessWork) -> ShimTiming {
+    let time = |Millis(time)| Duration::from_millis(time);
+    let limit = start.spec.limits.as_ref().and_then(|limits| limits.time);
+    let (first_reader, deadline) = (work.first_reader.map(time), limit.map(time));
+    ShimTiming { first_reader, deadline, ..ShimTiming::default() }
 }
 
 fn takes_input(work: &Work) -> bool {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::address::TaskRef;
@@ -13,11 +14,29 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task::{State, TaskRow};
 use brigade_model::work::{Kind, Work};
 use brigade_process::output::{Follow, Start, Which};
+use brigade_process::spool::{self, Brought, InputBytes};
 use brigade_process::{Output, lease};
 
 use crate::feed::FeedMessage;
 use crate::performer::TaskId;
+use crate::processes::driver::Told;
 use crate::session::{Session, first_sent, unexpected};
+
+/// Between two looks whether a command has read on, each time longer.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(20);
+
+/// Bytes for a command's input.
+#[derive(Clone, Debug)]
+pub struct InputPiece {
+    /// A random number by which the writer is known, not zero.
+    pub writer: u64,
+    /// How many bytes of this writer came before.
+    pub offset: u64,
+    pub bytes: Arc<[u8]>,
+    /// Nothing follows: the command reads the end of its input after them.
+    pub last: bool,
+}
 
 impl Session {
     /// Says that nothing more will be sent to a command: it reads the end of its input after what
@@ -27,6 +46,69 @@ impl Session {
             return Err(unexpected());
         };
         first_sent(self.submit(Command::Send(Send { last: true, ..send })).await?)
+    }
+
+    /// Brings bytes to a command's input, as they are. Returns when they are where its shim finds them, whatever
+    /// becomes of this runtime. The same piece can be brought again, and arrives once.
+    pub async fn write_input(
+        &self,
+        task: impl Into<TaskRef>,
+        piece: InputPiece,
+    ) -> Result<(), Refusal> {
+        let task = task.into();
+        let (mut pause, mut reached) = (LOOK_FIRST, 0);
+        loop {
+            let (no, row) = self.get(task.clone()).await?;
+            match self.bring(no, &row, &piece).await? {
+                Brought::Stored { is_whole: true, .. } => return Ok(()),
+                Brought::Stored { writer_end, .. } if writer_end > reached => {
+                    reached = writer_end;
+                    pause = LOOK_FIRST;
+                }
+                Brought::Stored { .. } | Brought::TooEarly => {}
+                Brought::Closed => {
+                    return Err(Refusal::ended(format!(
+                        "the input of {} is closed",
+                        row.address(no)
+                    )));
+                }
+                Brought::OutOfTurn => {
+                    let address = row.address(no);
+                    return Err(Refusal::conflict(format!("another client writes to {address}")));
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_LAST);
+        }
+    }
+
+    async fn bring(
+        &self,
+        no: TaskNo,
+        row: &TaskRow,
+        piece: &InputPiece,
+    ) -> Result<Brought, Refusal> {
+        let Some((dir, _)) = self.place_of(no, None, row)? else { return Ok(Brought::Closed) };
+        if !matches!(&row.spec.work, Work::Process(work) if work.reads_messages()) {
+            let address = row.address(no);
+            return Err(Refusal::invalid(format!("{address} was started without an input")));
+        }
+        if !row.is_living() {
+            return Ok(Brought::Closed);
+        }
+        let piece = piece.clone();
+        let brought = tokio::task::spawn_blocking(move || {
+            let InputPiece { writer, offset, bytes, last } = piece;
+            spool::bring(&dir, InputBytes { writer, offset, bytes: &bytes, last })
+        });
+        let brought = brought.await.map_err(io::Error::other).and_then(|brought| brought);
+        let brought =
+            brought.map_err(|error| Refusal::unavailable(format!("its input: {error}")))?;
+        if let (Brought::Stored { .. }, Some(processes)) = (brought, &self.runtime.inner.processes)
+        {
+            processes.tell(TaskId { tree: self.tree, no }, row.attempt, Told::Input);
+        }
+        Ok(brought)
     }
 
     /// The output of a command: of its latest run, or of the one named.
