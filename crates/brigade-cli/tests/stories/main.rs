@@ -16,6 +16,7 @@ mod confined;
 mod crash;
 mod cut_off;
 mod daemon;
+mod deadlines;
 mod exec;
 mod files;
 mod guides;

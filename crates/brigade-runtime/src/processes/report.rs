@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use brigade_model::command::{End, EndedHow};
+use brigade_model::ids::Millis;
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Verified};
 use brigade_process::{Ending, Output, Record, SandboxParts, Step, Survivor};
@@ -81,7 +82,12 @@ pub(crate) fn end_of(record: &Record, dir: &Path, survivors: &[Survivor]) -> Opt
     };
     let report = report(record, dir, ending, &named);
     let failed = |failure| EndedHow::Failed { failure, partial: report.clone() };
+    let overdue = record.overdue_after_ms;
     let how = match ending {
+        // Its shim ended it, whatever it made of that.
+        Ending::Code(_) | Ending::Signal(_) if overdue > 0 => {
+            failed(Failure::Timeout { after: Millis(overdue) })
+        }
         Ending::Code(0) => EndedHow::Returned(report.clone().unwrap_or_else(Json::null)),
         Ending::Code(code) => failed(Failure::ExitCode(code)),
         Ending::Signal(signal) => failed(Failure::Signal(signal)),
