@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
+use crate::test_run::run_alone;
 use crate::{outside, tidy};
 
 /// Modules that a macro declares, which `cargo fmt` does not find.
@@ -31,7 +32,7 @@ pub(crate) fn test(only: Option<&str>) -> Result<(), String> {
         }
         return match stages.iter().find(|(name, _)| *name == only) {
             Some((name, stage)) => timed(name, stage),
-            None => timed(only, || cargo(&["test", "--package", only, "--all-features"])),
+            None => timed(only, || test_alone(&["--package", only])),
         };
     }
     for (name, stage) in stages {
@@ -79,25 +80,32 @@ fn clippy() -> Result<(), String> {
 fn tests() -> Result<(), String> {
     // Examples are built with the tests: one of them is killed and started again by a test.
     cargo(&["build", "--workspace", "--examples"])?;
-    cargo(&["test", "--workspace", "--all-features"])
+    test_alone(&["--workspace"])
+}
+
+/// Builds first: a compiler cache may stay, and is nothing that the tests have left.
+fn test_alone(which: &[&str]) -> Result<(), String> {
+    let all = [&["test", "--all-features"], which].concat();
+    cargo(&[&all[..], &["--no-run"]].concat())?;
+    run_alone(Command::new(cargo_program()).args(all))
 }
 
 /// The attacks that the tests try for seconds, for a minute each.
 fn attacks() -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut tests = Command::new(cargo);
+    let mut tests = Command::new(cargo_program());
     tests.args(["test", "--package", "brigade-cli", "--test", "attacks", "--"]);
     tests.args(["--nocapture", "--test-threads", "1"]).env("BRIGADE_ATTACK_SECONDS", "60");
-    match tests.status().map_err(|e| format!("cargo: {e}"))?.success() {
-        true => Ok(()),
-        false => Err("an attack succeeded, or could not be tried".to_owned()),
-    }
+    run_alone(&mut tests).map_err(|e| format!("an attack succeeded, or could not be tried: {e}"))
 }
 
 fn cargo(args: &[&str]) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(args).status().map_err(|e| format!("cargo: {e}"))?;
+    let status = Command::new(cargo_program()).args(args).status();
+    let status = status.map_err(|e| format!("cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("cargo {} failed", args.join(" "))) }
+}
+
+fn cargo_program() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 fn has(program: &str) -> bool {

@@ -1,6 +1,7 @@
 //! What people and CI run: `cargo xtask test`, `tidy`, `bench`, `chaos`.
 //!
-//! - `test`: tidy, formatting, lints and all tests; `--only NAME` narrows it.
+//! - `test`: tidy, formatting, lints and all tests; `--only NAME` narrows it. It fails too when a process of
+//!   the tests is left at their end.
 //! - `tidy`: what no compiler checks: who depends on whom, licences and sources of dependencies, how files
 //!   look.
 //! - `chaos`: kills, at random moments and many times.
@@ -12,6 +13,7 @@ mod check;
 mod dependencies;
 mod licence;
 mod outside;
+mod test_run;
 mod tidy;
 
 use std::process::ExitCode;

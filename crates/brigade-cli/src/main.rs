@@ -2,13 +2,14 @@
 //!
 //! Every subcommand is a file in `commands`, holding its arguments (whose doc comments are its help)
 //! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
-//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`feed`] (sending it
-//! lines), [`output`] (what it wrote), [`live`] (a tree of agents as it works), [`transcript`] (what one
+//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`lease`] (not missing its output), [`byte_forward`] and [`feed`]
+//! (sending it bytes and lines), [`output`] (what it wrote), [`live`] (a tree of agents as it works), [`transcript`] (what one
 //! of them said), [`models`] (whom they ask), [`telemetry`] (what is seen of
 //! them from outside), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
 
 mod asking;
 mod attach;
+mod byte_forward;
 mod card;
 mod commands;
 mod config;
@@ -17,6 +18,7 @@ mod confine;
 mod context;
 mod exit;
 mod feed;
+mod lease;
 mod limit_args;
 mod live;
 mod models;

@@ -1,9 +1,10 @@
 //! A command's output on ours, byte by byte as it was, with a word where some of it is missing.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc as blocking;
 
 use brigade_server::requests::{OutputPage, OutputPiece};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 
 /// So many gaps are told where they are. The output of a command that is faster than its reader has
 /// hundreds, which are only counted.
@@ -18,6 +19,8 @@ pub(crate) struct Printer {
     gaps: u64,
     missing: u64,
     unwritten: u64,
+    /// Bytes that were missing, also after the end was told.
+    lost: u64,
 }
 
 /// Where the last byte went, when it did not end its line.
@@ -68,7 +71,8 @@ impl Printer {
     fn finish_to(&mut self, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
         self.end_gap(out, err)?;
         // Said once, however often the end is come to.
-        let Self { gaps, missing, unwritten, .. } = std::mem::take(self);
+        let Self { gaps, missing, unwritten, lost, .. } = std::mem::take(self);
+        self.lost = lost;
         if gaps > 1 {
             let text = format!("{missing} bytes of output are not kept in all, in {gaps} gaps");
             self.tell(&text, out, err)?;
@@ -93,6 +97,7 @@ impl Printer {
         }
         self.gaps += 1;
         self.missing += gap;
+        self.lost += gap;
         match self.gaps {
             ..GAPS_TOLD => self.tell(&format!("{gap} bytes of output are not kept"), out, err),
             GAPS_TOLD => {
@@ -116,39 +121,57 @@ impl Printer {
     }
 }
 
-/// The same beside everything else: whoever reads our output may be slow, or never come back to it.
+/// The same beside everything else: whoever reads our output may be slow, or never come back to it. A thread
+/// of its own writes, which is started before anything depends on it.
 #[derive(Debug)]
-pub(crate) enum Printing {
-    Idle(Printer),
-    Busy(JoinHandle<io::Result<Printer>>),
+pub(crate) struct Printing {
+    pages: blocking::Sender<Option<OutputPage>>,
+    written: mpsc::UnboundedReceiver<io::Result<u64>>,
+    is_busy: bool,
+    lost: u64,
 }
 
 impl Printing {
-    pub(crate) fn new() -> Self {
-        Self::Idle(Printer::default())
+    /// Starts the thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (pages, waiting) = blocking::channel::<Option<OutputPage>>();
+        let (done, written) = mpsc::unbounded_channel();
+        let thread = std::thread::Builder::new().name("stdout".into());
+        thread.spawn(move || {
+            let mut printer = Printer::default();
+            while let Ok(page) = waiting.recv() {
+                let printed = match page {
+                    Some(page) => printer.page(&page),
+                    None => printer.finish(),
+                };
+                if done.send(printed.map(|()| printer.lost)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { pages, written, is_busy: false, lost: 0 })
     }
 
     /// Returns when what was begun is written. Nothing is lost when the call is abandoned.
     pub(crate) async fn ready(&mut self) -> io::Result<()> {
-        if let Self::Busy(writing) = self {
-            let written = writing.await.map_err(io::Error::other);
-            *self = Self::new();
-            *self = Self::Idle(written??);
+        if self.is_busy {
+            let written = self.written.recv().await;
+            self.is_busy = false;
+            self.lost = written.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))?;
         }
         Ok(())
     }
 
+    /// How many bytes were missing in what is written.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Begins to write a page, or what there is to say at the end. What was begun before is written.
     pub(crate) fn begin(&mut self, page: Option<OutputPage>) {
-        let Self::Idle(printer) = self else { return };
-        let mut printer = std::mem::take(printer);
-        *self = Self::Busy(tokio::task::spawn_blocking(move || {
-            match page {
-                Some(page) => printer.page(&page)?,
-                None => printer.finish()?,
-            }
-            Ok(printer)
-        }));
+        // A thread that is gone is noticed by who waits for it.
+        let _ = self.pages.send(page);
+        self.is_busy = true;
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Work {
 }
 
 /// A command of the operating system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessWork {
     pub command: CommandLine,
     /// An absolute path; where the runtime is, when there is none.
@@ -45,7 +45,24 @@ pub struct ProcessWork {
     /// What it is started in and kept to, where that is something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enclosure: Option<Box<Enclosure>>,
+    /// How long its output waits for a first reader who must not miss any of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_reader: Option<Millis>,
 }
+
+impl PartialEq for ProcessWork {
+    /// Without who reads it first: to come back to a command by its key is the same request.
+    fn eq(&self, other: &Self) -> bool {
+        self.command == other.command
+            && self.cwd == other.cwd
+            && self.env == other.env
+            && self.stdin == other.stdin
+            && self.output_cap == other.output_cap
+            && self.enclosure == other.enclosure
+    }
+}
+
+impl Eq for ProcessWork {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -91,6 +108,7 @@ impl ProcessWork {
             stdin: Stdin::Null,
             output_cap: None,
             enclosure: None,
+            first_reader: None,
         }
     }
 

@@ -19,6 +19,8 @@ pub enum Order {
     Kill,
     /// Nothing more will be written to the command.
     CloseInput,
+    /// Bytes were brought for its input.
+    ReadInput,
 }
 
 #[cfg(full_linux)]
@@ -106,6 +108,7 @@ mod linux {
                 Order::Stop => Signal::TERM,
                 Order::Kill => Signal::USR1,
                 Order::CloseInput => Signal::USR2,
+                Order::ReadInput => Signal::IO,
             };
             match pidfd_send_signal(self.pidfd.get_ref(), signal) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -227,6 +230,7 @@ mod portable {
                 Order::Stop => Signal::TERM,
                 Order::Kill => Signal::USR1,
                 Order::CloseInput => Signal::USR2,
+                Order::ReadInput => Signal::IO,
             };
             if matches!(self.whose, Whose::Found(_)) && !self.lives()? {
                 return Ok(());

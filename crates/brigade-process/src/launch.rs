@@ -21,6 +21,7 @@ use crate::orphans::starting;
 use crate::sandbox::SandboxPlan;
 use crate::shim::environment;
 use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings, Terminal};
+use crate::shim::timing::ShimTiming;
 
 /// Another process may hold the companion open for writing for a moment: it was just made, and
 /// somebody else was being started at that time.
@@ -53,6 +54,7 @@ pub struct Launch<'a> {
     /// Instead of pipes: one stream, which is kept as the output.
     pub terminal: Option<Terminal>,
     pub sandbox: Option<&'a SandboxPlan>,
+    pub timing: ShimTiming,
 }
 
 impl Launch<'_> {
@@ -92,7 +94,7 @@ impl Launch<'_> {
         Ok(shim)
     }
 
-    fn orders(&self) -> [OsString; 9] {
+    fn orders(&self) -> [OsString; 10] {
         let (limits, terminal) = (self.limits, self.terminal);
         let layers = self.sandbox.map_or(0, SandboxPlan::layers);
         let surroundings = Surroundings { layers, limits, terminal };
@@ -104,6 +106,7 @@ impl Launch<'_> {
             self.grace.as_millis().to_string().into(),
             if self.stdin { "open" } else { "none" }.into(),
             surroundings.to_string().into(),
+            self.timing.to_string().into(),
             self.cwd.unwrap_or(Path::new("")).into(),
             "--".into(),
         ]

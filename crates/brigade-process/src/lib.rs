@@ -16,7 +16,7 @@
 //! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
 //! from), [`confine`], [`filter`] and [`sandbox`] (what a command is kept to), [`control_group`] (what it is
 //! ended with), [`launch`] and [`handle`] (starting and holding one), [`find`] (what became of it),
-//! [`orphans`] (when the shim itself was killed), [`input`] and [`output`]; [`peer`] and `lineage` tell below
+//! [`orphans`] (when the shim itself was killed), [`input`] and [`spool`] (messages and bytes to a command), [`output`] and [`lease`] (a reader who must not miss anything); [`peer`] and `lineage` tell below
 //! which shim a connected process runs, [`hardening`] protects the daemon's own process.
 //!
 //! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
@@ -36,6 +36,7 @@ pub mod handle;
 pub mod hardening;
 pub mod input;
 pub mod launch;
+pub mod lease;
 mod lineage;
 pub mod machine;
 pub mod orphans;
@@ -45,6 +46,7 @@ pub mod private_file;
 pub mod remove_tree;
 pub mod sandbox;
 pub mod shim;
+pub mod spool;
 
 pub use companion::Companion;
 pub use confine::{Landlock, Layer};
@@ -60,3 +62,4 @@ pub use sandbox::{NamespaceSupport, SandboxPlan, SandboxScope, Support};
 pub use shim::record::{Ending, Phase, ProcessId, Record, Step, Survivor};
 pub use shim::sandbox::SandboxParts;
 pub use shim::surroundings::{Limits, Terminal};
+pub use shim::timing::ShimTiming;

@@ -90,6 +90,8 @@ pub struct Totals {
     pub stderr: u64,
     /// Bytes of either stream that could not be written to the disk.
     pub unwritten: u64,
+    /// How long output has waited for a reader who must not miss anything, in milliseconds.
+    pub held_ms: u64,
     /// Nothing more will come. It stays false when the shim was killed.
     pub ended: bool,
 }
@@ -197,6 +199,7 @@ impl Totals {
             stdout,
             stderr,
             unwritten: record.unwritten[0].saturating_add(record.unwritten[1]),
+            held_ms: record.held_ms,
             // A runtime's claim says that the command was never executed.
             ended: record.phase == Phase::Done || record.claimer == Claimer::Runtime,
         }

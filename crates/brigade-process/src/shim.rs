@@ -12,7 +12,8 @@
 //! Reading order: `record` and `layout` (the files it keeps), `orders` and `environment` (what it is told), `claim`
 //! (who may execute), `launch` (the command starts), `surroundings`, `sandbox`, `group` and `enclose` (what it is
 //! started in and kept to), `namespaces` and `privileges` (how that is done), `life` (the loop), `relay`
-//! (pipes to files), `terminal` (where there is one), `tree` (what came of the command, and its end),
+//! (pipes to files), `spool` (a file to the command's input), `hold` and `lease` (when that waits for a reader), `terminal` (where there is one), `timing` (what it does by the clock), `tree` (what came of
+//! the command, and its end),
 //! `signals`, `proc` and `sys` (the system below), `fnv` (a sum).
 
 use std::ffi::OsString;
@@ -22,8 +23,10 @@ mod enclose;
 pub mod environment;
 pub mod fnv;
 pub(crate) mod group;
+mod hold;
 mod launch;
 pub mod layout;
+pub mod lease;
 mod life;
 #[cfg(full_linux)]
 mod namespaces;
@@ -36,15 +39,17 @@ pub mod record;
 mod relay;
 pub mod sandbox;
 mod signals;
+pub mod spool;
 pub mod surroundings;
 mod sys;
 mod terminal;
+pub mod timing;
 #[cfg_attr(full_linux, path = "shim/tree_descendants.rs")]
 #[cfg_attr(not(full_linux), path = "shim/tree_group.rs")]
 mod tree;
 
 /// What the shim answers to `--probe`. The number changes with the arguments and the files.
-pub const PROBE_ANSWER: &str = "brigade-shim 4";
+pub const PROBE_ANSWER: &str = "brigade-shim 5";
 
 /// Has the shim try which namespaces it may make, see `print_namespaces`.
 pub const PROBE_NAMESPACES: &str = "--probe-namespaces";

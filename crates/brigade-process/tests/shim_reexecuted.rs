@@ -26,7 +26,7 @@ fn becomes_a_shim() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let mut shim = Command::new(std::env::current_exe()?);
     shim.args(["--brigade-shim", "run"]).arg(directory.path()).arg("0".repeat(32));
-    shim.args(["4096", "1000", "none", "", "", "--", "sh", "-c", "echo out; exit 7"]);
+    shim.args(["4096", "1000", "none", "", "", "", "--", "sh", "-c", "echo out; exit 7"]);
     let status = shim.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
     assert!(status.success(), "{status}");
     let record = Record::read_from(&File::open(directory.path().join("claim"))?)?;

@@ -141,6 +141,61 @@ fn without_its_directory_a_shim_still_ends_everything() {
     assert_gone(&pids);
 }
 
+/// A runtime that cannot hold a shim which it has started ends it, and waits for that.
+#[test]
+fn a_shim_that_is_told_to_end_before_it_may_begin_executes_nothing() {
+    for signal in [Signal::USR1, Signal::TERM] {
+        let directory = tempfile::tempdir().unwrap();
+        let words = ["sh", "-c", "echo > $D/ran"];
+        let mut command = Orders::default().command(directory.path(), &words);
+        let child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut shim = Shim { directory, child };
+        // Before it catches signals they end it as well: the later one is of interest.
+        std::thread::sleep(Duration::from_millis(50));
+        shim.signal(signal);
+        let gate = shim.child.stdin.take();
+        shim.exit();
+        drop(gate);
+        assert!(shim.record().is_none() && !shim.path("ran").exists(), "{signal:?}");
+    }
+}
+
+/// Without a runtime nobody else keeps it.
+#[test]
+fn a_shim_keeps_the_deadline_of_its_command() {
+    let orders = Orders { timing: "deadline=200", grace_ms: 100, ..Orders::default() };
+    let begin = Instant::now();
+    let mut shim = orders.script(&format!("trap '' TERM; {HERE} while :; do sleep 0.1; done"));
+    let pids = shim.pids(1);
+    let record = shim.done();
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    assert_eq!((record.overdue_after_ms, record.stage), (200, StopStage::Forced));
+    assert_gone(&pids);
+    let mut shim = Orders { timing: "deadline=60000", ..Orders::default() }.script("exit 3");
+    let record = shim.done();
+    assert_eq!((record.overdue_after_ms, record.ending), (0, Some(Ending::Code(3))));
+}
+
+/// Nobody can find such a shim any more, so it must not wait to be told.
+#[test]
+fn a_shim_whose_directory_is_removed_ends_everything_by_itself() {
+    let orders = Orders { timing: "look=20", grace_ms: 200, ..Orders::default() };
+    let stubborn = format!("sh -c 'trap \"\" TERM; {HERE} while :; do sleep 0.1; done' &");
+    let mut shim = orders.script(&format!("{stubborn} {HERE} wait"));
+    let pids = shim.pids(2);
+    let removed = Instant::now();
+    fs::remove_dir_all(shim.directory.path()).unwrap();
+    assert!(shim.exit().success());
+    assert!(removed.elapsed() >= Duration::from_millis(200), "it had its grace");
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_shim_that_finds_its_directory_goes_on() {
+    let mut shim = Orders { timing: "look=1", ..Orders::default() }.script("sleep 0.3; exit 3");
+    assert_eq!(shim.done().ending, Some(Ending::Code(3)));
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use super::*;

@@ -15,6 +15,13 @@ pub fn new_key() -> String {
     format!("own-{}", new_id())
 }
 
+/// A number for one reader of a command's output, by which its lease is known.
+pub fn new_lease_holder() -> u64 {
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write(new_id().as_bytes());
+    hasher.finish().max(1)
+}
+
 /// A mark that nobody can guess: what an agent's tasks say must not be able to contain it.
 pub(crate) fn new_quote_mark() -> QuoteMark {
     let mut hasher = RandomState::new().build_hasher();

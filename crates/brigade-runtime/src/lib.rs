@@ -50,7 +50,7 @@ pub use approvals::PendingApproval;
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock};
 pub use feed::{FeedMessage, Subscription};
-pub use ids::new_key;
+pub use ids::{new_key, new_lease_holder};
 pub use jobs::{Child, JobContext, JobError, Waited};
 pub use new_task::NewTask;
 pub use performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};

@@ -253,6 +253,16 @@ impl NewTask {
         })
     }
 
+    /// The output of a command waits so long for a first reader who must not miss any of it, see
+    /// [`Session::renew_lease`](crate::Session::renew_lease).
+    #[must_use]
+    pub fn first_reader(self, time: Duration) -> Self {
+        self.process("an output", |work| {
+            work.first_reader = Some(time.into());
+            Ok(())
+        })
+    }
+
     /// A command gets a terminal of this size instead of pipes. Its output is one stream, and messages
     /// to it are typed.
     #[must_use]

@@ -24,3 +24,4 @@ pub use options::ProcessOptions;
 pub use origin::PeerOrigin;
 pub use report::{ProcessReport, SandboxPart};
 pub(crate) use service::{ProcessPerformer, Processes};
+pub use session::InputPiece;

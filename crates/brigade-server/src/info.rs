@@ -108,6 +108,9 @@ pub struct TaskInfo {
     /// The parts of its sandbox that hold for a command. Unknown until it has run for a moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandbox: Vec<SandboxPart>,
+    /// When one is shown: how long its output has waited for readers who must not miss any of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u64>,
 }
 
 /// Limits of a holder above a task, which all under them share.
@@ -276,6 +279,7 @@ impl TaskInfo {
             collected_before: false,
             enclosure: row.spec.work.enclosure().cloned().map(Box::new),
             sandbox: sandbox_of(row),
+            held_ms: None,
         };
         if let Some(ended) = row.ended() {
             info.set_outcome(&ended.outcome);

@@ -55,6 +55,7 @@ requests! {
     heed::Heed,
     inbox::Inbox,
     leave::Leave,
+    lease::RenewLease,
     list::List,
     list_pages::ListPages,
     metrics::Metrics,
@@ -75,6 +76,7 @@ requests! {
     trust_revoke::RevokeTrust,
     trust_show::ShowTrust,
     wait::Wait,
+    write_input::WriteInput,
 }
 
 impl Request {
@@ -101,6 +103,9 @@ impl Request {
 
     /// Whether it may take for ever to answer.
     pub(crate) fn lasts(&self) -> bool {
-        matches!(self, Self::Events(_) | Self::Follow(_) | Self::Heed(_) | Self::Wait(_))
+        matches!(
+            self,
+            Self::Events(_) | Self::Follow(_) | Self::Heed(_) | Self::Wait(_) | Self::WriteInput(_)
+        )
     }
 }

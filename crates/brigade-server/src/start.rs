@@ -243,8 +243,8 @@ impl Start {
 
     fn reap(self) {
         if let Self::Coming(mut child) = self {
-            // It outlives this process, or is waited for by this thread.
-            std::thread::spawn(move || child.wait());
+            // It outlives this process, or is waited for by this thread. Without one init does it later.
+            let _ = std::thread::Builder::new().spawn(move || child.wait());
         }
     }
 }

@@ -102,6 +102,7 @@ fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> 
         limits: Limits::default(),
         terminal: None,
         sandbox: None,
+        timing: brigade_process::ShimTiming::default(),
     };
     Ok(launch.start(companion)?)
 }

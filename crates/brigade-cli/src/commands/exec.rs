@@ -12,14 +12,18 @@ use brigade_server::requests::{self, AgentBudget, Command, Started};
 use brigade_server::{Client, Target, TaskInfo};
 
 use crate::attach::{Attachment, Attended, Showing};
+use crate::byte_forward::{OwnInput, forward};
 use crate::confine::{ConfineArgs, amount};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::feed::Feed;
 use crate::limit_args::LimitArgs;
+use crate::output::Printing;
 use crate::{show, span, workspace};
 
 use super::run::budget;
+
+/// How long the output waits for a client that does not say anything.
+const LEASE: &str = "10s";
 
 /// Variables of ours that the command sees as they are here, wherever the daemon was started.
 const CALLERS: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
@@ -50,7 +54,7 @@ pub(crate) struct Exec {
     /// How long it may take to end when it is told to
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     grace: Option<Duration>,
-    /// Let it read lines: those of our input, or with --detach what `brigade send` sends
+    /// Let it read our input, byte by byte, or with --detach the lines that `brigade send` sends
     #[arg(long)]
     stdin: bool,
     /// Set a variable for it
@@ -68,6 +72,12 @@ pub(crate) struct Exec {
     /// The most to keep of each of its output streams, as 64K, 512M or 1G
     #[arg(long, value_name = "BYTES", value_parser = amount)]
     output_cap: Option<u64>,
+    /// Do not let it wait for a slow reader of its output here: what exceeds the cap meanwhile is dropped
+    #[arg(long)]
+    lossy: bool,
+    /// How long it waits for a reader that has gone silent
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = LEASE, hide = true)]
+    lease: Duration,
     /// Started from within a task: outlive it
     #[arg(long)]
     keep: bool,
@@ -112,6 +122,12 @@ impl Exec {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let request = self.request(context)?;
         let session = request.session.clone();
+        // Before anything is started: without threads nothing could be read or shown.
+        let printing = Printing::start().map_err(no_thread)?;
+        let input = match self.stdin && !self.detach {
+            true => Some(OwnInput::start().map_err(no_thread)?),
+            false => None,
+        };
         let mut client = context.daemon().await?;
         let mut started = context.ask_over(&mut client, request).await?;
         started.known_by(self.key.as_deref());
@@ -122,14 +138,24 @@ impl Exec {
         }
         let target = Target { session, task: address.clone() };
         let showing = if context.json { Showing::Nothing } else { Showing::From(0) };
-        let attachment = Attachment::new(context, target.clone(), showing, self.timeout)?;
+        let mut attachment = Attachment::new(context, target.clone(), showing, self.timeout)
+            .map_err(|failure| failure.and_hint(goes_on(&address)))?
+            .printing(printing);
+        if self.is_lossless(context) {
+            attachment = attachment.lossless(self.lease);
+        }
         let attended = tokio::select! {
             attended = attachment.attend(client.clone()) => attended.inspect_err(|_| {
                 show::note(&goes_on(&address));
             }),
-            Err(failure) = feed_input(context, client, target), if self.stdin => Err(failure),
+            Err(failure) = feed_input(context, client, target, input) => Err(failure),
         };
         ended(context, &started, attended?)
+    }
+
+    /// Whether its output is shown here and none of it may be dropped before.
+    fn is_lossless(&self, context: &Context) -> bool {
+        !self.lossy && !self.detach && !context.json
     }
 
     fn request(&self, context: &Context) -> Result<requests::Exec, Failure> {
@@ -157,6 +183,7 @@ impl Exec {
             confine: self.confine.confine()?,
             agent_budget: self.agent_budget,
             limits: Some(Box::new(limits)).filter(|limits| !limits.is_empty()),
+            first_reader_ms: self.is_lossless(context).then(|| millis(self.lease)),
             ..requests::Exec::new(session, self.what()?)
         })
     }
@@ -240,6 +267,14 @@ fn ended(context: &Context, started: &Started, attended: Attended) -> Result<Exi
             }
             return Ok(exit);
         }
+        Attended::EndedWithGaps(task, bytes) => {
+            explain(&task);
+            let state = &task.state;
+            (
+                Exit::BROKEN,
+                format!("{address} {state}, but {bytes} bytes of its output are missing"),
+            )
+        }
         Attended::GoesOn => (Exit::TIME_IS_UP, goes_on(address)),
         Attended::Left => (
             Exit::INTERRUPTED,
@@ -270,25 +305,27 @@ fn explain(task: &TaskInfo) {
     }
 }
 
-/// Our lines become its lines. Never returns unless something is wrong.
-async fn feed_input(context: &Context, client: Client, target: Target) -> Result<(), Failure> {
+/// Our input becomes its input. Never returns unless something is wrong.
+async fn feed_input(
+    context: &Context,
+    client: Client,
+    target: Target,
+    input: Option<OwnInput>,
+) -> Result<(), Failure> {
     let address = target.task.clone();
-    let mut feed = Feed::new(context, client, target);
-    match feed.lines().await {
-        Ok(()) => {}
-        // It has ended, and needs no more.
-        Err(failure) if failure.is_ended() => return std::future::pending().await,
-        Err(failure) => {
-            // What reads to the end of its input would wait for it in vain.
-            let _ = feed.end().await;
-            return Err(failure.and_hint(format!(
-                "{address} got what came before it, and the end of its input; it goes on: \
-                 `brigade wait {address}` waits for it, `brigade stop {address}` ends it"
-            )));
-        }
+    let Some(input) = input else { return std::future::pending().await };
+    match forward(context, client, target, input).await {
+        // It has ended, or needs no more.
+        Err(failure) if failure.is_ended() => std::future::pending().await,
+        Err(failure) => Err(failure.and_hint(format!(
+            "{address} got what came before it; it goes on: `brigade wait {address}` waits for it, \
+             `brigade stop {address}` ends it"
+        ))),
+        Ok(()) => std::future::pending().await,
     }
-    match feed.end().await {
-        Err(failure) if !failure.is_ended() => Err(failure),
-        _ => std::future::pending().await,
-    }
+}
+
+fn no_thread(error: std::io::Error) -> Failure {
+    Failure::broken(format!("no thread can be started: {error}"))
+        .hint("nothing was started; `ulimit -u` says how many processes and threads you may have")
 }

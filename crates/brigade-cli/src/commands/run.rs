@@ -341,7 +341,7 @@ fn ended(
     let question = seen.and_then(|task| task.questions.first());
     let leave = seen.and_then(|task| task.approvals.first());
     let (exit, note) = match attended {
-        Attended::Ended(task) => {
+        Attended::Ended(task) | Attended::EndedWithGaps(task, _) => {
             let exit = Exit::of(&task);
             if context.json {
                 show::json(&Started { task: *task, existed: started.existed })?;

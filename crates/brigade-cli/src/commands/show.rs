@@ -81,6 +81,9 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         lines.extend(confine::lines(enclosure, &task.sandbox));
         lines.extend(confine::parts_line(&task.sandbox));
     }
+    if let Some(held) = task.held_ms {
+        lines.push(("held", format!("{} for readers of its output", span::short(held))));
+    }
     lines.push(("started", since(task.spawned)));
     if let Some(ended) = task.ended {
         lines.push(("ended", since(ended)));

@@ -131,7 +131,8 @@ fn input_goes_on_with_the_next_daemon() {
 fn a_line_that_was_being_written_is_reported_and_not_repeated() {
     let kitchen = Kitchen::new();
     let script = "until [ -e go ]; do sleep 0.02; done; wc -l";
-    let mut client = kitchen.start_fed(["exec", "--stdin", "--shell", script]);
+    kitchen.ok(["exec", "-d", "--stdin", "--shell", script]);
+    let mut client = kitchen.start_fed(["send", "process:1", "-", "--close"]);
     // More than a pipe holds: the daemon is in the middle of writing it when it dies.
     feed(&mut client, &format!("{}\n", "x".repeat(500_000)));
     poll("it is accepted", || kitchen.run(["events"]).out.contains("message sent").then_some(()));

@@ -201,21 +201,6 @@ fn a_reader_that_has_had_enough_is_no_failure() {
 }
 
 #[test]
-fn input_that_is_not_text_is_refused_by_its_line() {
-    let kitchen = Kitchen::new();
-    let mut client = kitchen.start_fed(["exec", "--stdin", "--", "cat"]);
-    let input = client.stdin.as_mut().unwrap();
-    std::io::Write::write_all(input, b"fine\n\xff\xfe\nnever sent\n").unwrap();
-    let ran: crate::kitchen::Ran = client.wait_with_output().unwrap().into();
-    assert_eq!(ran.code, 2, "{ran:?}");
-    for part in ["line 2 of the input is not UTF-8", "`brigade wait process:1`"] {
-        assert!(ran.err.contains(part), "{part}: {}", ran.err);
-    }
-    assert_eq!(kitchen.run(["wait", "1"]).code, 0, "its input has ended");
-    assert_eq!(kitchen.ok(["logs", "1"]), "fine\n");
-}
-
-#[test]
 fn a_command_that_reads_enough_is_no_failure() {
     let kitchen = Kitchen::new();
     let lines = "a line\n".repeat(3000);

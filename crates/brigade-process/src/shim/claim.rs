@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::thread;
 use std::time::Duration;
 
@@ -39,6 +39,12 @@ impl Claim {
         // runtime is then free to start another shim.
         let _ = fs::remove_file(&draft);
         Some(Self { file: taken.ok()?, record })
+    }
+
+    /// Whether nobody can find the record any more: its directory was removed. A file system that does not
+    /// tell is taken to have it.
+    pub(super) fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|found| found.nlink() == 0)
     }
 
     /// Overwrites the record. Most file systems have the space for it since it was claimed.

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, PipeWriter};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +15,7 @@ use super::orders::{self, Orders};
 use super::record::{Ending, Phase, ProcessId, Step};
 use super::sandbox::{SandboxParts, ShimSandbox};
 use super::surroundings::{FIRST_RULESET, Surroundings, Terminal};
-use super::sys;
+use super::sys::{self, flags};
 use super::terminal::{Pair, Typist};
 use super::tree;
 
@@ -37,9 +38,9 @@ pub(super) struct Launched {
 pub(super) enum Input {
     None,
     /// The command reads the pipe itself. This end keeps it from reading an end of file between two
-    /// writers, and is never written to.
+    /// writers, and what was brought for the command is written to it. It never waits.
     Pipe {
-        _held: File,
+        held: File,
     },
     Terminal(Typist),
 }
@@ -162,9 +163,9 @@ fn open_input(orders: &Orders) -> io::Result<(Stdio, Input)> {
         // Opening one end of a pipe waits for the other one, unless both are open already.
         let both = OpenOptions::new().read(true).write(true).open(&path)?;
         let reader = File::open(&path)?;
-        let held = OpenOptions::new().write(true).open(&path)?;
+        let held = OpenOptions::new().write(true).custom_flags(flags::NO_WAITING).open(&path)?;
         drop(both);
-        Ok((Stdio::from(reader), Input::Pipe { _held: held }))
+        Ok((Stdio::from(reader), Input::Pipe { held }))
     })();
     if ends.is_err() {
         let _ = fs::remove_file(&path);

@@ -20,6 +20,11 @@ pub const GROUP: &str = "group";
 /// Milliseconds in decimal, read by the shim when it is asked to stop: instead of its own grace.
 pub const GRACE: &str = "grace";
 
+/// Bytes for the command's input, see `spool`. Written by the runtime.
+pub const SPOOL: &str = "input";
+/// Who must not miss any output, and how far they have read, see `lease`. Written by the runtime.
+pub const LEASES: &str = "leases";
+
 /// The most that is written to a stream's file at once.
 pub const PIECE: u64 = 64 * 1024;
 /// Switches kept from the beginning, and as many again from the end.

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::surroundings::Surroundings;
+use super::timing::ShimTiming;
 
-/// `run DIRECTORY BOOT CAP GRACE INPUT SURROUNDINGS WORKING-DIRECTORY -- PROGRAM ARGUMENTS...`
+/// `run DIRECTORY BOOT CAP GRACE INPUT SURROUNDINGS TIMING WORKING-DIRECTORY -- PROGRAM ARGUMENTS...`
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Orders {
     /// Where the record and the output go. Absolute, because the shim leaves its own directory.
@@ -17,6 +18,7 @@ pub(super) struct Orders {
     pub(super) grace: Duration,
     pub(super) input: Input,
     pub(super) surroundings: Surroundings,
+    pub(super) timing: ShimTiming,
     /// None leaves the command where the shim was started.
     pub(super) working_directory: Option<PathBuf>,
     pub(super) program: OsString,
@@ -49,6 +51,9 @@ impl Orders {
         let surroundings = next("the surroundings are missing, maybe empty")?;
         let surroundings = surroundings.to_str().and_then(Surroundings::parse);
         let surroundings = surroundings.ok_or("the surroundings are not understood")?;
+        let timing = next("the timing is missing, maybe empty")?;
+        let timing = timing.to_str().and_then(ShimTiming::parse);
+        let timing = timing.ok_or("the timing is not understood")?;
         let working_directory = Some(next("a working directory is missing, maybe an empty one")?)
             .filter(|path| !path.is_empty())
             .map(PathBuf::from);
@@ -63,6 +68,7 @@ impl Orders {
             grace: Duration::from_millis(grace),
             input,
             surroundings,
+            timing,
             working_directory,
             program,
             arguments: given.collect(),
@@ -88,7 +94,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str =
-        "run /d 000102030405060708090a0b0c0d0e0f 8192 1500 open layers=0 /w -- sh -c x";
+        "run /d 000102030405060708090a0b0c0d0e0f 8192 1500 open layers=0 look=900 /w -- sh -c x";
 
     fn parse(line: &str) -> Result<Orders, &'static str> {
         Orders::parse(line.split(' ').map(OsString::from))
@@ -101,6 +107,7 @@ mod tests {
         assert_eq!(orders.boot, std::array::from_fn(|at| at as u8));
         assert_eq!((orders.cap, orders.grace), (8192, Duration::from_millis(1500)));
         assert_eq!(orders.input, Input::Open);
+        assert_eq!(orders.timing.look, Duration::from_millis(900));
         assert_eq!(orders.working_directory, Some(PathBuf::from("/w")));
         assert_eq!(orders.program, "sh");
         assert_eq!(orders.arguments, ["-c", "x"]);
@@ -111,12 +118,17 @@ mod tests {
     #[test]
     fn orders_that_are_not_whole_are_refused() {
         let words: Vec<&str> = GOOD.split(' ').collect();
-        for count in 0..10 {
+        for count in 0..11 {
             assert!(parse(&words[..count].join(" ")).is_err(), "{count} words");
         }
-        for (word, wrong) in
-            [("8192", "8k"), ("1500", "-1"), ("open", "maybe"), ("0001", "zz01"), ("layers", "l")]
-        {
+        for (word, wrong) in [
+            ("8192", "8k"),
+            ("1500", "-1"),
+            ("open", "maybe"),
+            ("0001", "zz01"),
+            ("layers", "l"),
+            ("look", "l"),
+        ] {
             assert!(parse(&GOOD.replace(word, wrong)).is_err(), "{wrong}");
         }
     }

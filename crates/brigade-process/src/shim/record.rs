@@ -20,6 +20,8 @@ pub const SURVIVORS_MAX: usize = 16;
 
 const MAGIC: [u8; 8] = *b"brigade\x01";
 const NAME_BYTES: usize = 16;
+/// Where the fields begin that earlier versions did not have and left as zeros.
+const LATER: usize = 896;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -50,6 +52,16 @@ pub struct Record {
     pub survivors: Vec<Survivor>,
     /// Survivors in all; more than are named when there are many.
     pub survivors_total: u32,
+    /// How long output has waited for readers with a lease, in milliseconds.
+    pub held_ms: u64,
+    /// Bytes that the command was given of those that were brought for its input.
+    pub input_taken: u64,
+    /// Nothing can be given to it any more.
+    pub input_closed: bool,
+    /// The shim is of a version that can be brought bytes.
+    pub reads_spool: bool,
+    /// The time after which it was ended because its deadline had passed, in milliseconds; else zero.
+    pub overdue_after_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +159,11 @@ impl Record {
             ended_at: 0,
             survivors: Vec::new(),
             survivors_total: 0,
+            held_ms: 0,
+            input_taken: 0,
+            input_closed: false,
+            reads_spool: claimer == Claimer::Shim,
+            overdue_after_ms: 0,
         }
     }
 
@@ -202,6 +219,10 @@ impl Record {
             fixed[..length].copy_from_slice(&name[..length]);
             out.put(&fixed);
         }
+        out.at = LATER;
+        for number in self.later_numbers() {
+            out.put(&number.to_le_bytes());
+        }
         let sum = checksum(&out.bytes);
         out.bytes[8..16].copy_from_slice(&sum.to_le_bytes());
         out.bytes
@@ -211,6 +232,11 @@ impl Record {
         let ([out, err], [out_lost, err_lost]) = (self.produced, self.unwritten);
         let (started, ended) = (self.started_at, self.ended_at);
         [out, err, out_lost, err_lost, self.switches, self.cap, started, ended]
+    }
+
+    fn later_numbers(&self) -> [u64; 5] {
+        let [closed, reads_spool] = [self.input_closed, self.reads_spool].map(u64::from);
+        [self.held_ms, self.input_taken, closed, self.overdue_after_ms, reads_spool]
     }
 
     /// None when the bytes are not a whole record.
@@ -230,6 +256,9 @@ impl Record {
         let [out, err, out_lost, err_lost, switches, cap, started_at, ended_at] = numbers;
         let named = (input.number() as usize).min(SURVIVORS_MAX);
         let survivors = (0..named).map(|_| input.survivor()).collect();
+        input.at = LATER;
+        let later: [u64; 5] = std::array::from_fn(|_| input.number());
+        let [held_ms, input_taken, input_closed, overdue_after_ms, reads_spool] = later;
         Some(Self {
             claimer: [Claimer::Shim, Claimer::Runtime].get(usize::from(claimer)).copied()?,
             phase: PHASES.get(usize::from(phase)).copied()?,
@@ -257,6 +286,11 @@ impl Record {
             ended_at,
             survivors,
             survivors_total,
+            held_ms,
+            input_taken,
+            input_closed: input_closed != 0,
+            reads_spool: reads_spool != 0,
+            overdue_after_ms,
         })
     }
 }
@@ -352,6 +386,10 @@ mod tests {
         record.switches = 5;
         (record.started_at, record.ended_at) = (6, 7);
         record.survivors_total = 40;
+        record.held_ms = 12_345;
+        record.input_taken = 23_456;
+        record.input_closed = true;
+        record.overdue_after_ms = 34_567;
         record.survivors = (0..SURVIVORS_MAX as u32)
             .map(|n| Survivor { id: id(n), name: format!("n{n}") })
             .collect();

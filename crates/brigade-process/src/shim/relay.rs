@@ -1,7 +1,8 @@
 //! The command's output, from its pipes, or its terminal, to the files.
 //!
 //! The pipes are read whatever happens: a command must never wait for a disk that is full or a
-//! directory that is gone. What could not be written is counted.
+//! directory that is gone. What could not be written is counted. It waits only for a reader who must not
+//! miss anything, see `hold`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::claim::Claim;
+use super::hold::Hold;
 use super::layout::{self, Layout, PIECE, SWITCH_BYTES, Switch};
 use super::record::Record;
 
@@ -36,6 +38,7 @@ pub(super) struct Relay {
     order: Option<File>,
     /// The stream whose bytes came last. The order begins with stdout.
     last: usize,
+    pub(super) hold: Hold,
 }
 
 #[derive(Debug)]
@@ -47,9 +50,9 @@ struct Stream {
 }
 
 impl Relay {
-    pub(super) fn new(directory: PathBuf, cap: u64, pipes: [Option<File>; 2]) -> Self {
+    pub(super) fn new(directory: PathBuf, cap: u64, pipes: [Option<File>; 2], hold: Hold) -> Self {
         let streams = pipes.map(|pipe| Stream { pipe, file: None });
-        Self { directory, kept: Layout::bytes(cap), streams, order: None, last: 0 }
+        Self { directory, kept: Layout::bytes(cap), streams, order: None, last: 0, hold }
     }
 
     /// Descriptors to wait for; -1 for a stream that has ended.
@@ -57,15 +60,28 @@ impl Relay {
         self.streams.each_ref().map(|stream| stream.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd))
     }
 
+    /// Whether each stream waits for a reader.
+    pub(super) fn held(&mut self, record: &Record) -> [bool; 2] {
+        [0, 1].map(|stream| self.streams[stream].pipe.is_some() && self.room(stream, record) == 0)
+    }
+
+    fn room(&mut self, stream: usize, record: &Record) -> u64 {
+        self.hold.room(stream, stream != self.last, record)
+    }
+
     /// Moves one piece of a stream that is ready, which never waits. False at its end.
     ///
     /// The record is to be written before the next piece: readers trust what it promises.
     pub(super) fn pump(&mut self, stream: usize, record: &mut Record) -> bool {
+        let room = self.room(stream, record) as usize;
+        if room == 0 {
+            return true;
+        }
         let mut buffer = buffer();
         let Some(pipe) = &mut self.streams[stream].pipe else { return false };
         // Copied, although the kernel could move the bytes to the file by itself: it would hold the
         // pipe locked all the while, and the command would wait for the file.
-        match pipe.read(&mut *buffer) {
+        match pipe.read(&mut buffer[..room]) {
             Err(error) if is_momentary(&error) => true,
             Ok(0) | Err(_) => {
                 self.streams[stream].pipe = None;
@@ -81,18 +97,34 @@ impl Relay {
         }
     }
 
-    /// Moves what the pipes still hold. `is_ready` tells whether there is something to read.
-    pub(super) fn drain(&mut self, claim: &mut Claim, is_ready: impl Fn(RawFd) -> bool) {
-        for stream in [0, 1] {
-            let end = claim.record.produced[stream] + LEFT_IN_A_PIPE;
+    /// Where each stream ends at the latest, when everybody who could write has ended.
+    pub(super) fn ends(record: &Record) -> [u64; 2] {
+        record.produced.map(|produced| produced + LEFT_IN_A_PIPE)
+    }
+
+    /// Moves what the pipes still hold, up to these ends. `is_ready` tells whether there is something to
+    /// read. False when a reader has to be waited for before the rest.
+    pub(super) fn drain(
+        &mut self,
+        claim: &mut Claim,
+        ends: [u64; 2],
+        is_ready: impl Fn(RawFd) -> bool,
+    ) -> bool {
+        let mut is_drained = true;
+        for (stream, end) in ends.into_iter().enumerate() {
             while let Some(pipe) = &self.streams[stream].pipe
                 && claim.record.produced[stream] < end
                 && is_ready(pipe.as_raw_fd())
             {
+                if self.room(stream, &claim.record) == 0 {
+                    is_drained = false;
+                    break;
+                }
                 self.pump(stream, &mut claim.record);
                 claim.write();
             }
         }
+        is_drained
     }
 
     /// How much of the piece could not be written.
@@ -123,6 +155,7 @@ impl Relay {
         let path = || self.directory.join(layout::ORDER);
         if write_to(&mut self.order, path, &entry, place * SWITCH_BYTES).is_ok() {
             record.switches += 1;
+            self.hold.note_switch(record);
             self.last = stream;
         }
     }

@@ -14,7 +14,7 @@ static PENDING: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// Signals that mean something to a shim.
-const ORDERS: [i32; 4] = [signal::TERM, signal::USR1, signal::USR2, signal::CHLD];
+const ORDERS: [i32; 5] = [signal::TERM, signal::USR1, signal::USR2, signal::IO, signal::CHLD];
 /// Signals that would end or stop it, or that a starter may have ignored.
 const DEAF_TO: [i32; 10] = [
     signal::HUP,
@@ -56,6 +56,12 @@ impl Signals {
 
     pub(super) fn fd(&self) -> RawFd {
         self.woken.as_raw_fd()
+    }
+
+    /// Whether it was told to stop or to kill, which is still to be taken.
+    pub(super) fn has_order(&self) -> bool {
+        let pending = Pending(PENDING.load(Ordering::Relaxed));
+        pending.has(signal::TERM) || pending.has(signal::USR1)
     }
 
     /// To be called when the pipe is readable. The bytes go first: a signal that comes in between

@@ -1,7 +1,7 @@
 //! The few functions of libc that the standard library does not offer, each behind a safe one.
 #![expect(unsafe_code, reason = "declares and calls functions of libc")]
 
-use std::ffi::{CStr, CString, OsStr, c_int, c_ulong};
+use std::ffi::{CStr, CString, OsStr, c_int, c_long, c_ulong};
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem::ManuallyDrop;
@@ -40,6 +40,7 @@ pub(super) mod signal {
         #[cfg(full_linux)]
         pub(crate) const STOP: i32 = 19;
         pub(crate) const TSTP: i32 = 20;
+        pub(crate) const IO: i32 = 29;
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -47,6 +48,7 @@ pub(super) mod signal {
         pub(crate) const TSTP: i32 = 18;
         pub(crate) const CONT: i32 = 19;
         pub(crate) const CHLD: i32 = 20;
+        pub(crate) const IO: i32 = 23;
         pub(crate) const USR1: i32 = 30;
         pub(crate) const USR2: i32 = 31;
     }
@@ -131,6 +133,13 @@ struct WindowSize {
     pixels: [u16; 2],
 }
 
+/// Since the start of the machine.
+#[repr(C)]
+struct TimeSpan {
+    seconds: c_long,
+    nanoseconds: c_long,
+}
+
 /// As long as the longest set of signals known, which is glibc's.
 #[repr(C)]
 struct SignalSet([c_ulong; 16]);
@@ -152,6 +161,7 @@ unsafe extern "C" {
     fn grantpt(fd: c_int) -> c_int;
     fn unlockpt(fd: c_int) -> c_int;
     fn ptsname(fd: c_int) -> *const std::ffi::c_char;
+    fn clock_gettime(clock: c_int, time: *mut TimeSpan) -> c_int;
 }
 
 pub(super) fn on_signal(number: i32, handler: Handler) {
@@ -187,6 +197,15 @@ pub(super) fn wait(watches: &mut [Watch], milliseconds: Option<i32>) -> bool {
     ready == 0
 }
 
+/// The time of a clock that nobody sets, and that all processes of the machine share.
+pub(super) fn monotonic_milliseconds() -> u64 {
+    const MONOTONIC: c_int = if cfg!(target_os = "linux") { 1 } else { 6 };
+    let mut time = TimeSpan { seconds: 0, nanoseconds: 0 };
+    // SAFETY: the struct is as the C library has it and lives through the call.
+    unsafe { clock_gettime(MONOTONIC, &mut time) };
+    time.seconds as u64 * 1000 + time.nanoseconds as u64 / 1_000_000
+}
+
 /// A negative pid is a process group.
 pub(super) fn send(pid: i32, number: i32) -> io::Result<()> {
     // SAFETY: takes two numbers.
@@ -199,9 +218,8 @@ pub(super) fn make_fifo(path: &Path) -> io::Result<()> {
     checked(unsafe { mkfifo(path.as_ptr(), 0o600) }).map(drop)
 }
 
-/// Waits until the runtime has registered this shim, or is dead. A null device as the input is passed at
-/// once.
-pub(super) fn pass_start_gate() {
+/// Takes the byte with which the runtime lets this shim go on, or the end that stands for it.
+pub(super) fn read_gate() {
     let mut byte = [0];
     while let Err(error) = io::stdin().read(&mut byte) {
         if error.kind() != io::ErrorKind::Interrupted {
@@ -336,7 +354,7 @@ mod posix {
 pub(super) use linux::*;
 #[cfg(full_linux)]
 mod linux {
-    use std::ffi::{c_long, c_uint};
+    use std::ffi::c_uint;
     use std::os::fd::OwnedFd;
 
     use super::*;

@@ -102,6 +102,16 @@ impl Typist {
         }
     }
 
+    /// Whether everything is typed that it was given.
+    pub(super) fn is_idle(&self) -> bool {
+        self.untyped.is_empty()
+    }
+
+    /// Has these bytes typed next.
+    pub(super) fn give(&mut self, bytes: &[u8]) {
+        self.untyped.extend_from_slice(bytes);
+    }
+
     /// Nothing more will be written to the pipe. False if that was so before.
     pub(super) fn close(&mut self) -> bool {
         match std::mem::replace(&mut self.state, State::Over) {

@@ -47,6 +47,7 @@ fn hidden(dir: &TempDir) -> brigade_process::Shim {
         limits: Limits::default(),
         terminal: None,
         sandbox: None,
+        timing: brigade_process::ShimTiming::default(),
     };
     launch.start(companion()).unwrap()
 }

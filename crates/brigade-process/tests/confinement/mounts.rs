@@ -85,14 +85,16 @@ async fn only_what_is_listed_is_seen_of_places_that_all_share() {
         if !can_mount() {
             return;
         }
-        // In /tmp, as most places of these tests.
+        // In /tmp or below it, as most places of these tests.
         let place = Place::new();
         let socket = place.outside.join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
-        let script = "ls $OUT; ls -A /run; cat file; echo new > new; pwd; ls -A /tmp | wc -l";
-        let ran = place.sandboxed().script(&place, script).await;
+        let temporary = std::env::temp_dir().display().to_string();
+        let script = "ls $OUT; ls -A /run; cat file; echo new > new; pwd; ls -A";
+        let script = format!("{script} {temporary} | wc -l");
+        let ran = place.sandboxed().script(&place, &script).await;
         let pwd = place.inside.display().to_string();
-        // In its /tmp are the ways to the place itself and to its scratch directory.
+        // In that directory are the ways to the place itself and to its scratch directory.
         let expect = format!("content\n{pwd}\n2\n");
         assert!(ran.text.ends_with(&expect) && ran.text.contains("No such file"), "{}", ran.text);
         assert_eq!(fs::read_to_string(place.inside.join("new")).unwrap(), "new\n");

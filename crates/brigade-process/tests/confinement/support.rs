@@ -119,6 +119,7 @@ impl Run<'_> {
             limits: self.limits,
             terminal: self.terminal,
             sandbox: plan.as_ref(),
+            timing: brigade_process::ShimTiming::default(),
         };
         let shim = launch.start(companion()).unwrap();
         tokio::time::timeout(TOO_LONG, shim.gone()).await.expect("its end").unwrap();

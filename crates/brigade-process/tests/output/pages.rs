@@ -111,7 +111,7 @@ fn totals_count_what_was_produced_and_what_was_not_written() {
     writer.record.unwritten = [1, 6];
     writer.end();
     let totals = output.totals().unwrap();
-    assert_eq!(totals, Totals { stdout: 3, stderr: 2, unwritten: 7, ended: true });
+    assert_eq!(totals, Totals { stdout: 3, stderr: 2, unwritten: 7, held_ms: 0, ended: true });
     assert_eq!(VIEWS.map(|which| totals.of(which)), [3, 2, 5]);
     assert_eq!(read(dir.path(), Which::Combined, Start::At(0), 5).unwritten, 7);
 }

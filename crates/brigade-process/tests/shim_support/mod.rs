@@ -29,6 +29,7 @@ pub(crate) struct Orders {
     pub(crate) grace_ms: u64,
     pub(crate) input: &'static str,
     pub(crate) surroundings: &'static str,
+    pub(crate) timing: &'static str,
     pub(crate) working_directory: PathBuf,
 }
 
@@ -39,6 +40,7 @@ impl Default for Orders {
             grace_ms: 5_000,
             input: "none",
             surroundings: "",
+            timing: "",
             working_directory: PathBuf::new(),
         }
     }
@@ -67,6 +69,7 @@ impl Orders {
         command
             .arg(self.input)
             .arg(self.surroundings)
+            .arg(self.timing)
             .arg(&self.working_directory)
             .arg("--")
             .args(words);

@@ -14,7 +14,7 @@ use brigade_model::message::Message;
 use brigade_model::outcome::{Failure, Outcome, Verified};
 use brigade_model::task::TaskRow;
 use brigade_process::shim::layout::{CLAIM, GRACE};
-use brigade_process::{Input, Order, Phase, Record, Shim};
+use brigade_process::{Input, Order, Phase, Record, Shim, spool};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -36,7 +36,11 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) enum Told {
     Message(Arc<Message>),
-    Stop { deadline: Time },
+    /// Bytes were brought for its input.
+    Input,
+    Stop {
+        deadline: Time,
+    },
     Kill,
 }
 
@@ -121,6 +125,10 @@ impl Driver {
             Writer { takes_input: self.takes_input, shim, reporter: self.reporter.clone() };
         let mut writing = pin!(writer.run(Input::new(&self.dir), &mut waiting));
         let mut gone = pin!(shim.gone());
+        // A runtime may have died between bringing bytes and saying so.
+        if self.takes_input && spool::is_used(&self.dir) {
+            ask(shim, Order::ReadInput);
+        }
         let mut begun = tokio::time::interval(BEGUN_AFTER);
         // The first tick comes at once.
         begun.tick().await;
@@ -136,6 +144,7 @@ impl Driver {
                 Some(told) = self.told.recv() => match told {
                     // The writer is there as long as this is.
                     Told::Message(message) => drop(lines.send(message)),
+                    Told::Input => ask(shim, Order::ReadInput),
                     Told::Stop { deadline } => self.stop(shim, deadline),
                     Told::Kill => ask(shim, Order::Kill),
                 },
@@ -246,7 +255,10 @@ impl Writer<'_> {
 
     async fn write(&self, input: &mut Input, message: &Message) -> Arrival {
         let Some(line) = line(message) else { return Arrival::Arrived };
-        match input.write(line.as_bytes()).await {
+        let written = input.write(line.as_bytes()).await;
+        // Not held on to: the end of bytes that are brought beside messages must reach the command.
+        input.close();
+        match written {
             Ok(()) => Arrival::Arrived,
             Err(error) => Arrival::Refused { reason: error.to_string().into() },
         }

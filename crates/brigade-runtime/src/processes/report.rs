@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brigade_model::command::{End, EndedHow};
+use brigade_model::ids::Millis;
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Verified};
 use brigade_model::work::{CommandLine, Work};
@@ -88,7 +89,12 @@ pub(crate) fn end_of(
     };
     let report = report(record, dir, ending, &named);
     let failed = |failure| EndedHow::Failed { failure, partial: report.clone() };
+    let overdue = record.overdue_after_ms;
     let how = match ending {
+        // Its shim ended it, whatever it made of that.
+        Ending::Code(_) | Ending::Signal(_) if overdue > 0 => {
+            failed(Failure::Timeout { after: Millis(overdue) })
+        }
         Ending::Code(0) => EndedHow::Returned(report.clone().unwrap_or_else(Json::null)),
         Ending::Code(code) => failed(Failure::ExitCode(code)),
         Ending::Signal(signal) => failed(Failure::Signal(signal)),

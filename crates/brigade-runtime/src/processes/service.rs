@@ -18,7 +18,7 @@ use brigade_model::work::{CommandLine, ProcessWork, Work};
 use brigade_process::machine::boot_id;
 use brigade_process::orphans::{DeadShim, MARK, end_orphans, inherit_orphans, reap_inherited};
 use brigade_process::private_file::open_private;
-use brigade_process::{Companion, Launch, PeerProcess, ProcessId, Shim};
+use brigade_process::{Companion, Launch, PeerProcess, ProcessId, Shim, ShimTiming};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -179,15 +179,21 @@ impl Processes {
             env: &env,
             cwd: work.cwd.as_deref().map(Path::new),
             stdin: work.reads_messages(),
-            cap: work.output_cap.unwrap_or(self.options.output_cap),
+            cap: self.output_cap(work),
             grace: start.spec.grace.map_or(GRACE, |Millis(grace)| Duration::from_millis(grace)),
             limits: enclosed.limits,
             terminal: enclosed.terminal,
             sandbox: enclosed.sandbox.as_ref(),
+            timing: timing(start, work),
         };
         let started =
             launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));
         started.map_err(|error| format!("cannot start a shim: {error}"))
+    }
+
+    /// The most that is kept of each output stream of a command.
+    pub(crate) fn output_cap(&self, work: &ProcessWork) -> u64 {
+        work.output_cap.unwrap_or(self.options.output_cap)
     }
 
     fn argv(&self, command: &CommandLine) -> Vec<OsString> {
@@ -254,7 +260,7 @@ impl Processes {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, task: TaskId, attempt: Attempt, told: Told) {
+    pub(crate) fn tell(&self, task: TaskId, attempt: Attempt, told: Told) {
         if let Some(watching) = self.watched().get(&task)
             && watching.attempt == attempt
         {
@@ -432,6 +438,14 @@ impl Performer for ProcessPerformer {
             self.0.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         })
     }
+}
+
+/// The shim keeps the task's own time limit, in case nobody else is there to do it.
+fn timing(start: &Start, work: &ProcessWork) -> ShimTiming {
+    let time = |Millis(time)| Duration::from_millis(time);
+    let limit = start.spec.limits.as_ref().and_then(|limits| limits.time);
+    let (first_reader, deadline) = (work.first_reader.map(time), limit.map(time));
+    ShimTiming { first_reader, deadline, ..ShimTiming::default() }
 }
 
 fn takes_input(work: &Work) -> bool {

@@ -1,5 +1,10 @@
 //! What a session does with commands beside what it does with every task.
 
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
 use brigade_model::address::TaskRef;
 use brigade_model::command::{Command, Send};
 use brigade_model::event::Event;
@@ -7,13 +12,31 @@ use brigade_model::ids::{MessageNo, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{State, TaskRow};
-use brigade_model::work::Kind;
-use brigade_process::Output;
+use brigade_model::work::{Kind, Work};
 use brigade_process::output::{Follow, Start, Which};
+use brigade_process::spool::{self, Brought, InputBytes};
+use brigade_process::{Output, lease};
 
 use crate::feed::FeedMessage;
 use crate::performer::TaskId;
+use crate::processes::driver::Told;
 use crate::session::{Session, first_sent, unexpected};
+
+/// Between two looks whether a command has read on, each time longer.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(20);
+
+/// Bytes for a command's input.
+#[derive(Clone, Debug)]
+pub struct InputPiece {
+    /// A random number by which the writer is known, not zero.
+    pub writer: u64,
+    /// How many bytes of this writer came before.
+    pub offset: u64,
+    pub bytes: Arc<[u8]>,
+    /// Nothing follows: the command reads the end of its input after them.
+    pub last: bool,
+}
 
 impl Session {
     /// Says that nothing more will be sent to a command: it reads the end of its input after what
@@ -23,6 +46,69 @@ impl Session {
             return Err(unexpected());
         };
         first_sent(self.submit(Command::Send(Send { last: true, ..send })).await?)
+    }
+
+    /// Brings bytes to a command's input, as they are. Returns when they are where its shim finds them, whatever
+    /// becomes of this runtime. The same piece can be brought again, and arrives once.
+    pub async fn write_input(
+        &self,
+        task: impl Into<TaskRef>,
+        piece: InputPiece,
+    ) -> Result<(), Refusal> {
+        let task = task.into();
+        let (mut pause, mut reached) = (LOOK_FIRST, 0);
+        loop {
+            let (no, row) = self.get(task.clone()).await?;
+            match self.bring(no, &row, &piece).await? {
+                Brought::Stored { is_whole: true, .. } => return Ok(()),
+                Brought::Stored { writer_end, .. } if writer_end > reached => {
+                    reached = writer_end;
+                    pause = LOOK_FIRST;
+                }
+                Brought::Stored { .. } | Brought::TooEarly => {}
+                Brought::Closed => {
+                    return Err(Refusal::ended(format!(
+                        "the input of {} is closed",
+                        row.address(no)
+                    )));
+                }
+                Brought::OutOfTurn => {
+                    let address = row.address(no);
+                    return Err(Refusal::conflict(format!("another client writes to {address}")));
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_LAST);
+        }
+    }
+
+    async fn bring(
+        &self,
+        no: TaskNo,
+        row: &TaskRow,
+        piece: &InputPiece,
+    ) -> Result<Brought, Refusal> {
+        let Some((dir, _)) = self.place_of(no, None, row)? else { return Ok(Brought::Closed) };
+        if !matches!(&row.spec.work, Work::Process(work) if work.reads_messages()) {
+            let address = row.address(no);
+            return Err(Refusal::invalid(format!("{address} was started without an input")));
+        }
+        if !row.is_living() {
+            return Ok(Brought::Closed);
+        }
+        let piece = piece.clone();
+        let brought = tokio::task::spawn_blocking(move || {
+            let InputPiece { writer, offset, bytes, last } = piece;
+            spool::bring(&dir, InputBytes { writer, offset, bytes: &bytes, last })
+        });
+        let brought = brought.await.map_err(io::Error::other).and_then(|brought| brought);
+        let brought =
+            brought.map_err(|error| Refusal::unavailable(format!("its input: {error}")))?;
+        if let (Brought::Stored { .. }, Some(processes)) = (brought, &self.runtime.inner.processes)
+        {
+            processes.tell(TaskId { tree: self.tree, no }, row.attempt, Told::Input);
+        }
+        Ok(brought)
     }
 
     /// The output of a command: of its latest run, or of the one named.
@@ -48,6 +134,36 @@ impl Session {
         Ok(output.follow(which, from).ended_by(async move { session.run_over(no, run).await }))
     }
 
+    /// Has the output of a command wait for a reader: nothing that comes after this position of both streams
+    /// is dropped while the lease is renewed at least this often. Without a position the lease ends. Returns
+    /// the most that is kept of each stream, which is how far the command may be ahead of the reader.
+    pub async fn renew_lease(
+        &self,
+        task: impl Into<TaskRef>,
+        holder: u64,
+        position: Option<u64>,
+        time: Duration,
+    ) -> Result<u64, Refusal> {
+        let (no, row) = self.get(task.into()).await?;
+        let Some((dir, _)) = self.place_of(no, None, &row)? else {
+            return Err(Refusal::not_found(format!("{} has no output", row.address(no))));
+        };
+        let renewed = tokio::task::spawn_blocking(move || match position {
+            Some(position) => lease::renew(&dir, holder, position, time),
+            None => lease::release(&dir, holder),
+        });
+        match renewed.await.map_err(io::Error::other).and_then(|renewed| renewed) {
+            Ok(()) => {}
+            // It has not been started yet, and knows from its task that it has a reader.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && row.is_living() => {}
+            Err(error) => return Err(Refusal::unavailable(format!("its output: {error}"))),
+        }
+        Ok(match (&row.spec.work, self.runtime.inner.processes.as_ref()) {
+            (Work::Process(work), Some(processes)) => processes.output_cap(work),
+            _ => 0,
+        })
+    }
+
     /// Returns when a run has ended, or nobody will ever say so.
     async fn run_over(&self, no: TaskNo, run: RunNo) {
         let mut feed = self.subscribe(self.runtime.position());
@@ -68,28 +184,35 @@ impl Session {
     }
 
     fn output_of(&self, no: TaskNo, run: Option<RunNo>, row: &TaskRow) -> Result<Output, Refusal> {
-        let processes = self.runtime.inner.processes.as_ref();
-        let processes = processes.filter(|_| row.spec.work.kind() == Kind::Process);
-        let Some(processes) = processes else {
-            return Err(Refusal::invalid(format!("{} has no output", row.address(no))));
-        };
-        let id = TaskId { tree: self.tree, no };
-        let current = run.is_none_or(|run| run == row.run);
-        let dir = if current {
-            let starting = matches!(row.state, State::Queued(_));
-            let attempt = if starting { row.attempt.next() } else { row.attempt };
-            Some(processes.place_to_come(id, row.run, attempt))
-        } else {
-            run.and_then(|run| processes.place_of(id, run))
-        };
-        match dir {
-            Some(dir) if row.is_living() && current => Ok(Output::expected(&dir)),
-            Some(dir) => Output::open(&dir)
+        match self.place_of(no, run, row)? {
+            Some((dir, true)) if row.is_living() => Ok(Output::expected(&dir)),
+            Some((dir, _)) => Output::open(&dir)
                 .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
             None => Err(Refusal::not_found(format!(
                 "of {} there is no output any more",
                 row.address(no)
             ))),
         }
+    }
+
+    /// The directory of a run, and whether it is that of the current one.
+    fn place_of(
+        &self,
+        no: TaskNo,
+        run: Option<RunNo>,
+        row: &TaskRow,
+    ) -> Result<Option<(PathBuf, bool)>, Refusal> {
+        let processes = self.runtime.inner.processes.as_ref();
+        let processes = processes.filter(|_| row.spec.work.kind() == Kind::Process);
+        let Some(processes) = processes else {
+            return Err(Refusal::invalid(format!("{} has no output", row.address(no))));
+        };
+        let id = TaskId { tree: self.tree, no };
+        if run.is_some_and(|run| run != row.run) {
+            return Ok(run.and_then(|run| processes.place_of(id, run)).map(|dir| (dir, false)));
+        }
+        let starting = matches!(row.state, State::Queued(_));
+        let attempt = if starting { row.attempt.next() } else { row.attempt };
+        Ok(Some((processes.place_to_come(id, row.run, attempt), true)))
     }
 }

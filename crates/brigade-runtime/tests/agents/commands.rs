@@ -154,4 +154,6 @@ turn
     let mut endings = operator.wait_all([child.no().into()]).await.unwrap();
     assert_eq!(words(&endings.pop().unwrap()), "I may not.");
     operator.stop(no, None).await.unwrap();
+    // The folder must not go before the command has.
+    operator.wait_all([no.into()]).await.unwrap();
 }

@@ -52,6 +52,9 @@ pub struct Exec {
     /// What it and all below it may start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
+    /// How long its output waits for a first reader who must not miss any of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_reader_ms: Option<u64>,
 }
 
 /// An amount of tokens, of money, or both.
@@ -104,6 +107,7 @@ impl Exec {
             confine: None,
             agent_budget: None,
             limits: None,
+            first_reader_ms: None,
         }
     }
 
@@ -141,6 +145,9 @@ impl Exec {
         }
         if let Some(bytes) = self.output_cap {
             task = task.output_cap(bytes);
+        }
+        if let Some(ms) = self.first_reader_ms {
+            task = task.first_reader(Duration::from_millis(ms));
         }
         if self.keep {
             task = task.keep();

@@ -23,11 +23,19 @@ impl Ask for Show {
         let found = desk.find(&self.target).await?;
         let mut info = TaskInfo::of(&found.session.row().name, found.no, &found.row);
         info.limits_above = limits_above(desk, &found).await?;
+        info.held_ms = held_ms(&found).await;
         match found.run.filter(|run| *run < found.row.run) {
             Some(run) => Ok(info.of_run(&earlier_ending(&found, run).await?)),
             None => Ok(info),
         }
     }
+}
+
+/// How long the output of a command has waited for readers. None when it has not, or nobody knows.
+async fn held_ms(found: &Located) -> Option<u64> {
+    let output = found.session.output(found.task_ref()).await.ok()?;
+    let totals = tokio::task::spawn_blocking(move || output.totals()).await.ok()?;
+    totals.ok().map(|totals| totals.held_ms).filter(|held| *held > 0)
 }
 
 /// The limits of every holder above a task, also of those that ended and whose task it was to keep it.

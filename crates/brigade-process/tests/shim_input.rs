@@ -1,0 +1,127 @@
+//! Bytes for a command's input, each once and as they are.
+#![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
+
+mod shim_support;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brigade_process::shim::record::Ending;
+use brigade_process::shim::spool::SPOOL_BYTES;
+use brigade_process::spool::{Brought, InputBytes, bring};
+use shim_support::*;
+
+const WRITER: u64 = 7;
+
+fn reading(script: &str) -> Shim {
+    let shim = Orders { input: "open", cap: 32 << 20, ..Orders::default() }.script(script);
+    shim.wait_until(|record| record.command.is_some());
+    shim
+}
+
+fn input(offset: u64, bytes: &[u8], last: bool) -> InputBytes<'_> {
+    InputBytes { writer: WRITER, offset, bytes, last }
+}
+
+/// Brings all of it, in pieces of odd sizes, as somebody does who is never sure whether it was heard.
+fn bring_all(shim: &Shim, bytes: &[u8]) {
+    let mut done = 0;
+    let mut size = 1;
+    while done < bytes.len() {
+        size = (size * 7 + 3) % 300_000 + 1;
+        let piece = &bytes[done..(done + size).min(bytes.len())];
+        let last = done + piece.len() == bytes.len();
+        let begin = Instant::now();
+        loop {
+            let brought = bring(shim.directory.path(), input(done as u64, piece, last)).unwrap();
+            shim.signal(Signal::IO);
+            let Brought::Stored { is_whole, .. } = brought else { panic!("{brought:?}") };
+            if is_whole {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "nobody reads");
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Once more, because the answer did not come.
+        let again = bring(shim.directory.path(), input(done as u64, piece, last)).unwrap();
+        let writer_end = (done + piece.len()) as u64;
+        assert_eq!(again, Brought::Stored { writer_end, is_whole: true });
+        done += piece.len();
+    }
+}
+
+#[test]
+fn bytes_arrive_as_they_are_and_once_and_then_comes_the_end() {
+    let bytes: Vec<u8> = (0..5 * SPOOL_BYTES).map(|at| (at * 31 % 251) as u8).collect();
+    let mut shim = reading("cat; echo over >&2");
+    bring_all(&shim, &bytes);
+    let record = shim.done();
+    assert_eq!(record.ending, Some(Ending::Code(0)));
+    assert_eq!((record.input_taken, record.input_closed), (5 * SPOOL_BYTES, true));
+    let (mut kept, tail) = shim.kept(0);
+    kept.extend(tail);
+    assert!(kept == bytes, "{} bytes of {}", kept.len(), bytes.len());
+    assert_eq!(shim.text(1), "over\n");
+}
+
+#[test]
+fn an_end_without_bytes_is_an_end() {
+    let mut shim = reading("cat; exit 4");
+    bring(shim.directory.path(), input(0, b"", true)).unwrap();
+    shim.signal(Signal::IO);
+    assert_eq!(shim.done().ending, Some(Ending::Code(4)));
+}
+
+#[test]
+fn a_command_that_has_closed_its_input_is_given_no_more() {
+    let mut shim = reading("exec <&-; echo > $D/closed; while [ ! -e $D/go ]; do sleep 0.01; done");
+    shim.wait_for_file("closed");
+    bring(shim.directory.path(), input(0, b"lost", false)).unwrap();
+    shim.signal(Signal::IO);
+    shim.wait_until(|record| record.input_closed);
+    let brought = bring(shim.directory.path(), input(4, b"more", true)).unwrap();
+    assert_eq!(brought, Brought::Closed);
+    std::fs::write(shim.path("go"), "").unwrap();
+    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+}
+
+#[test]
+fn closing_waits_for_what_was_brought_before() {
+    let mut shim = reading("while [ ! -e $D/go ]; do sleep 0.01; done; wc -c");
+    let bytes = vec![b'x'; 500_000];
+    bring(shim.directory.path(), input(0, &bytes, false)).unwrap();
+    shim.signal(Signal::IO);
+    shim.wait_until(|record| record.input_taken > 0);
+    shim.signal(Signal::USR2);
+    std::fs::write(shim.path("go"), "").unwrap();
+    shim.done();
+    assert_eq!(shim.text(0).trim(), "500000");
+}
+
+#[test]
+fn bytes_out_of_turn_and_of_another_writer_are_refused() {
+    let shim = reading("cat");
+    let dir = shim.directory.path();
+    assert_eq!(bring(dir, input(5, b"later", false)).unwrap(), Brought::OutOfTurn);
+    bring(dir, input(0, b"first", false)).unwrap();
+    let other = InputBytes { writer: 8, ..input(5, b"no", false) };
+    assert_eq!(bring(dir, other).unwrap(), Brought::OutOfTurn);
+    let next = InputBytes { writer: 8, ..input(0, b"a new writer begins", false) };
+    assert!(matches!(bring(dir, next).unwrap(), Brought::Stored { writer_end: 19, .. }));
+    assert_eq!(bring(dir, input(5, b"again", false)).unwrap(), Brought::OutOfTurn);
+    assert_eq!(
+        bring(std::path::Path::new("/nonexistent"), input(0, b"", false)).unwrap(),
+        Brought::TooEarly
+    );
+}
+
+#[test]
+fn a_terminal_is_typed_on_with_what_was_brought() {
+    let orders = Orders { surroundings: "layers=0 terminal=24x80", ..Orders::default() };
+    let mut shim = orders.script("stty -echo; echo > $D/up; cat");
+    shim.wait_for_file("up");
+    bring(shim.directory.path(), input(0, b"one\ntwo\n", true)).unwrap();
+    shim.signal(Signal::IO);
+    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.text(0), "one\r\ntwo\r\n");
+}
