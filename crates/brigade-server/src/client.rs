@@ -20,8 +20,8 @@ use crate::operator_key::OperatorKey;
 use crate::places::{Places, Short};
 use crate::requests::Request;
 use crate::wire::{
-    As, Asked, Cancel, FromDaemon, Hello, More, OLDEST_SERVED, PROTOCOL, Said, Welcome, cost,
-    is_spoken, line, parse, write_line,
+    Asked, Cancel, FromDaemon, Hello, Introduction, More, OLDEST_SERVED, PROTOCOL, Said, Welcome,
+    cost, is_spoken, line, parse, write_line,
 };
 
 /// Bytes of one question's items that may be here or on their way, not yet taken.
@@ -103,7 +103,11 @@ impl Open {
 impl Client {
     /// Connects to the daemon of a state directory, with its operator key where this process may read
     /// it.
-    pub async fn connect(places: &Places, who: As) -> Result<Self, ClientError> {
+    pub async fn connect(
+        places: &Places,
+        who: impl Into<Introduction>,
+    ) -> Result<Self, ClientError> {
+        let Introduction { who, conversation } = who.into();
         let socket = places.socket();
         let short = Short::of(&socket).map_err(ClientError::NoDaemon)?;
         let stream = UnixStream::connect(short.path()).await.map_err(ClientError::NoDaemon)?;
@@ -121,7 +125,8 @@ impl Client {
         // Read only now: the daemon makes the key before it listens.
         let operator_key = OperatorKey::read(places);
         let oldest = Some(OLDEST_SERVED);
-        let hello = Hello { protocol: PROTOCOL, oldest, version, who, operator_key };
+        let conversation = conversation.map(|id| id.to_string());
+        let hello = Hello { protocol: PROTOCOL, oldest, version, who, operator_key, conversation };
         write_line(&mut writer, &hello).await.map_err(ClientError::NoDaemon)?;
         let line = match reader.next().await {
             Ok(Some(line)) => line,
@@ -164,6 +169,11 @@ impl Client {
         let (next, _hang_up) = (AtomicU64::new(1), hang_up.drop_guard());
         let inner = Inner { daemon, next, lines, open, _hang_up };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns when the connection is over.
+    pub async fn ended(&self) {
+        self.inner.lines.closed().await;
     }
 
     /// The version of the daemon.

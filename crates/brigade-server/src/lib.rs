@@ -19,6 +19,7 @@ mod admission;
 pub mod ask;
 pub mod client;
 mod connection;
+mod conversations;
 pub mod daemon;
 mod desk;
 pub mod info;

@@ -4,14 +4,16 @@
 //!  coding agent ── JSON-RPC lines ── Bridge ── tools, a file each ── Line ── daemon
 //! ```
 //!
-//! The bridge keeps nothing. Work belongs to the workspace's session and is asked for under a client
-//! name that stays the same, so that the next conversation finds it; whatever is killed, the
-//! next bridge answers as this one would have. Reading order: `bridge` (what is served), `tool` (what
+//! The bridge keeps nothing but the id of its conversation. Work belongs to the workspace's session and
+//! is asked for under a client name that stays the same, so that the next conversation finds it;
+//! whatever is killed, the next bridge answers as this one would have. Results come unasked only to the
+//! conversation that asked for the work, until it is gone (`attendance`). Reading order: `bridge` (what is served), `tool` (what
 //! a tool is), the tools, `tasks` (runs as tasks of the protocol), `line` (asking a daemon
 //! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
 
 mod agents;
 mod approvals;
+mod attendance;
 mod bridge;
 mod input;
 mod line;

@@ -13,7 +13,7 @@ use brigade_process::private_file::open_private;
 use crate::client::{Client, ClientError};
 use crate::places::Places;
 use crate::requests::Leave;
-use crate::wire::As;
+use crate::wire::{As, Introduction};
 
 /// How long a daemon may take to come up. Recovery of a large store is part of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,15 +52,17 @@ impl Starter {
     /// A connection to the daemon that runs, or to one that is started for it. An older daemon is
     /// asked to make way for a newer one, whatever protocol it speaks; commands do not notice.
     /// Who may start none waits for a moment: the next one may be on its way.
-    pub async fn connect(&self, who: As) -> Result<Client, ClientError> {
+    pub async fn connect(&self, who: impl Into<Introduction>) -> Result<Client, ClientError> {
+        let introduction = who.into();
+        let who = &introduction.who;
         let patience = if self.may_start { PATIENCE } else { OTHERS_PATIENCE };
         let deadline = Instant::now() + patience;
         let mut start = Start::Now;
         let mut pause = LOOK_FIRST;
         loop {
-            let error = match Client::connect(&self.places, who.clone()).await {
-                Ok(client) if self.may_start && is_to_leave(&client, &who) => {
-                    self.make_way(client, &who).await?;
+            let error = match Client::connect(&self.places, introduction.clone()).await {
+                Ok(client) if self.may_start && is_to_leave(&client, who) => {
+                    self.make_way(client, who).await?;
                     continue;
                 }
                 Ok(client) => {

@@ -25,6 +25,7 @@ mod kitchen;
 mod languages;
 mod long;
 mod look;
+mod mcp_conversations;
 mod mcp_guide;
 mod mcp_servers;
 mod offers;

@@ -1,10 +1,9 @@
 //! What is served: the tools, and runs as tasks.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod,
@@ -19,6 +18,7 @@ use rmcp::{ErrorData, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::attendance::{self, new_conversation};
 use super::line::Line;
 use super::list_tasks::ListTasks;
 use super::progress::Progress;
@@ -32,7 +32,7 @@ use super::transport::HearOf;
 use super::wait_tasks::WaitTasks;
 use super::{McpOptions, refusals, tasks};
 use crate::start::Starter;
-use crate::wire::As;
+use crate::wire::{As, Introduction};
 
 const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents that outlive this session: what \
     run_process and spawn_agent start goes on when you, this server or the machine's daemon are killed, \
@@ -53,8 +53,8 @@ pub(super) struct Bridge {
     starter: Starter,
     options: Arc<McpOptions>,
     gone: CancellationToken,
-    /// Tells this bridge's keys from those of any other.
-    mark: u64,
+    /// Tells this bridge's keys from those of any other, and whose results are whose.
+    conversation: ConversationId,
     calls: AtomicU64,
     watches: TaskTracker,
 }
@@ -84,11 +84,10 @@ tools!(SpawnAgent, RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, Read
 
 impl Bridge {
     pub(super) fn new(starter: Starter, options: McpOptions, gone: CancellationToken) -> Self {
-        let mut hasher = RandomState::new().build_hasher();
-        hasher.write_u32(std::process::id());
-        let (mark, calls) = (hasher.finish(), AtomicU64::new(0));
+        let conversation = new_conversation();
         let (options, watches) = (Arc::new(options), TaskTracker::new());
-        Self { starter, options, gone, mark, calls, watches }
+        watches.spawn(attendance::attend(starter.clone(), conversation.clone(), gone.clone()));
+        Self { starter, options, gone, conversation, calls: AtomicU64::new(0), watches }
     }
 
     fn call(&self, context: &RequestContext<RoleServer>) -> Call {
@@ -106,13 +105,14 @@ impl Bridge {
             can_be_asked: client
                 .and_then(|client| client.elicitation)
                 .is_some_and(|ways| ways.form.is_some() || ways.url.is_none()),
-            key: format!("mcp-{:016x}-{number}", self.mark),
+            key: format!("mcp-{}-{number}", self.conversation),
         }
     }
 
-    fn acting(&self, context: &RequestContext<RoleServer>) -> As {
+    fn acting(&self, context: &RequestContext<RoleServer>) -> Introduction {
         let name = self.client_name(context);
-        if self.options.shared { As::SharedClient(name) } else { As::Client(name) }
+        let who = if self.options.shared { As::SharedClient(name) } else { As::Client(name) };
+        Introduction { who, conversation: Some(self.conversation.clone()) }
     }
 
     /// The same in every conversation with the same program.

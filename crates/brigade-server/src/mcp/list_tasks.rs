@@ -41,8 +41,8 @@ impl Tool for ListTasks {
     const NAME: &'static str = "list_tasks";
     const TITLE: &'static str = "List tasks";
     const DESCRIPTION: &'static str = "List the workspace's tasks with address, name, state, age and \
-        exit code, what sub-agents are at, say, ask and have used, also those of earlier \
-        conversations. Use it to find work whose address you no longer know. Not for waiting: wait_tasks does that without polling.";
+        exit code, what sub-agents are at, say, ask and have used, also those of other and earlier \
+        conversations: wait_tasks takes their results by name. Use it to find work whose address you no longer know. Not for waiting: wait_tasks does that without polling.";
 
     fn annotations() -> ToolAnnotations {
         ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false)

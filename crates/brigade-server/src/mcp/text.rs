@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::agents;
 use super::tool::Call;
-use crate::info::TaskInfo;
+use crate::info::{ConversationState, TaskInfo};
 use crate::requests::{Beginning, OutputPage, Read, Which};
 
 /// What of a command's output is shown without being asked for.
@@ -42,10 +42,18 @@ pub(super) fn headline(call: &Call, info: &TaskInfo) -> String {
     if let Some(standing) = agents::standing(info) {
         let _ = write!(line, ", {standing}");
     }
+    if is_of_another(info) {
+        line.push_str(", of another conversation");
+    }
     if info.collected_before {
         line.push_str(" (its result had been returned before)");
     }
     line
+}
+
+/// Whether it was started in another conversation, which has not lapsed.
+pub(super) fn is_of_another(info: &TaskInfo) -> bool {
+    info.conversation.as_ref().is_some_and(|one| one.state == ConversationState::Other)
 }
 
 /// The headline with what it does; of an agent also what it says and asks.
@@ -77,6 +85,7 @@ pub(super) fn structured(call: &Call, info: &TaskInfo) -> Value {
         ("detail", json!(info.detail)),
         ("exit_code", json!(info.exit_code)),
         ("signal", json!(info.signal)),
+        ("other_conversation", if is_of_another(info) { json!(true) } else { Value::Null }),
         ("returned_before", if info.collected_before { json!(true) } else { Value::Null }),
     ];
     for (key, part) in optional {

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::McpOptions;
 use super::line::Line;
 use super::progress::Progress;
+use super::text;
 use crate::desk::Target;
 use crate::info::TaskInfo;
 use crate::requests::{self, Heed, Inbox, List, Note, Show, Wait, Waited};
@@ -148,8 +149,10 @@ impl Call {
         Ok(tasks.iter().map(|info| info.address.clone()).collect())
     }
 
+    /// Whether its result and messages come to this conversation unasked.
     pub(super) fn is_own(&self, info: &TaskInfo) -> bool {
-        self.line.who.client().is_some_and(|name| info.client.as_deref() == Some(name))
+        let client = self.line.who.who.client();
+        client.is_some() && info.client.as_deref() == client && !text::is_of_another(info)
     }
 
     /// Answers a question. Each is answered once: where word of it was lost, the next try finds it

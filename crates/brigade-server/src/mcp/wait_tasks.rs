@@ -20,7 +20,7 @@ const WAITED_FOR_MAX: usize = 1_000;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitTasks {
-    /// Addresses or names. Default: everything that this client started and took no result of.
+    /// Addresses or names. Default: everything that this conversation started and took no result of.
     #[serde(default)]
     tasks: Option<Vec<String>>,
     /// Return when any has ended (default) or when all have.
@@ -72,19 +72,21 @@ impl Tool for WaitTasks {
         };
         let mut waited = call.wait(&tasks, mode, patience).await?;
         if tasks.is_empty() && waited.ended.is_empty() {
-            let living = living(call).await?;
-            let asks = |info: &TaskInfo| call.is_own(info) && !info.questions.is_empty();
-            if waited.timed_out || living.iter().any(asks) {
-                waited.going_on = living;
+            let left = left(call).await?;
+            let own: Vec<&TaskInfo> = left.iter().filter(|info| call.is_own(info)).collect();
+            let asks = own.iter().any(|info| !info.questions.is_empty());
+            if waited.timed_out || asks || own.is_empty() {
+                waited.going_on = left;
             }
         }
         tell(call, &waited).await
     }
 }
 
-async fn living(call: &Call) -> Result<Vec<TaskInfo>, Refusal> {
+/// What goes on, and what of other conversations can be had by name.
+async fn left(call: &Call) -> Result<Vec<TaskInfo>, Refusal> {
     let mut tasks = call.list(false).await?;
-    tasks.retain(|info| info.living);
+    tasks.retain(|info| info.living || text::is_of_another(info));
     Ok(tasks)
 }
 
@@ -107,10 +109,13 @@ async fn tell(call: &Call, waited: &Waited) -> Result<Answer, Refusal> {
     } else if waited.going_on.iter().any(|info| !info.questions.is_empty()) {
         texts.push("there is a question to answer, see below".to_owned());
     } else if waited.ended.is_empty() {
-        texts.push("there is nothing to wait for: no task of this client is alive".to_owned());
+        texts
+            .push("there is nothing to wait for: no task of this conversation is alive".to_owned());
     }
     if !waited.going_on.is_empty() {
-        texts.push("still going on:".to_owned());
+        let ended = waited.going_on.iter().any(|info| !info.living);
+        let heading = if ended { "there are also:" } else { "still going on:" };
+        texts.push(heading.to_owned());
         texts.extend(waited.going_on.iter().map(|info| text::listed(call, info)));
     }
     let going_on: Vec<Value> =

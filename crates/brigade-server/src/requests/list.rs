@@ -1,7 +1,9 @@
 //! The tasks of a session, or of all.
 
 use brigade_model::ids::TaskNo;
+use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
 use brigade_runtime::Session;
 use brigade_store::TaskQuery;
 use serde::{Deserialize, Serialize};
@@ -42,10 +44,10 @@ impl Ask for List {
             let name = session.row().name;
             if self.ended {
                 let rows = session.history(&self.newest(&session)).await?;
-                found.extend(rows.iter().map(|(no, row)| TaskInfo::in_a_list(&name, *no, row)));
+                found.extend(rows.iter().map(|(no, row)| listed(desk, &name, *no, row)));
             } else {
                 let rows = session.list();
-                found.extend(rows.iter().map(|(no, row)| TaskInfo::in_a_list(&name, *no, row)));
+                found.extend(rows.iter().map(|(no, row)| listed(desk, &name, *no, row)));
             }
         }
         let found = self.cut(found);
@@ -56,6 +58,11 @@ impl Ask for List {
         }
         Ok(found)
     }
+}
+
+fn listed(desk: &Desk, session: &SessionName, no: TaskNo, row: &TaskRow) -> TaskInfo {
+    let conversation = desk.conversation_of(row);
+    TaskInfo { conversation, ..TaskInfo::in_a_list(session, no, row) }
 }
 
 impl List {

@@ -21,7 +21,8 @@ use crate::info::TaskInfo;
 pub struct Wait {
     /// Where addresses without a session are looked for.
     pub session: String,
-    /// The client's own runs, when there are none.
+    /// When there are none, what comes to the client unasked: its runs of this conversation, and of
+    /// those that have lapsed.
     #[serde(default)]
     pub tasks: Vec<String>,
     pub mode: WaitMode,
@@ -34,6 +35,15 @@ pub struct Wait {
 pub(super) enum Until {
     Ended,
     EndedOrAsked,
+}
+
+/// Why a wait is over before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitEnd {
+    Asked,
+    TimedOut,
+    /// There may be more to wait for by now.
+    Lapsed,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -57,7 +67,10 @@ impl Ask for Wait {
 impl Wait {
     pub(super) async fn carry_out(self, desk: &Desk, until: Until) -> Result<Waited, Refusal> {
         let (session, mut sought) = self.sought(desk).await?;
-        let (endings, timed_out) = self.wait((desk, &session), &sought, until).await?;
+        let (endings, timed_out) = match desk.consumes() && sought.is_empty() {
+            true => self.wait_unnamed(desk, &session, until).await?,
+            false => self.wait((desk, &session), &sought, until).await?,
+        };
         if sought.is_empty() {
             let mut told: Vec<TaskNo> = endings.iter().map(|ending| ending.no).collect();
             told.dedup();
@@ -66,7 +79,8 @@ impl Wait {
         let mut waited = Waited { ended: Vec::new(), going_on: Vec::new(), timed_out };
         for one in sought {
             let (no, row) = session.get(one.no).await?;
-            let info = TaskInfo::of(&session.row().name, no, &row);
+            let mut info = TaskInfo::of(&session.row().name, no, &row);
+            info.conversation = desk.conversation_of(&row);
             let heard = one.heard(&endings, (row.run, desk.consumes()));
             if heard.is_empty() && row.is_living() {
                 waited.going_on.push(info);
@@ -169,6 +183,46 @@ impl Wait {
         })
     }
 
+    /// Waits for what comes to this client unasked, which grows when a conversation lapses.
+    async fn wait_unnamed(
+        &self,
+        desk: &Desk,
+        session: &Session,
+        until: Until,
+    ) -> Result<(Vec<Ending>, bool), Refusal> {
+        if !desk.has_conversation() {
+            return Err(Refusal::invalid(
+                "name the tasks to wait for: a client without a conversation has none of its own",
+            ));
+        }
+        let time_is_up = async {
+            match self.timeout_ms.map(Duration::from_millis) {
+                Some(patience) => tokio::time::sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(time_is_up);
+        loop {
+            let takeover = desk.takeover(session);
+            let session = session.clone().taking_over(takeover.lapsed);
+            let mut end = WaitEnd::TimedOut;
+            let ends = async {
+                end = tokio::select! {
+                    biased;
+                    () = asked(desk, &session, &[]), if until == Until::EndedOrAsked => WaitEnd::Asked,
+                    () = &mut time_is_up => WaitEnd::TimedOut,
+                    () = desk.sleep_until(takeover.next) => WaitEnd::Lapsed,
+                };
+            };
+            let endings = session.wait_until(Vec::new(), self.mode, ends).await?;
+            match (endings, end) {
+                (Some(endings), _) => return Ok((endings, false)),
+                (None, WaitEnd::Lapsed) => {}
+                (None, end) => return Ok((Vec::new(), end == WaitEnd::TimedOut)),
+            }
+        }
+    }
+
     /// Whichever is first: the endings, a question, or the end of patience.
     async fn wait_or_hear(
         &self,
@@ -208,11 +262,11 @@ impl Wait {
     }
 }
 
-/// Until one of these tasks asks something; any that this client started, when none are named.
+/// Until one of these tasks asks something; any whose results come to this client, when none are named.
 async fn asked(desk: &Desk, session: &Session, tasks: &[TaskRef]) {
     let mut feed = session.subscribe(desk.runtime().position());
     let meant = |no: TaskNo, row: &TaskRow| match tasks {
-        [] => desk.started(row),
+        [] => desk.takes_from(row),
         named => named.iter().any(|task| task.who == Who::No(no)),
     };
     loop {

@@ -5,6 +5,7 @@
 mod agents;
 mod approvals;
 mod client_tools;
+mod conversations;
 mod outside;
 mod rough;
 mod stories;
