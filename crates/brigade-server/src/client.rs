@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::marker::PhantomData;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,6 +37,9 @@ pub enum ClientError {
     Refused(#[from] Refusal),
     #[error("no daemon is running: {0}")]
     NoDaemon(io::Error),
+    /// There may be one, and this process may not speak with it.
+    #[error("not permitted from here: {0}")]
+    NotPermitted(io::Error),
     /// It may have happened. With a key it can be asked again.
     #[error("the daemon went away before it answered")]
     Lost,
@@ -109,12 +113,13 @@ impl Client {
     ) -> Result<Self, ClientError> {
         let Introduction { who, conversation } = who.into();
         let socket = places.socket();
-        let short = Short::of(&socket).map_err(ClientError::NoDaemon)?;
-        let stream = UnixStream::connect(short.path()).await.map_err(ClientError::NoDaemon)?;
+        let failed = |error| connect_error(&socket, error);
+        let short = Short::of(&socket).map_err(failed)?;
+        let stream = UnixStream::connect(short.path()).await.map_err(failed)?;
         let owner = stream.peer_cred().map_err(ClientError::NoDaemon)?.uid();
         if owner != rustix::process::getuid().as_raw() {
             let problem = format!("{} is served by user {owner}", socket.display());
-            return Err(ClientError::NoDaemon(io::Error::new(
+            return Err(ClientError::NotPermitted(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 problem,
             )));
@@ -234,6 +239,19 @@ impl Client {
     }
 }
 
+/// Why a socket could not be connected to. A sandbox that forbids it does not say that nobody is there.
+fn connect_error(socket: &Path, error: io::Error) -> ClientError {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return ClientError::NoDaemon(error);
+    }
+    let problem = format!(
+        "this process may not connect to {}: {error}; run it outside of the sandbox, or as the user \
+         whose daemon it is",
+        socket.display()
+    );
+    ClientError::NotPermitted(io::Error::new(error.kind(), problem))
+}
+
 /// What a question brings.
 #[derive(Debug)]
 pub enum Step<I, D> {
@@ -344,4 +362,24 @@ async fn speak(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Ve
 
 fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_sandbox_is_not_taken_for_a_daemon_that_is_not_there() {
+        let of = |errno: Errno| connect_error(Path::new("/state/socket"), errno.into()).to_string();
+        for forbidden in [Errno::PERM, Errno::ACCESS] {
+            let said = of(forbidden);
+            assert!(said.starts_with("not permitted from here: "), "{said}");
+            assert!(said.contains("/state/socket"), "{said}");
+        }
+        for missing in [Errno::NOENT, Errno::CONNREFUSED] {
+            assert!(of(missing).starts_with("no daemon is running: "), "{}", of(missing));
+        }
+    }
 }

@@ -73,15 +73,12 @@ impl Starter {
                 Err(ClientError::NoDaemon(error)) => error,
                 Err(error) => return Err(error),
             };
-            if error.kind() == io::ErrorKind::PermissionDenied {
-                return Err(ClientError::NoDaemon(error));
-            }
             if Instant::now() > deadline {
                 return Err(ClientError::NoDaemon(self.why(error)));
             }
             start = match start.next() {
                 Start::Now if !self.may_start => Start::Now,
-                Start::Now => Start::Coming(self.start().map_err(ClientError::NoDaemon)?),
+                Start::Now => Start::Coming(self.start().map_err(not_started)?),
                 Start::Failed(status) => {
                     let failed = io::Error::other(format!("it ended with {status}"));
                     return Err(ClientError::NoDaemon(self.why(failed)));
@@ -202,6 +199,16 @@ fn end_of(log: &std::path::Path) -> io::Result<String> {
     let mut end = Vec::new();
     file.read_to_end(&mut end)?;
     Ok(String::from_utf8_lossy(&end).into_owned())
+}
+
+/// Within a sandbox there is often nothing to be written, and no process that would outlive it.
+fn not_started(error: io::Error) -> ClientError {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    if !matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) {
+        return ClientError::NoDaemon(error);
+    }
+    let problem = format!("no daemon is running, and this process may not start one: {error}");
+    ClientError::NotPermitted(io::Error::new(error.kind(), problem))
 }
 
 /// Whether an older daemon is to make way: for the operator always, for others where it could not

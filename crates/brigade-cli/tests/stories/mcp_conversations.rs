@@ -1,11 +1,12 @@
 //! Two windows of one coding agent: each a `brigade mcp` of its own in the same workspace.
 
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{Child, ChildStdin, ChildStdout};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command};
 
 use serde_json::{Value, json};
 
-use crate::kitchen::Kitchen;
+use crate::kitchen::{BRIGADE, Kitchen, Ran};
 
 struct Window {
     server: Child,
@@ -84,4 +85,43 @@ fn two_windows_of_one_agent_take_their_own_results() {
         line.unwrap_or_else(|| panic!("no client in {out}")).to_owned()
     };
     assert_ne!(shown("1"), shown("2"));
+}
+
+#[test]
+fn the_line_that_wakes_runs_without_a_path() {
+    let kitchen = Kitchen::new();
+    let mut window = Window::open(&kitchen, "claude-code");
+    let said = window.call("run_process", background("sleep 1; exit 3"));
+    let line = said["structuredContent"]["wait_command"].as_str().unwrap();
+    assert!(line.starts_with(BRIGADE), "{line}");
+    let mut shell = Command::new("/bin/sh");
+    kitchen.hermetic(shell.args(["-c", line]));
+    let ran = Ran::from(shell.env("PATH", "/nowhere").output().unwrap());
+    assert_eq!((ran.code, &*ran.out), (3, "process:1 failed (3)\n"), "{ran:?}");
+}
+
+/// Whoever may not connect is told so, and not that there is no daemon.
+#[test]
+fn a_wait_that_may_not_connect_says_so() {
+    let kitchen = Kitchen::new();
+    kitchen.ok(["exec", "--detach", "--", "sleep", "60"]);
+    let mut wait = match rustix::process::getuid().is_root() {
+        // Nothing is forbidden to root: another user stands for the sandbox.
+        true => {
+            let mut other = Command::new("setpriv");
+            other.args(["--reuid=65534", "--regid=65534", "--clear-groups", BRIGADE, "wait", "1"]);
+            kitchen.hermetic(&mut other);
+            other.env("HOME", "/").current_dir("/");
+            other
+        }
+        false => {
+            let none = std::fs::Permissions::from_mode(0);
+            std::fs::set_permissions(kitchen.socket(), none).unwrap();
+            kitchen.command(["wait", "1"])
+        }
+    };
+    let ran = Ran::from(wait.output().unwrap());
+    assert_ne!(ran.code, 0);
+    assert!(ran.err.contains("not permitted from here"), "{ran:?}");
+    assert!(!ran.err.contains("no daemon is running"), "{ran:?}");
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::text;
 use super::tool::{Answer, Call};
 use crate::info::TaskInfo;
-use crate::requests::Note;
+use crate::requests::{Note, PendingInfo};
 
 const WORDS_SHOWN: usize = 200;
 /// A longer result is there in parts, by read_output.
@@ -83,6 +83,46 @@ fn leave(call: &Call, info: &TaskInfo) -> Option<String> {
     });
     let lines: Vec<String> = lines.collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// The calls of sub-agents that wait for the user, and what the user has to do.
+pub(super) fn approvals(call: &Call, pending: &[PendingInfo]) -> Option<String> {
+    let lines = pending.iter().map(|one| {
+        let name = one.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        let text = text::clip(&one.approval.text, WORDS_SHOWN);
+        let command = approve_command(call, one);
+        format!(
+            "{}{name} waits for the user to approve: {text}. Only the user can: ask for \
+             `{command}` in a terminal, then wait again.",
+            one.address
+        )
+    });
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+fn approve_command(call: &Call, pending: &PendingInfo) -> String {
+    let PendingInfo { session, address, approval, .. } = pending;
+    let address = match *session == call.options.session {
+        true => address.clone(),
+        false => format!("{session}/{address}"),
+    };
+    format!("brigade approve {address} {}", approval.call)
+}
+
+/// The same for a program.
+pub(super) fn add_approvals(structured: &mut Value, call: &Call, pending: &[PendingInfo]) {
+    if !pending.is_empty() {
+        let approvals = pending.iter().map(|one| {
+            json!({
+                "address": one.address,
+                "call": one.approval.call,
+                "text": text::clip(&one.approval.text, WORDS_SHOWN),
+                "user_command": approve_command(call, one),
+            })
+        });
+        structured["approvals"] = approvals.collect();
+    }
 }
 
 /// Its open questions, and how they are answered.

@@ -45,6 +45,9 @@ const UNDERSTOOD: [&str; 5] =
 /// The client name of one that does not say who it is.
 const NOBODY: &str = "mcp";
 const CLIENT_NAME_MAX: usize = 64;
+/// Clients that begin a turn by themselves when a background command of their own shell ends, by the
+/// names that they give themselves.
+const WOKEN_BY_SHELL: [&str; 1] = ["claude-code"];
 /// Tasks that one subscription is told of.
 const HEARD_OF_MAX: usize = 100;
 
@@ -57,6 +60,10 @@ pub(super) struct Bridge {
     conversation: ConversationId,
     calls: AtomicU64,
     watches: TaskTracker,
+}
+
+fn is_woken_by_shell(client: &str) -> bool {
+    WOKEN_BY_SHELL.contains(&client)
 }
 
 /// Declares the tools.
@@ -100,6 +107,7 @@ impl Bridge {
             cancelled: context.ct.clone(),
             gone: self.gone.clone(),
             progress: token.map(|token| Progress::new(context.peer.clone(), token)),
+            is_woken: context.client_info().is_some_and(|info| is_woken_by_shell(&info.name)),
             knows_tasks: client.as_ref().is_some_and(|client| client.supports_tasks()),
             // One that says nothing of how it can be asked takes forms.
             can_be_asked: client

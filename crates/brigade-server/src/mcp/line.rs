@@ -81,9 +81,10 @@ fn may_come_back(error: &ClientError) -> bool {
     match error {
         ClientError::Lost | ClientError::Unheard => true,
         ClientError::Refused(refusal) => refusal.kind == RefusalKind::Unavailable,
-        ClientError::NoDaemon(_) | ClientError::OtherVersion { .. } | ClientError::Garbled(_) => {
-            false
-        }
+        ClientError::NoDaemon(_)
+        | ClientError::NotPermitted(_)
+        | ClientError::OtherVersion { .. }
+        | ClientError::Garbled(_) => false,
     }
 }
 
@@ -91,9 +92,10 @@ fn refusal(error: ClientError) -> Refusal {
     match error {
         ClientError::Refused(refusal) => refusal,
         ClientError::Lost => Refusal::unknown(error.to_string()),
-        ClientError::NoDaemon(_) | ClientError::Unheard | ClientError::OtherVersion { .. } => {
-            Refusal::unavailable(error.to_string())
-        }
+        ClientError::NoDaemon(_)
+        | ClientError::NotPermitted(_)
+        | ClientError::Unheard
+        | ClientError::OtherVersion { .. } => Refusal::unavailable(error.to_string()),
         ClientError::Garbled(_) => Refusal::internal(error.to_string()),
     }
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::text::{self, Tail};
 use super::tool::{Answer, Call, Tool};
-use super::{agents, input, tasks};
+use super::{agents, approvals, input, tasks};
 use crate::info::TaskInfo;
 use crate::requests::{Command, Exec, Started};
 
@@ -155,7 +155,7 @@ pub(super) async fn in_background(
         true => None,
         false => Tail::read(call, &address).await.ok(),
     };
-    let wake = text::wake_line(call, &info);
+    let wake = call.is_woken.then(|| text::wake_line(call, &info));
     let mut text = text::headline(call, &info);
     match why {
         Why::Slow(patience) if info.living => text.push_str(&format!(
@@ -165,19 +165,28 @@ pub(super) async fn in_background(
         _ if started.existed => text.push_str("\nIt had been started before under this key."),
         _ => {}
     }
-    if let Some(asks) = agents::asks(call, &info) {
-        text.push_str(&format!("\n{asks}"));
+    let pending = approvals::pending(call, &info).await?;
+    let lines = agents::asks(call, &info).into_iter().chain(agents::approvals(call, &pending));
+    for line in lines {
+        text.push_str(&format!("\n{line}"));
     }
     if let Some(shown) = tail.as_ref().map(|tail| tail.shown(&address)).filter(|s| !s.is_empty()) {
         text.push_str(&format!("\nOutput so far:\n{shown}"));
     }
     text.push_str(&format!(
-        "\nwait_tasks returns its result; read_output, send_message and stop_task take {address:?}. \
-         To be woken when it ends, run this in a background shell of your own:\n{wake}"
+        "\nwait_tasks returns its result; read_output, send_message and stop_task take {address:?}."
     ));
+    if let Some(wake) = &wake {
+        text.push_str(&format!(
+            " To be woken when it ends, run this in a background shell of your own:\n{wake}"
+        ));
+    }
     let mut structured = text::structured(call, &info);
     structured["existed"] = json!(started.existed);
-    structured["wait_command"] = json!(wake);
+    agents::add_approvals(&mut structured, call, &pending);
+    if let Some(wake) = wake {
+        structured["wait_command"] = json!(wake);
+    }
     if let Some(tail) = tail {
         structured["output"] = tail.structured();
     }

@@ -79,6 +79,8 @@ pub(super) struct Call {
     /// The client is gone.
     pub(super) gone: CancellationToken,
     pub(super) progress: Option<Progress>,
+    /// A background command of the client's own shell wakes it when it ends.
+    pub(super) is_woken: bool,
     /// The client knows tasks of the protocol.
     pub(super) knows_tasks: bool,
     /// The client can be asked for input.
@@ -105,7 +107,7 @@ impl Call {
         }
     }
 
-    /// Waits, and takes the results; a question ends it too and takes none. Whoever loses patience or interest takes nothing.
+    /// Waits, and takes the results; a question or an approval that is needed ends it too and takes none. Whoever loses patience or interest takes nothing.
     pub(super) async fn wait(
         &self,
         tasks: &[String],
@@ -139,7 +141,7 @@ impl Call {
         for task in tasks {
             going_on.push(self.show(task).await?);
         }
-        Ok(Waited { ended: Vec::new(), going_on, timed_out: true })
+        Ok(Waited { going_on, timed_out: true, ..Waited::default() })
     }
 
     /// What this client started and took no result of.

@@ -43,7 +43,7 @@ impl Tool for WaitTasks {
     const NAME: &'static str = "wait_tasks";
     const TITLE: &'static str = "Wait for tasks";
     const DESCRIPTION: &'static str = "Wait until tasks end and get their results: state, exit code, \
-        last output, what a sub-agent has to say. A sub-agent's question ends the wait too. Each result \
+        last output, what a sub-agent has to say. A sub-agent's question, and a call that the user has to approve, end the wait too. Each result \
         is handed out once; naming a task again returns it again, marked so. A timeout is no failure: \
         it returns the current states, and you can wait again. Not for looking at a task that runs: \
         read_output does that.";
@@ -75,11 +75,13 @@ impl Tool for WaitTasks {
             let left = left(call).await?;
             let own: Vec<&TaskInfo> = left.iter().filter(|info| call.is_own(info)).collect();
             let asks = own.iter().any(|info| !info.questions.is_empty());
-            if waited.timed_out || asks || own.is_empty() {
+            if waited.timed_out || asks || !waited.pending.is_empty() || own.is_empty() {
                 waited.going_on = left;
             }
         }
-        tell(call, &waited).await
+        let asks = |info: &&TaskInfo| !tasks.is_empty() || call.is_own(info);
+        let asks = waited.going_on.iter().filter(asks).any(|info| !info.questions.is_empty());
+        tell(call, &waited, asks).await
     }
 }
 
@@ -90,7 +92,7 @@ async fn left(call: &Call) -> Result<Vec<TaskInfo>, Refusal> {
     Ok(tasks)
 }
 
-async fn tell(call: &Call, waited: &Waited) -> Result<Answer, Refusal> {
+async fn tell(call: &Call, waited: &Waited, asks: bool) -> Result<Answer, Refusal> {
     let (mut texts, notes) = agents::notes(&call.notes(true).await);
     let mut ended: Vec<Value> = Vec::new();
     for (at, info) in waited.ended.iter().enumerate() {
@@ -104,10 +106,13 @@ async fn tell(call: &Call, waited: &Waited) -> Result<Answer, Refusal> {
             ended.push(text::structured(call, info));
         }
     }
+    let approvals = agents::approvals(call, &waited.pending);
     if waited.timed_out {
         texts.push("the time is up; nothing was taken".to_owned());
-    } else if waited.going_on.iter().any(|info| !info.questions.is_empty()) {
+    } else if asks {
         texts.push("there is a question to answer, see below".to_owned());
+    } else if !waited.pending.is_empty() {
+        texts.push("there is something for the user to approve, see below".to_owned());
     } else if waited.ended.is_empty() {
         texts
             .push("there is nothing to wait for: no task of this conversation is alive".to_owned());
@@ -118,10 +123,12 @@ async fn tell(call: &Call, waited: &Waited) -> Result<Answer, Refusal> {
         texts.push(heading.to_owned());
         texts.extend(waited.going_on.iter().map(|info| text::listed(call, info)));
     }
+    texts.extend(approvals);
     let going_on: Vec<Value> =
         waited.going_on.iter().map(|info| text::structured(call, info)).collect();
     let mut structured =
         json!({ "ended": ended, "going_on": going_on, "timed_out": waited.timed_out });
+    agents::add_approvals(&mut structured, call, &waited.pending);
     if notes != json!([]) {
         structured["notes"] = notes;
     }
