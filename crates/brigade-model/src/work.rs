@@ -28,9 +28,13 @@ pub enum Work {
 }
 
 /// A command of the operating system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessWork {
     pub command: CommandLine,
+    /// The shell that reads the command line, as it was chosen when the task was started, so that a later
+    /// start does not choose another. None for a program, and for what was stored before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<Arc<str>>,
     /// An absolute path; where the runtime is, when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Arc<str>>,
@@ -46,6 +50,22 @@ pub struct ProcessWork {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enclosure: Option<Box<Enclosure>>,
 }
+
+/// Two are equal when the same was asked for. The shell is chosen by the machine that starts the task: a
+/// key stands for the same request where another one is configured.
+impl PartialEq for ProcessWork {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { command, shell: _, cwd, env, stdin, output_cap, enclosure } = self;
+        *command == other.command
+            && *cwd == other.cwd
+            && *env == other.env
+            && *stdin == other.stdin
+            && *output_cap == other.output_cap
+            && *enclosure == other.enclosure
+    }
+}
+
+impl Eq for ProcessWork {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -86,6 +106,7 @@ impl ProcessWork {
     pub fn new(command: CommandLine) -> Self {
         Self {
             command,
+            shell: None,
             cwd: None,
             env: Vec::new(),
             stdin: Stdin::Null,

@@ -7,6 +7,7 @@ mod endings;
 mod input;
 mod lost;
 mod output;
+mod shells;
 mod stop;
 mod support;
 mod surroundings;

@@ -21,7 +21,7 @@ use crate::requests::{Command, Exec, Started};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunProcess {
-    /// Text for /bin/sh -c.
+    /// A command line for bash, or for /bin/sh where there is no bash, unless another shell is configured.
     command: String,
     /// A name to find it by, such as "Tests". Free again when it has ended.
     #[serde(default)]
