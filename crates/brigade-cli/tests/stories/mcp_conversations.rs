@@ -115,7 +115,7 @@ fn a_wait_that_may_not_connect_says_so() {
             other
         }
         false => {
-            let none = std::fs::Permissions::from_mode(0);
+            let none = std::fs::Permissions::from_mode(0o0);
             std::fs::set_permissions(kitchen.socket(), none).unwrap();
             kitchen.command(["wait", "1"])
         }
