@@ -26,8 +26,9 @@ pub(crate) struct Config {
     pub(crate) output_cap: u64,
     /// Variables of the daemon's environment that commands see beside the usual ones.
     pub(crate) pass_env: Vec<String>,
-    /// What reads shell commands.
-    pub(crate) shell: PathBuf,
+    /// What reads command lines: bash where there is one, else /bin/sh, when nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shell: Option<PathBuf>,
     /// Workspaces in which MCP clients steer each other's work and the operator's: all, or these.
     #[serde(skip_serializing_if = "SharedWorkspaces::is_none")]
     pub(crate) shared: SharedWorkspaces,
@@ -153,7 +154,7 @@ impl Default for Config {
             idle_exit: "10m".to_owned(),
             output_cap: brigade_runtime::processes::options::OUTPUT_CAP,
             pass_env: Vec::new(),
-            shell: PathBuf::from("/bin/sh"),
+            shell: None,
             shared: SharedWorkspaces::default(),
             model: None,
             providers: BTreeMap::new(),

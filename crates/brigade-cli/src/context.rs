@@ -86,9 +86,12 @@ impl Context {
         self.workspace.clone().or_else(own)
     }
 
-    /// The words that a shell needs to ask for the same from elsewhere.
+    /// The words that a shell needs to ask for the same from elsewhere, where `brigade` may not be among
+    /// the programs that it finds.
     pub(crate) fn command_line(&self, subcommand: &str) -> Vec<String> {
-        let mut words = vec!["brigade".to_owned()];
+        let program = std::env::current_exe().ok();
+        let program = program.and_then(|path| path.to_str().map(str::to_owned));
+        let mut words = vec![program.unwrap_or_else(|| "brigade".to_owned())];
         if default_state().is_ok_and(|folder| folder != self.places.folder()) {
             words.extend(["--state".to_owned(), self.places.folder().display().to_string()]);
         }

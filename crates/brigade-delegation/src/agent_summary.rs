@@ -101,14 +101,19 @@ impl AgentSummary {
 
     /// What the reader must do for it: have the user approve a call, answer a question.
     pub fn guidance(&self, address: &str) -> Vec<String> {
-        let mut lines = Vec::new();
-        for PendingApproval { call, text } in &self.approvals {
+        let approvals = self.approvals.iter().map(|PendingApproval { call, text }| {
             let text = truncate_line(text, LAST_WORDS_SHOWN);
-            lines.push(format!(
+            format!(
                 "{address} waits for an approval of this call: {text}. Only the user can give it: \
                  `brigade approve {address} {call}`."
-            ));
-        }
+            )
+        });
+        approvals.chain(self.question_guidance(address)).collect()
+    }
+
+    /// The questions that the reader must answer.
+    pub fn question_guidance(&self, address: &str) -> Vec<String> {
+        let mut lines = Vec::new();
         for question in &self.questions {
             let read_on = format!("read_output, task {address:?}");
             let asked = clipped(&question.text, TEXT_SHOWN, "The question", &read_on);

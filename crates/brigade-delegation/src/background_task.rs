@@ -8,6 +8,7 @@ use crate::output::OutputTail;
 use crate::span::render_secs;
 use crate::task_summary::TaskSummary;
 use crate::tool_reply::ToolReply;
+use crate::user_approval::{UserApproval, add_approvals};
 
 /// Why a reply comes before the end of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct BackgroundTask {
     /// The same key had started it before.
     pub existed: bool,
     pub output: Option<OutputTail>,
+    /// The calls of it and its descendants that wait for the user.
+    pub approvals: Vec<UserApproval>,
     /// The shell line that waits for the task.
     pub wake_line: Option<String>,
 }
@@ -53,7 +56,10 @@ impl BackgroundTask {
             }
             output.add_to(&mut fields);
         }
-        reply.add_guidance(summary.guidance());
+        match self.approvals.is_empty() {
+            true => reply.add_guidance(summary.guidance()),
+            false => reply.add_guidance(summary.question_guidance()),
+        }
         reply.add_guidance([format!(
             "Call wait_tasks for its result; read_output, send_message and stop_task take {address:?}."
         )]);
@@ -63,6 +69,7 @@ impl BackgroundTask {
             )]);
         }
         reply.add_fields(fields);
+        add_approvals(&mut reply, &self.approvals);
         if self.existed {
             reply.set("existed", json!(true));
         }

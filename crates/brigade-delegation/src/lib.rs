@@ -16,7 +16,7 @@
 //!   [`send_message`], [`stop_task`], [`read_output`], [`ask_parent`].
 //! - [`task_summary`], [`agent_summary`]: a task as a model reads of it, in a line and as JSON.
 //! - [`tool_reply`]: a reply whose text and whose JSON are each enough; [`ended_task`],
-//!   [`background_task`], [`note`]: parts of replies that several tools have.
+//!   [`background_task`], [`note`], [`user_approval`]: parts of replies that several tools have.
 //! - [`output`]: the output of a process, cut to what a reader gets to see.
 //! - [`span`]: durations and short lines as text.
 
@@ -37,6 +37,7 @@ pub mod stop_task;
 pub mod task_summary;
 pub mod tool_args;
 pub mod tool_reply;
+pub mod user_approval;
 pub mod wait_tasks;
 
 pub use agent_summary::{AgentSummary, OpenQuestion, PendingApproval, UsageSummary};
@@ -55,6 +56,7 @@ pub use stop_task::{StopReply, StopTask};
 pub use task_summary::TaskSummary;
 pub use tool_args::{ToolArgs, ToolDefinition, ToolHints, define, read_args};
 pub use tool_reply::ToolReply;
+pub use user_approval::UserApproval;
 pub use wait_tasks::{WaitEnd, WaitReply, WaitTasks};
 
 /// The names of the tools.

@@ -16,7 +16,7 @@ const AGENT_WAIT_SECS: u64 = 120;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunProcess {
-    /// The command line, for /bin/sh -c.
+    /// A command line for bash, or for /bin/sh where there is no bash, unless another shell is configured.
     pub command: String,
     /// A name to find it by, such as "Tests". Free again when it has ended.
     #[serde(default)]

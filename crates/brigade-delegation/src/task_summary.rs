@@ -32,6 +32,8 @@ pub struct TaskSummary {
     pub agent: Option<AgentSummary>,
     /// Its result had been returned before.
     pub returned_before: bool,
+    /// It was started in another conversation, which gets its result.
+    pub other_conversation: bool,
 }
 
 impl TaskSummary {
@@ -58,6 +60,9 @@ impl TaskSummary {
         let _ = write!(line, " {preposition} {}", render_span(self.elapsed_ms));
         if let Some(status) = self.agent.as_ref().and_then(|agent| agent.status(self.is_alive)) {
             let _ = write!(line, ", {status}");
+        }
+        if self.other_conversation {
+            line.push_str(", of another conversation");
         }
         if self.returned_before {
             line.push_str(" (its result had been returned before)");
@@ -105,6 +110,14 @@ impl TaskSummary {
         }
     }
 
+    /// The same without its approvals, which are told with those of its descendants.
+    pub(crate) fn question_guidance(&self) -> Vec<String> {
+        match &self.agent {
+            Some(agent) if self.is_alive => agent.question_guidance(&self.address),
+            _ => Vec::new(),
+        }
+    }
+
     /// The same as JSON: only what is there, the address first.
     pub fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
@@ -122,6 +135,7 @@ impl TaskSummary {
         add("elapsed", json!(render_span(self.elapsed_ms)));
         let kind = if self.agent.is_some() { "task" } else { "command" };
         add(kind, json!(truncate_line(&self.description, DESCRIPTION_SHOWN)));
+        add("other_conversation", if self.other_conversation { json!(true) } else { Value::Null });
         add("returned_before", if self.returned_before { json!(true) } else { Value::Null });
         if let Some(agent) = &self.agent {
             agent.add_to(&mut fields, self.is_alive);

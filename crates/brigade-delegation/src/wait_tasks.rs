@@ -15,6 +15,7 @@ use crate::span::render_secs;
 use crate::task_summary::TaskSummary;
 use crate::tool_args::{ToolArgs, ToolHints};
 use crate::tool_reply::ToolReply;
+use crate::user_approval::{UserApproval, add_approvals};
 
 /// The most results that a reply to a client has.
 pub const RESULTS_MAX: usize = 20;
@@ -65,7 +66,7 @@ impl ToolArgs for WaitTasks {
             Audience::Client(_) => {
                 "Wait until tasks end, and get their results: state, exit code, last output, a \
                  sub-agent's result. A sub-agent's question also ends the wait: answer it with \
-                 send_message. After wait_secs the current states come back and nothing is lost: call \
+                 send_message. So does a call that only the user can approve. After wait_secs the current states come back and nothing is lost: call \
                  it again. Each result is returned once; name its task to get it again. Not for looking \
                  at the output of a task that runs: use read_output."
             }
@@ -82,7 +83,7 @@ impl ToolArgs for WaitTasks {
             }
             Audience::Client(_) => format!(
                 "Addresses or names. Default, and the meaning of an empty array: everything that this \
-                 client started and whose result it has not got yet. One reply has at most {RESULTS_MAX} \
+                 conversation started and whose result it has not got yet. One reply has at most {RESULTS_MAX} \
                  results."
             ),
         };
@@ -144,6 +145,8 @@ pub enum WaitEnd {
     TimedOut(Duration),
     /// A sub-agent asks something.
     InputRequired,
+    /// The user has to approve a call.
+    ApprovalRequired,
     /// No task of the caller lives, and every result has been returned.
     NothingToWaitFor,
 }
@@ -158,6 +161,10 @@ pub struct WaitReply {
     /// Tasks that were named, and were not waited for because one reply does not have them all.
     pub not_waited_for: Vec<String>,
     pub still_running: Vec<TaskSummary>,
+    /// Tasks that a wait without names does not cover: of other conversations, and of the user.
+    pub others: Vec<TaskSummary>,
+    /// The calls that wait for the user.
+    pub approvals: Vec<UserApproval>,
     pub notes: Vec<TaskNote>,
 }
 
@@ -174,7 +181,19 @@ impl WaitReply {
             reply.add_body(&render_running(&self.still_running));
         }
         for task in &self.still_running {
-            reply.add_guidance(task.guidance());
+            match self.approvals.is_empty() {
+                true => reply.add_guidance(task.guidance()),
+                false => reply.add_guidance(task.question_guidance()),
+            }
+        }
+        add_approvals(&mut reply, &self.approvals);
+        if !self.others.is_empty() {
+            let lines = self.others.iter().take(RUNNING_LISTED).map(TaskSummary::list_line);
+            let lines: Vec<String> = lines.collect();
+            reply.add_body(&format!("Started by others:\n{}", lines.join("\n")));
+            reply.add_guidance(["Name a task of others to wait for it.".to_owned()]);
+            let others = self.others.iter().take(RUNNING_LISTED);
+            reply.set("others", others.map(|task| Value::Object(task.fields())).collect());
         }
         if self.more_ready > 0 {
             reply.add_guidance([format!(
@@ -220,6 +239,10 @@ impl WaitReply {
             ),
             (WaitEnd::InputRequired, _) => {
                 "The wait is over because input is needed. No result was taken.".to_owned()
+            }
+            (WaitEnd::ApprovalRequired, _) => {
+                "The wait is over because the user has to approve a call. No result was taken."
+                    .to_owned()
             }
             (_, 1) => "1 task has ended.".to_owned(),
             (_, count) => format!("{count} tasks have ended."),

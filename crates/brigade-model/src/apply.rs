@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::approval::Grants;
 use crate::event::{Event, EventRecord, SpawnedEvent};
-use crate::ids::{Attempt, Epoch, MessageNo, Millis, Owner, RunNo, Time};
+use crate::ids::{Attempt, ConversationId, Epoch, MessageNo, Millis, Owner, RunNo, Time};
 use crate::limits::{Limits, Usage};
 use crate::message::Receipt;
 use crate::outcome::Outcome;
@@ -198,12 +198,21 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
                 tree.mark_evictable(*no);
             }
         }
-        Event::RunOpened { no, owner, limits, name_dropped } => {
+        Event::RunOpened { no, owner, limits, name_dropped, conversation } => {
             apply_run_opened(tree, *no, *owner, limits.as_deref());
+            if let Some(conversation) = conversation {
+                tree.edit(*no, |row| set_conversation(row, conversation));
+            }
             if *name_dropped {
                 tree.rename_none(*no);
             }
         }
+    }
+}
+
+fn set_conversation(row: &mut TaskRow, conversation: &ConversationId) {
+    if let Some(client) = &mut row.client {
+        client.conversation = Some(conversation.clone());
     }
 }
 

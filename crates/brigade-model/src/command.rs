@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::address::TaskRef;
 use crate::approval::{CallDigest, Verdict};
 use crate::call::{Answer, Asked, WaitMode};
-use crate::ids::{Attempt, CallIndex, ClientIdentity, MessageNo, Millis, TaskNo};
+use crate::ids::{Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Millis, TaskNo};
 use crate::json::Json;
 use crate::limits::{Limits, Usage};
 use crate::outcome::{Failure, Verified};
@@ -28,6 +28,16 @@ pub enum Caller {
 pub struct ClientCaller {
     pub identity: ClientIdentity,
     pub control: ClientControl,
+    /// Conversations of this client that nobody has seen for so long that another may take over what
+    /// they started.
+    pub lapsed: Arc<[ConversationId]>,
+}
+
+impl ClientCaller {
+    /// Whether the results and messages of a run come to this caller unasked.
+    pub fn takes_from(&self, starter: &ClientIdentity) -> bool {
+        self.identity.takes_from(starter, |id| self.lapsed.contains(id))
+    }
 }
 
 /// The top-level work that a client may stop, write to, answer, resume and close. It sees and awaits all.
@@ -40,9 +50,15 @@ pub enum ClientControl {
     Shared,
 }
 
+impl From<ClientIdentity> for ClientCaller {
+    fn from(identity: ClientIdentity) -> Self {
+        Self { identity, control: ClientControl::Own, lapsed: Arc::default() }
+    }
+}
+
 impl From<&str> for ClientCaller {
     fn from(name: &str) -> Self {
-        Self { identity: name.into(), control: ClientControl::Own }
+        ClientIdentity::from(name).into()
     }
 }
 
@@ -170,7 +186,7 @@ pub enum StopTarget {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collect {
     pub caller: Caller,
-    /// The client's own runs, when empty.
+    /// The runs whose results come to the client unasked, when empty.
     pub tasks: Vec<TaskRef>,
     pub mode: WaitMode,
 }

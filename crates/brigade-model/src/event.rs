@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{Grant, Verdict};
 use crate::call::OpenCall;
 use crate::ids::{
-    Attempt, CallIndex, ClientIdentity, MessageNo, Owner, Position, RunNo, Seq, TaskNo, Time,
-    TreeId,
+    Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Owner, Position, RunNo, Seq,
+    TaskNo, Time, TreeId,
 };
 use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
@@ -205,6 +205,9 @@ pub enum Event {
         owner: Owner,
         limits: Option<Box<Limits>>,
         name_dropped: bool,
+        /// The conversation that asked for it, where the client did that started the task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        conversation: Option<ConversationId>,
     },
 }
 

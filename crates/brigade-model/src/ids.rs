@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::refusal::Refusal;
 
 /// Which tree. A uuid only at the border; inside a tree everything is a small number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -201,16 +204,88 @@ impl fmt::Display for ClientName {
     }
 }
 
-/// The client that a top-level run belongs to. Everything that tells one client's work from another's
-/// is in here, so that it can be more than a name.
+/// One connection's life of a client: an id that the client makes when it starts, and keeps while it
+/// reconnects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ConversationId(Arc<str>);
+
+impl ConversationId {
+    const LENGTH_MAX: usize = 64;
+
+    /// The conversation of a run that was stored before conversations were recorded. No client can
+    /// have it.
+    pub fn unrecorded() -> Self {
+        Self("".into())
+    }
+
+    fn is_unrecorded(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ConversationId {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if text.is_empty() || text.len() > Self::LENGTH_MAX || !is_plain {
+            let most = Self::LENGTH_MAX;
+            return Err(Refusal::invalid(format!(
+                "the id of a conversation has 1 to {most} ASCII letters, digits and hyphens"
+            )));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for ConversationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The client that a top-level run belongs to, and the conversation in which it asked for it. The name
+/// says whose work it is; the conversation, to whom its results and messages go unasked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClientIdentity {
     pub name: ClientName,
+    /// None for a client without conversations: a program that embeds the runtime.
+    #[serde(default = "unrecorded")]
+    pub conversation: Option<ConversationId>,
+}
+
+fn unrecorded() -> Option<ConversationId> {
+    Some(ConversationId::unrecorded())
+}
+
+impl ClientIdentity {
+    /// Whether nobody can be in the conversation any more, whatever the clock says.
+    pub fn is_unrecorded(&self) -> bool {
+        self.conversation.as_ref().is_some_and(ConversationId::is_unrecorded)
+    }
+
+    /// Whether the results and messages of a run come to this client unasked: it was started in the same
+    /// conversation of the same client, or in one that has lapsed.
+    pub fn takes_from(
+        &self,
+        starter: &Self,
+        has_lapsed: impl FnOnce(&ConversationId) -> bool,
+    ) -> bool {
+        starter.name == self.name
+            && (starter.conversation == self.conversation
+                || starter.is_unrecorded()
+                || starter.conversation.as_ref().is_some_and(has_lapsed))
+    }
 }
 
 impl From<&str> for ClientIdentity {
     fn from(name: &str) -> Self {
-        Self { name: name.into() }
+        Self { name: name.into(), conversation: None }
     }
 }
 

@@ -11,6 +11,7 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Grants;
+use crate::command::ClientCaller;
 use crate::ids::{CallIndex, ClientIdentity, Epoch, MessageNo, Owner, Seq, TaskNo, Time, TreeId};
 use crate::limits::{Limits, Usage};
 use crate::message::{Message, Receipt};
@@ -320,11 +321,11 @@ impl PartialEq for Tree {
 }
 
 impl Tree {
-    /// Runs whose results wait at top level for this client.
-    pub(crate) fn client_runs(&self, client: &ClientIdentity) -> impl Iterator<Item = TaskNo> {
+    /// Runs whose results wait at top level for this client and conversation.
+    pub(crate) fn client_runs(&self, client: &ClientCaller) -> impl Iterator<Item = TaskNo> {
         self.children(Owner::Session).filter(move |no| {
             self.get(*no).is_some_and(|row| {
-                row.client.as_ref() == Some(client)
+                row.client.as_ref().is_some_and(|starter| client.takes_from(starter))
                     && row.ended().is_none_or(|ended| ended.delivery == Delivery::Pending)
             })
         })

@@ -31,6 +31,10 @@ pub enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessWork {
     pub command: CommandLine,
+    /// The shell that reads the command line, as it was chosen when the task was started, so that a later
+    /// start does not choose another. None for a program, and for what was stored before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<Arc<str>>,
     /// An absolute path; where the runtime is, when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Arc<str>>,
@@ -50,15 +54,18 @@ pub struct ProcessWork {
     pub first_reader: Option<Millis>,
 }
 
+/// Two are equal when the same was asked for, whoever reads its output first. The shell is chosen by the machine that starts the task: a
+/// key stands for the same request where another one is configured.
 impl PartialEq for ProcessWork {
-    /// Without who reads it first: to come back to a command by its key is the same request.
     fn eq(&self, other: &Self) -> bool {
-        self.command == other.command
-            && self.cwd == other.cwd
-            && self.env == other.env
-            && self.stdin == other.stdin
-            && self.output_cap == other.output_cap
-            && self.enclosure == other.enclosure
+        let Self { command, shell: _, cwd, env, stdin, output_cap, enclosure, first_reader: _ } =
+            self;
+        *command == other.command
+            && *cwd == other.cwd
+            && *env == other.env
+            && *stdin == other.stdin
+            && *output_cap == other.output_cap
+            && *enclosure == other.enclosure
     }
 }
 
@@ -103,6 +110,7 @@ impl ProcessWork {
     pub fn new(command: CommandLine) -> Self {
         Self {
             command,
+            shell: None,
             cwd: None,
             env: Vec::new(),
             stdin: Stdin::Null,

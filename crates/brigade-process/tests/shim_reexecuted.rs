@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use brigade_process::shim::record::{Ending, Phase, Record};
-use brigade_process::{Companion, Launch, Limits, companion};
+use brigade_process::{Companion, Launch, Limits, ShimTiming, companion};
 
 fn main() -> Result<(), Box<dyn Error>> {
     companion::run_if_asked();
@@ -55,6 +55,7 @@ fn obeys_no_variable_of_its_command() -> Result<(), Box<dyn Error>> {
         stdin: false,
         cap: 4096,
         grace: Duration::from_secs(5),
+        timing: ShimTiming::default(),
         limits: Limits::default(),
         terminal: None,
         sandbox: None,

@@ -63,7 +63,7 @@ impl Session {
     pub fn approvals(&self) -> Vec<PendingApproval> {
         let client = match &self.caller {
             Caller::Operator => None,
-            Caller::Client(client) => Some(&client.identity),
+            Caller::Client(client) => Some(&client.identity.name),
             Caller::Task { .. } => return Vec::new(),
         };
         let rows = self.view.list(None);
@@ -80,7 +80,8 @@ impl Session {
             let (row, request) = (row.clone(), request.clone());
             (started_by, PendingApproval { task, row, top, call, request, since })
         });
-        let own = pending.filter(|(by, _)| client.is_none() || by.as_ref() == client);
+        let own =
+            pending.filter(|(by, _)| client.is_none() || by.as_ref().map(|by| &by.name) == client);
         own.map(|(_, pending)| pending).collect()
     }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use brigade_model::action::{Action, Start};
 use brigade_model::call::Answer;
-use brigade_model::command::{Command, End, Report, Reported};
+use brigade_model::command::{Command, End, Report, Reported, Spawn};
 use brigade_model::decide::Reply;
 use brigade_model::ids::{Attempt, CallIndex, TaskNo, Time, TreeId};
 use brigade_model::message::Message;
 use brigade_model::refusal::Refusal;
+use brigade_model::spec::Spec;
 use brigade_model::task::TaskRow;
-use brigade_model::work::Kind;
+use brigade_model::work::{Kind, Work};
 use brigade_store::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,6 +34,12 @@ pub struct TaskId {
 pub trait Performer: Send + Sync + 'static {
     /// Begins an attempt. What comes of it is said through the reporter.
     fn start(&self, start: Start, reporter: Reporter);
+
+    /// The work with what this machine decides about it, which is stored with the task: a later start, also
+    /// elsewhere, must not decide otherwise. None where there is nothing to decide.
+    fn resolve(&self, _work: &Work) -> Option<Work> {
+        None
+    }
 
     /// Hands something to an attempt that is under way. An answer to one that is not in memory is dropped: it is in
     /// the journal, with which the next attempt begins.
@@ -177,6 +184,14 @@ impl Performers {
 
     pub(crate) fn of(&self, kind: &Kind) -> Option<&Arc<dyn Performer>> {
         self.by_kind.get(kind)
+    }
+
+    /// A spawn with what its performer decides about the work. None where that is nothing.
+    pub(crate) fn resolve(&self, command: &Command) -> Option<Command> {
+        let Command::Spawn(spawn) = command else { return None };
+        let work = self.of(&spawn.spec.work.kind())?.resolve(&spawn.spec.work)?;
+        let spec = Arc::new(Spec { work, ..Spec::clone(&spawn.spec) });
+        Some(Command::Spawn(Spawn { spec, ..spawn.clone() }))
     }
 
     pub(crate) fn perform(&self, kind: &Kind, action: Action, reporter: Reporter) {

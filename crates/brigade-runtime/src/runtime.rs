@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brigade_model::command::{Caller, Command};
+use brigade_model::command::{Caller, ClientCaller, Command};
 use brigade_model::decide::Reply;
 use brigade_model::ids::{Attempt, Position, TreeId};
 use brigade_model::limits::Limits;
@@ -68,7 +68,11 @@ impl Runtime {
     }
 
     /// The open session of this name, or a new one, as another client than this program.
-    pub async fn session_as(&self, name: &str, client: &str) -> Result<Session, Refusal> {
+    pub async fn session_as(
+        &self,
+        name: &str,
+        client: impl Into<ClientCaller>,
+    ) -> Result<Session, Refusal> {
         let view = self.open(name, Limits::default()).await?;
         Ok(self.attach(view, Caller::Client(client.into())))
     }
@@ -114,7 +118,11 @@ impl Runtime {
     }
 
     /// A session as a client sees it, open or closed.
-    pub async fn visit(&self, tree: TreeId, client: &str) -> Result<Session, Refusal> {
+    pub async fn visit(
+        &self,
+        tree: TreeId,
+        client: impl Into<ClientCaller>,
+    ) -> Result<Session, Refusal> {
         let session = self.operate(tree).await?;
         Ok(Session { caller: Caller::Client(client.into()), ..session })
     }
@@ -126,6 +134,11 @@ impl Runtime {
     /// Puts one command through the loop: the door behind every other method.
     pub async fn submit(&self, tree: TreeId, command: Command) -> Result<Reply, Refusal> {
         submit(&self.inner.inputs, tree, command).await
+    }
+
+    /// The clock of this runtime, for whoever measures time beside it.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock.clone()
     }
 
     /// Every session that is kept, in the order in which they were opened.

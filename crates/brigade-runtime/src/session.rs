@@ -11,7 +11,9 @@ use brigade_model::command::{
     Resume, Send, SetLimits, Spawn, Stop, StopTarget, Take,
 };
 use brigade_model::decide::{Reply, Stopped};
-use brigade_model::ids::{CallIndex, MessageNo, Owner, Position, RunNo, TaskNo, TreeId};
+use brigade_model::ids::{
+    CallIndex, ConversationId, MessageNo, Owner, Position, RunNo, TaskNo, TreeId,
+};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
@@ -74,6 +76,16 @@ impl Session {
     pub fn with_control(mut self, control: ClientControl) -> Self {
         if let Caller::Client(client) = &mut self.caller {
             client.control = control;
+        }
+        self
+    }
+
+    /// The same session for a client that also takes the results and messages of these conversations of
+    /// its own, in which nobody was seen for long.
+    #[must_use]
+    pub fn taking_over(mut self, lapsed: impl IntoIterator<Item = ConversationId>) -> Self {
+        if let Caller::Client(client) = &mut self.caller {
+            client.lapsed = lapsed.into_iter().collect();
         }
         self
     }

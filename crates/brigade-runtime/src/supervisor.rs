@@ -245,6 +245,8 @@ impl Supervisor {
         now: Time,
         decided: &mut Decided,
     ) -> Outcome<Reply> {
+        let resolved = self.performers.resolve(command);
+        let command = resolved.as_ref().unwrap_or(command);
         self.load(id).await?;
         let Some(tree) = self.trees.get_mut(&id) else {
             return Err(Refusal::not_found("there is no such session"));

@@ -22,8 +22,8 @@ use crate::operator_key::OperatorKey;
 use crate::places::{Places, Short};
 use crate::requests::Request;
 use crate::wire::{
-    As, Asked, Cancel, FromDaemon, Hello, More, OLDEST_SERVED, PROTOCOL, Said, Welcome, cost,
-    is_spoken, line, parse, write_line,
+    Asked, Cancel, FromDaemon, Hello, Introduction, More, OLDEST_SERVED, PROTOCOL, Said, Welcome,
+    cost, is_spoken, line, parse, write_line,
 };
 
 /// Bytes of one question's items that may be here or on their way, not yet taken.
@@ -43,6 +43,9 @@ pub enum ClientError {
     /// One holds the lock of the state folder, and nobody listens at its socket.
     #[error("{}", unreachable(*holder, socket))]
     Unreachable { holder: LockHolder, socket: PathBuf },
+    /// There may be one, and this process may not speak with it.
+    #[error("not permitted from here: {0}")]
+    NotPermitted(io::Error),
     /// It may have happened. With a key it can be asked again.
     #[error("the daemon went away before it answered")]
     Lost,
@@ -130,14 +133,19 @@ impl Open {
 impl Client {
     /// Connects to the daemon of a state directory, with its operator key where this process may read
     /// it.
-    pub async fn connect(places: &Places, who: As) -> Result<Self, ClientError> {
+    pub async fn connect(
+        places: &Places,
+        who: impl Into<Introduction>,
+    ) -> Result<Self, ClientError> {
+        let Introduction { who, conversation } = who.into();
         let socket = places.socket();
-        let short = Short::of(&socket).map_err(ClientError::NoDaemon)?;
-        let stream = UnixStream::connect(short.path()).await.map_err(ClientError::NoDaemon)?;
+        let failed = |error| connect_error(&socket, error);
+        let short = Short::of(&socket).map_err(failed)?;
+        let stream = UnixStream::connect(short.path()).await.map_err(failed)?;
         let owner = stream.peer_cred().map_err(ClientError::NoDaemon)?.uid();
         if owner != rustix::process::getuid().as_raw() {
             let problem = format!("{} is served by user {owner}", socket.display());
-            return Err(ClientError::NoDaemon(io::Error::new(
+            return Err(ClientError::NotPermitted(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 problem,
             )));
@@ -148,7 +156,8 @@ impl Client {
         // Read only now: the daemon makes the key before it listens.
         let operator_key = OperatorKey::read(places);
         let oldest = Some(OLDEST_SERVED);
-        let hello = Hello { protocol: PROTOCOL, oldest, version, who, operator_key };
+        let conversation = conversation.map(|id| id.to_string());
+        let hello = Hello { protocol: PROTOCOL, oldest, version, who, operator_key, conversation };
         write_line(&mut writer, &hello).await.map_err(ClientError::NoDaemon)?;
         let line = match reader.next().await {
             Ok(Some(line)) => line,
@@ -191,6 +200,11 @@ impl Client {
         let (next, _hang_up) = (AtomicU64::new(1), hang_up.drop_guard());
         let inner = Inner { daemon, next, lines, open, _hang_up };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns when the connection is over.
+    pub async fn ended(&self) {
+        self.inner.lines.closed().await;
     }
 
     /// The version of the daemon.
@@ -249,6 +263,19 @@ impl Client {
             let _ = self.inner.lines.send(line);
         }
     }
+}
+
+/// Why a socket could not be connected to. A sandbox that forbids it does not say that nobody is there.
+fn connect_error(socket: &Path, error: io::Error) -> ClientError {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return ClientError::NoDaemon(error);
+    }
+    let problem = format!(
+        "this process may not connect to {}: {error}; run it outside of the sandbox, or as the user \
+         whose daemon it is",
+        socket.display()
+    );
+    ClientError::NotPermitted(io::Error::new(error.kind(), problem))
 }
 
 /// What a question brings.
@@ -361,4 +388,24 @@ async fn speak(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Ve
 
 fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_sandbox_is_not_taken_for_a_daemon_that_is_not_there() {
+        let of = |errno: Errno| connect_error(Path::new("/state/socket"), errno.into()).to_string();
+        for forbidden in [Errno::PERM, Errno::ACCESS] {
+            let said = of(forbidden);
+            assert!(said.starts_with("not permitted from here: "), "{said}");
+            assert!(said.contains("/state/socket"), "{said}");
+        }
+        for missing in [Errno::NOENT, Errno::CONNREFUSED] {
+            assert!(of(missing).starts_with("no daemon is running: "), "{}", of(missing));
+        }
+    }
 }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brigade_model::command::ClientControl;
+use brigade_model::ids::{ClientIdentity, ConversationId};
 use brigade_model::refusal::Refusal;
 use brigade_process::PeerProcess;
 use brigade_runtime::PeerOrigin;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, ConnectionKind};
 use crate::ask::{Room, Way};
+use crate::conversations::ConversationGuard;
 use crate::desk::{Desk, Shared, Who};
 use crate::lines::Lines;
 use crate::requests::Request;
@@ -73,13 +75,17 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: UnixStream) -> io::Result
     };
     welcome(&mut writer, &hello).await?;
     reader.set_bounds(shared.admission.line_bounds(place.kind()));
-    let _counted = Counted::new(&shared);
+    let conversation = match &who {
+        Who::Client(client) => client.conversation.clone(),
+        Who::Operator | Who::Task { .. } => None,
+    };
+    let counted = Counted::new(&shared, conversation);
     let leaving = shared.leaving.clone();
     let control = match hello.who {
         As::SharedClient(_) => ClientControl::Shared,
         As::Operator | As::Client(_) => ClientControl::Own,
     };
-    let mut conversation = Conversation::new(Desk { shared, who, control }, writer);
+    let mut conversation = Conversation::new(Desk { shared, who, control }, counted, writer);
     conversation.is_understood = hello.common().is_some();
     conversation.run(reader, leaving).await
 }
@@ -100,7 +106,10 @@ fn identify(shared: &Shared, origin: PeerOrigin, hello: &Hello) -> Result<Who, R
     }
     Ok(match &hello.who {
         As::Operator => Who::Operator,
-        As::Client(name) | As::SharedClient(name) => Who::Client(name.clone()),
+        As::Client(name) | As::SharedClient(name) => {
+            let conversation = hello.conversation.as_deref().map(str::parse).transpose()?;
+            Who::Client(ClientIdentity { name: name.as_str().into(), conversation })
+        }
     })
 }
 
@@ -141,6 +150,7 @@ fn version() -> String {
 /// The questions that are open.
 struct Conversation {
     desk: Desk,
+    counted: Counted,
     /// Whether the client knows a protocol that this daemon knows.
     is_understood: bool,
     lines: mpsc::Sender<FromDaemon>,
@@ -157,12 +167,12 @@ struct Open {
 }
 
 impl Conversation {
-    fn new(desk: Desk, writer: OwnedWriteHalf) -> Self {
+    fn new(desk: Desk, counted: Counted, writer: OwnedWriteHalf) -> Self {
         let (lines, waiting) = mpsc::channel(LINES);
         #[expect(clippy::disallowed_methods, reason = "ends when the conversation is dropped")]
         let writing = tokio::spawn(write_all(writer, waiting));
         let (open, answers) = (HashMap::new(), JoinSet::new());
-        Self { desk, is_understood: true, lines, open, heard: 0, answers, writing }
+        Self { desk, counted, is_understood: true, lines, open, heard: 0, answers, writing }
     }
 
     async fn run(
@@ -227,6 +237,7 @@ impl Conversation {
     }
 
     fn ask(&mut self, id: u64, request: Request, room: Option<u32>) {
+        self.counted.asks();
         let cancelled = CancellationToken::new();
         let farewell = request.lasts().then(|| self.desk.shared.leaving.clone());
         let room = room.map(|size| Arc::new(Room::new(size)));
@@ -302,18 +313,39 @@ async fn write_all(mut writer: OwnedWriteHalf, mut lines: mpsc::Receiver<FromDae
     }
 }
 
-/// Counts a client as long as it is here.
-struct Counted(Arc<Shared>);
+/// Counts a client as long as it is here. One that only says that a conversation is there counts as a
+/// client from its first question on.
+struct Counted {
+    shared: Arc<Shared>,
+    conversation: Option<ConversationGuard>,
+    attends: bool,
+}
 
 impl Counted {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.clients.fetch_add(1, Ordering::Relaxed);
-        Self(shared.clone())
+    fn new(shared: &Arc<Shared>, conversation: Option<ConversationId>) -> Self {
+        let conversation = conversation.map(|id| shared.conversations.enter(id));
+        let attends = conversation.is_some();
+        let counted = Self { shared: shared.clone(), conversation, attends };
+        counted.count().fetch_add(1, Ordering::Relaxed);
+        counted
+    }
+
+    fn count(&self) -> &AtomicUsize {
+        if self.attends { &self.shared.attending } else { &self.shared.clients }
+    }
+
+    fn asks(&mut self) {
+        if self.attends {
+            self.shared.clients.fetch_add(1, Ordering::Relaxed);
+            self.shared.attending.fetch_sub(1, Ordering::Relaxed);
+            self.attends = false;
+        }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.clients.fetch_sub(1, Ordering::Relaxed);
+        self.conversation.take();
+        self.count().fetch_sub(1, Ordering::Relaxed);
     }
 }

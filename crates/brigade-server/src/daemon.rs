@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{Admission, ConnectionLimits};
 use crate::bound_socket::BoundSocket;
 use crate::connection::serve;
+use crate::conversations::Conversations;
 use crate::daemon_lock::{DaemonPhase, HeldLock, LockError};
 use crate::desk::{Counts, Shared};
 use crate::operator_key::OperatorKey;
@@ -99,6 +100,7 @@ impl Daemon {
         let runtime = builder.start().await?;
         let socket = BoundSocket::bind(&places).map_err(failed)?;
         claimed.enter(DaemonPhase::Serving);
+        let conversations = Conversations::new(runtime.clock());
         let shared = Arc::new(Shared {
             runtime,
             places,
@@ -106,6 +108,8 @@ impl Daemon {
             admission: Admission::new(limits),
             began: Instant::now(),
             clients: AtomicUsize::new(0),
+            attending: AtomicUsize::new(0),
+            conversations,
             trust: OnceLock::new(),
             counts: OnceLock::new(),
             leaving: CancellationToken::new(),
@@ -164,8 +168,10 @@ impl Daemon {
                     }
                 }
                 () = tokio::time::sleep(idleness.look_again()) => {
-                    // Who was let in may not have said a word yet.
-                    if clients.is_empty() && idleness.is_over(&shared).await {
+                    // Who was let in may not have said a word yet. A client that only attends does
+                    // not keep the daemon from leaving.
+                    let attending = shared.attending.load(Ordering::Relaxed);
+                    if clients.len() <= attending && idleness.is_over(&shared).await {
                         break;
                     }
                 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use brigade_agent::definition::Definitions;
 use brigade_model::address::{Address, TaskRef, Who as Named};
 use brigade_model::command::ClientControl;
-use brigade_model::ids::{Attempt, Position, RunNo, TaskNo, TreeId};
+use brigade_model::ids::{Attempt, ClientIdentity, Position, RunNo, TaskNo, TreeId};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
 use brigade_model::tree::SessionState;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::addresses;
 use crate::admission::Admission;
+use crate::conversations::Conversations;
 use crate::operator_key::OperatorKey;
 use crate::places::Places;
 use crate::requests::DaemonStatus;
@@ -49,7 +50,7 @@ impl Located {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Operator,
-    Client(String),
+    Client(ClientIdentity),
     /// A process below a command acts as that command's task.
     Task {
         id: TaskId,
@@ -65,7 +66,11 @@ pub(crate) struct Shared {
     pub(crate) operator_key: OperatorKey,
     pub(crate) admission: Arc<Admission>,
     pub(crate) began: Instant,
+    /// Connections that ask or have asked something.
     pub(crate) clients: AtomicUsize,
+    /// Connections that only say that a conversation is there.
+    pub(crate) attending: AtomicUsize,
+    pub(crate) conversations: Arc<Conversations>,
     /// The definitions that the operator trusts.
     pub(crate) trust: OnceLock<Arc<TrustStore>>,
     /// What is counted, in Prometheus' words.
@@ -104,7 +109,7 @@ impl Desk {
                 self.runtime().operate(session.id()).await
             }
             Who::Client(client) => {
-                let session = self.runtime().session_as(name, client).await?;
+                let session = self.runtime().session_as(name, client.clone()).await?;
                 Ok(session.with_control(self.control))
             }
             Who::Task { id, attempt } => self.runtime().act_as(*id, *attempt).await,
@@ -126,7 +131,7 @@ impl Desk {
         };
         match &self.who {
             Who::Client(client) => {
-                let session = self.runtime().visit(row.id, client).await?;
+                let session = self.runtime().visit(row.id, client.clone()).await?;
                 Ok(session.with_control(self.control))
             }
             Who::Operator | Who::Task { .. } => self.runtime().operate(row.id).await,
@@ -202,10 +207,12 @@ impl Desk {
         }
     }
 
-    /// Whether this client started a task, or whoever acts for all.
-    pub(crate) fn started(&self, row: &TaskRow) -> bool {
+    /// Whether this client started a task, in whichever conversation, or the caller acts for all.
+    pub(crate) fn has_started(&self, row: &TaskRow) -> bool {
         match &self.who {
-            Who::Client(name) => row.client.as_ref().is_some_and(|client| *client.name.0 == **name),
+            Who::Client(caller) => {
+                row.client.as_ref().is_some_and(|client| client.name == caller.name)
+            }
             Who::Operator | Who::Task { .. } => true,
         }
     }

@@ -47,6 +47,9 @@ pub struct TaskInfo {
     /// At top level, the client that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// The conversation in which that client started it, or asked for its latest run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<ConversationInfo>,
     pub run: u32,
     pub attempt: u32,
     /// Milliseconds since the epoch.
@@ -239,6 +242,26 @@ fn questions(row: &TaskRow) -> Vec<Question> {
     row.calls.iter().filter_map(|call| Question::of(call.index, &call.on)).collect()
 }
 
+/// A conversation of a client, as whoever asks sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationInfo {
+    /// Empty for a client without conversations, and for what was stored before they were recorded.
+    pub id: String,
+    pub state: ConversationState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConversationState {
+    /// The one that asks.
+    Own,
+    /// Nobody has seen it for a minute: the client's others take over its results and messages.
+    Lapsed,
+    /// Another one, which has not lapsed.
+    #[serde(other)]
+    Other,
+}
+
 impl TaskInfo {
     pub fn of(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
         let mut info = Self {
@@ -255,6 +278,7 @@ impl TaskInfo {
                 Owner::Task(parent) => Some(parent.to_string()),
             },
             client: row.client.as_ref().map(ToString::to_string),
+            conversation: None,
             run: row.run.0,
             attempt: row.attempt.0,
             spawned: row.spawned.0,

@@ -20,6 +20,7 @@ pub mod ask;
 mod bound_socket;
 pub mod client;
 mod connection;
+mod conversations;
 pub mod daemon;
 pub mod daemon_lock;
 mod desk;

@@ -4,14 +4,17 @@
 //!  coding agent ── JSON-RPC lines ── Bridge ── tools, a file each ── Line ── daemon
 //! ```
 //!
-//! The bridge keeps nothing. Work belongs to the workspace's session and is asked for under a client
-//! name that stays the same, so that the next conversation finds it; whatever is killed, the
-//! next bridge answers as this one would have. Arguments, descriptions and replies of the tools are those of
-//! `brigade-delegation`. Reading order: `bridge` (what is served), `tool` (what a call has), the tools,
-//! `summary` (tasks as models read of them), `tasks` (runs as tasks of the protocol), `line` (asking a daemon
+//! The bridge keeps nothing but the id of its conversation. Work belongs to the workspace's session and
+//! is asked for under a client name that stays the same, so that the next conversation finds it;
+//! whatever is killed, the next bridge answers as this one would have. Results come unasked only to the
+//! conversation that asked for the work, until it is gone (`attendance`). Arguments, descriptions and
+//! replies of the tools are those of `brigade-delegation`. Reading order: `bridge` (what is served), `tool`
+//! (what a call has), the tools, `summary` (tasks as models read of them), `tasks` (runs as tasks of the
+//! protocol), `line` (asking a daemon
 //! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
 
 mod approvals;
+mod attendance;
 mod bridge;
 mod line;
 mod list_tasks;

@@ -14,7 +14,7 @@ use crate::client::{Client, ClientError};
 use crate::daemon_lock::{DaemonPhase, LockHolder, find_lock_holder};
 use crate::places::Places;
 use crate::requests::Leave;
-use crate::wire::As;
+use crate::wire::{As, Introduction};
 
 /// How long a daemon may take to come up. Recovery of a large store is part of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,16 +59,18 @@ impl Starter {
     /// A connection to the daemon that runs, or to one that is started for it. An older daemon is
     /// asked to make way for a newer one, whatever protocol it speaks; commands do not notice.
     /// Who may start none waits for a moment: the next one may be on its way.
-    pub async fn connect(&self, who: As) -> Result<Client, ClientError> {
+    pub async fn connect(&self, who: impl Into<Introduction>) -> Result<Client, ClientError> {
+        let introduction = who.into();
+        let who = &introduction.who;
         let patience = if self.may_start { PATIENCE } else { OTHERS_PATIENCE };
         let deadline = Instant::now() + patience;
         let mut start = Start::Now;
         let mut pause = LOOK_FIRST;
         let mut unreachable = Unreachable::default();
         loop {
-            let error = match Client::connect(&self.places, who.clone()).await {
-                Ok(client) if self.may_start && is_to_leave(&client, &who) => {
-                    self.make_way(client, &who).await?;
+            let error = match Client::connect(&self.places, introduction.clone()).await {
+                Ok(client) if self.may_start && is_to_leave(&client, who) => {
+                    self.make_way(client, who).await?;
                     continue;
                 }
                 Ok(client) => {
@@ -79,9 +81,6 @@ impl Starter {
                 Err(ClientError::NoDaemon(error)) => error,
                 Err(error) => return Err(error),
             };
-            if error.kind() == io::ErrorKind::PermissionDenied {
-                return Err(ClientError::NoDaemon(error));
-            }
             let holder = find_lock_holder(&self.places.lock());
             if let Some(holder) = holder
                 && (Instant::now() > deadline || unreachable.lasts(holder))
@@ -93,13 +92,7 @@ impl Starter {
             }
             start = match start.next() {
                 Start::Now if holder.is_some() || !self.may_start => Start::Now,
-                Start::Now => {
-                    let started = self.start().map_err(|error| {
-                        let folder = self.places.folder().display();
-                        ClientError::NotStarted(format!("the state folder {folder}: {error}"))
-                    });
-                    Start::Coming(started?)
-                }
+                Start::Now => Start::Coming(self.start().map_err(|error| self.not_started(error))?),
                 Start::Failed(status) => {
                     return Err(self.why(io::Error::other(format!("it ended with {status}"))));
                 }
@@ -108,6 +101,19 @@ impl Starter {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_LAST);
         }
+    }
+
+    /// Within a sandbox there is often nothing to be written, and no process that would outlive it.
+    fn not_started(&self, error: io::Error) -> ClientError {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        let folder = self.places.folder().display();
+        if !matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) {
+            return ClientError::NotStarted(format!("the state folder {folder}: {error}"));
+        }
+        let problem = format!(
+            "no daemon is running, and this process may not start one in the state folder {folder}: {error}"
+        );
+        ClientError::NotPermitted(io::Error::new(error.kind(), problem))
     }
 
     /// Only the operator may ask for it, and whoever starts daemons is no less.
@@ -183,8 +189,8 @@ pub async fn connect_running(places: &Places, who: As) -> Result<Client, ClientE
             other => return other,
         };
         let holder = match find_lock_holder(&places.lock()) {
-            Some(holder) if error.kind() != io::ErrorKind::PermissionDenied => holder,
-            _ => return Err(ClientError::NoDaemon(error)),
+            Some(holder) => holder,
+            None => return Err(ClientError::NoDaemon(error)),
         };
         if holder.phase == Some(DaemonPhase::Leaving) || Instant::now() > deadline {
             return Err(ClientError::Unreachable { holder, socket: places.socket() });

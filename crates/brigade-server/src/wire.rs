@@ -26,6 +26,7 @@
 
 use std::io;
 
+use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -58,6 +59,9 @@ pub struct Hello {
     /// Makes the client the operator or a named client. A process of a task needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_key: Option<OperatorKey>,
+    /// The conversation of a client that has them: an id that it made when it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
 }
 
 impl Hello {
@@ -87,6 +91,19 @@ impl As {
             Self::Operator => None,
             Self::Client(name) | Self::SharedClient(name) => Some(name),
         }
+    }
+}
+
+/// As whom a client acts, and in which of its conversations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    pub who: As,
+    pub conversation: Option<ConversationId>,
+}
+
+impl From<As> for Introduction {
+    fn from(who: As) -> Self {
+        Self { who, conversation: None }
     }
 }
 

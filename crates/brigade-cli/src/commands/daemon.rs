@@ -266,12 +266,15 @@ fn private_directories(context: &Context) -> Vec<PrivateDirectory> {
 fn process_options(context: &Context) -> ProcessOptions {
     let config = &context.config;
     let options = ProcessOptions::new(context.places.folder())
-        .shell(&config.shell)
         .output_cap(config.output_cap)
         .pass_env(STATE_VARIABLE)
         // The daemon has no children but shims.
         .control_groups(ControlGroups::here())
         .inherit_orphans();
+    let options = match &config.shell {
+        Some(shell) => options.shell(shell),
+        None => options,
+    };
     let options = models::key_variables(config)
         .iter()
         .fold(options, |options, name| options.withhold_env(name));

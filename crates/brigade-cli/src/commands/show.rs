@@ -6,6 +6,7 @@ use anstyle::Style;
 use brigade_agent::Progress;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
+use brigade_server::info::{ConversationInfo, ConversationState};
 use brigade_server::requests;
 use brigade_server::{LimitsAbove, TaskInfo};
 use serde::Deserialize;
@@ -15,6 +16,9 @@ use crate::exit::{Exit, Failure};
 use crate::show::count;
 use crate::styled_line::StyledLine;
 use crate::{asking, confine, show, span, transcript};
+
+/// How much of a conversation's id is shown: enough to tell it from the others.
+const CONVERSATION_SHOWN: usize = 8;
 
 /// Show all there is to know of a task; of an agent, its conversation too
 #[derive(Debug, clap::Args)]
@@ -77,6 +81,9 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
     if let Some(parent) = &task.parent {
         lines.push(("parent", parent.clone()));
     }
+    if let Some(client) = &task.client {
+        lines.push(("client", client_line(client, task.conversation.as_ref())));
+    }
     if let Some(enclosure) = &task.enclosure {
         lines.extend(confine::lines(enclosure, &task.sandbox));
         lines.extend(confine::parts_line(&task.sandbox));
@@ -136,6 +143,19 @@ fn lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
         }
     }
     lines
+}
+
+/// The client that started it, with the beginning of its conversation's id.
+fn client_line(client: &str, conversation: Option<&ConversationInfo>) -> String {
+    let Some(conversation) = conversation.filter(|one| !one.id.is_empty()) else {
+        return client.to_owned();
+    };
+    let id: String = conversation.id.chars().take(CONVERSATION_SHOWN).collect();
+    let gone = match conversation.state {
+        ConversationState::Lapsed => " (not seen for a minute)",
+        ConversationState::Own | ConversationState::Other => "",
+    };
+    format!("{client}, conversation {id}{gone}")
 }
 
 /// What a holder above shares with it, in a line.

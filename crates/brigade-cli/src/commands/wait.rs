@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
-use brigade_server::requests::{self, Heed, List, Waited};
+use brigade_server::requests::{self, Heed, List, PendingInfo, Waited};
 use brigade_server::{Client, TaskInfo};
 
 use crate::context::Context;
@@ -53,7 +53,7 @@ impl Wait {
         };
         if tasks.is_empty() {
             show::note("nothing runs here");
-            print(context, &Waited { ended: Vec::new(), going_on: Vec::new(), timed_out: false })?;
+            print(context, &Waited::default())?;
             return Ok(Exit::SUCCEEDED);
         }
         let mode = if self.any { WaitMode::Any } else { WaitMode::All };
@@ -84,7 +84,7 @@ async fn living(context: &Context, client: &mut Client) -> Result<Vec<String>, F
     Ok(tasks.into_iter().filter(|task| task.living).map(|task| task.address).collect())
 }
 
-/// Says who asks what, each question once: nobody else may know that the wait is for an answer.
+/// Says who asks what and waits for which approval, each once: nobody else may know that the wait is for an answer.
 async fn tell_questions(client: &Client, waited: &requests::Wait) -> Infallible {
     let mut told = HashSet::new();
     while let Ok(heard) = client.ask(Heed(waited.clone())).await {
@@ -94,7 +94,12 @@ async fn tell_questions(client: &Client, waited: &requests::Wait) -> Infallible 
                 tell_question(task);
             }
         }
-        // It is answered at once while the question is open.
+        for one in &heard.pending {
+            if told.insert((one.address.clone(), one.approval.call)) {
+                tell_approval(one);
+            }
+        }
+        // It is answered at once while the question or the call is open.
         tokio::time::sleep(BETWEEN_LOOKS).await;
     }
     // The wait itself says what is wrong.
@@ -111,6 +116,17 @@ fn tell_question(task: &TaskInfo) {
         show::note(&format!("{called} {what}: {}", show::one_line(&question.text)));
     }
     show::note(&format!("`brigade answer {} TEXT` gives it", task.address));
+}
+
+fn tell_approval(pending: &PendingInfo) {
+    let PendingInfo { address, name, approval, .. } = pending;
+    let called = name.as_ref().unwrap_or(address);
+    let text = show::one_line(&approval.text);
+    show::note(&format!("{called} waits for approval: {text}"));
+    show::note(&format!(
+        "`brigade approve {address} {} --show` says how it is given",
+        approval.call
+    ));
 }
 
 fn print(context: &Context, waited: &Waited) -> Result<(), Failure> {

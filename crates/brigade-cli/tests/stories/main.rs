@@ -29,6 +29,7 @@ mod languages;
 mod long;
 mod look;
 mod lossless;
+mod mcp_conversations;
 mod mcp_guide;
 mod mcp_servers;
 mod no_threads;

@@ -22,7 +22,7 @@ pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusa
     }
     match &collect.caller {
         Caller::Client(client) if tasks.is_empty() => {
-            tasks = tree.client_runs(&client.identity).map(|no| (no, None)).collect();
+            tasks = tree.client_runs(client).map(|no| (no, None)).collect();
         }
         Caller::Task { .. } => {
             return Err(Refusal::invalid("a task waits by parking a call"));

@@ -141,7 +141,8 @@ pub(super) fn read_inbox(tree: &Tree, read: &ReadInbox) -> Result<Decision, Refu
     if let Caller::Task { .. } = read.caller {
         return Err(Refusal::forbidden("a task receives from its own inbox only"));
     }
-    let unread = tree.inbox(Owner::Session).cloned();
+    let unread = tree.inbox(Owner::Session).filter(|message| reaches(tree, &read.caller, message));
+    let unread = unread.cloned();
     let messages: Vec<Arc<Message>> = match &read.take {
         Take::Nothing => return Ok(Decision::reply(Reply::Inbox(unread.collect()))),
         Take::Oldest(most) => unread.take(*most).collect(),
@@ -152,4 +153,11 @@ pub(super) fn read_inbox(tree: &Tree, read: &ReadInbox) -> Result<Decision, Refu
         decision.drafts.push(Event::MessageRead { to: Owner::Session, message: message.no }.into());
     }
     Ok(decision)
+}
+
+/// Whether a message to the session is for this caller. Messages of a client's tasks are for the
+/// conversation that started them. The sender may be evicted: then whoever reads rows has to tell.
+fn reaches(tree: &Tree, caller: &Caller, message: &Message) -> bool {
+    let (Caller::Client(client), Sender::Child(no)) = (caller, &message.from) else { return true };
+    tree.started_by(*no).is_none_or(|starter| client.takes_from(starter))
 }

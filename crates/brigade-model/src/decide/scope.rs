@@ -115,7 +115,10 @@ pub(crate) fn steers(tree: &Tree, caller: &Caller, no: TaskNo) -> bool {
         Caller::Operator | Caller::Task { .. } => true,
         Caller::Client(client) => match client.control {
             ClientControl::Shared => true,
-            ClientControl::Own => tree.started_by(no) == Some(&client.identity),
+            // A later conversation of the same client steers what an earlier one started.
+            ClientControl::Own => {
+                tree.started_by(no).map(|starter| &starter.name) == Some(&client.identity.name)
+            }
         },
     }
 }

@@ -3,9 +3,9 @@
 use super::scope::{Steering, fence, not_shared, resolve_to_steer, starter, steers};
 use super::{Decision, Reply};
 use crate::call::Spawned;
-use crate::command::{Caller, Close, Resume, SetLimits};
+use crate::command::{Caller, ClientCaller, Close, Resume, SetLimits};
 use crate::event::Event;
-use crate::ids::{Owner, TaskNo};
+use crate::ids::{ConversationId, Owner, TaskNo};
 use crate::limits::Limits;
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
@@ -114,5 +114,14 @@ pub(super) fn open_run(
         owner,
         limits: limits.map(|limits| Box::new(changed(row, limits))),
         name_dropped: taken,
+        conversation: asking_conversation(caller, row),
     })
+}
+
+/// The conversation to which the next run's result goes. Whoever else resumes a task leaves it to the
+/// client that started it.
+fn asking_conversation(caller: &Caller, row: &TaskRow) -> Option<ConversationId> {
+    let Caller::Client(ClientCaller { identity, .. }) = caller else { return None };
+    let starter = row.client.as_ref().filter(|starter| starter.name == identity.name);
+    starter.and_then(|_| identity.conversation.clone())
 }

@@ -11,21 +11,48 @@ mod words;
 /// What makes a text more than one simple command, if anything does. Quotes are not looked into:
 /// what they hide is not worth being wrong about.
 pub(super) fn compound(text: &str) -> Option<&'static str> {
-    text.trim().chars().find_map(|letter| {
-        Some(match letter {
-            ';' => "a `;`",
-            '&' => "an `&`",
-            '|' => "a `|`",
-            '<' => "a `<`",
-            '>' => "a `>`",
-            '$' => "a `$`",
-            '`' => "a backtick",
-            '(' | ')' => "a parenthesis",
-            '\n' | '\r' => "a line end",
-            letter if letter.is_control() && letter != '\t' => "a control character",
-            _ => return None,
+    let braces = has_braces(text).then_some("a list in braces");
+    let letters = text.trim().chars();
+    letters
+        .into_iter()
+        .find_map(|letter| {
+            Some(match letter {
+                ';' => "a `;`",
+                '&' => "an `&`",
+                '|' => "a `|`",
+                '<' => "a `<`",
+                '>' => "a `>`",
+                '$' => "a `$`",
+                '`' => "a backtick",
+                '(' | ')' => "a parenthesis",
+                '\n' | '\r' => "a line end",
+                letter if letter.is_control() && letter != '\t' => "a control character",
+                _ => return None,
+            })
         })
-    })
+        .or(braces)
+}
+
+/// Whether bash makes several words of one: of `{a,b}` and `{1..3}`, unless it is quoted.
+fn has_braces(text: &str) -> bool {
+    let mut quote = None;
+    let mut is_open = false;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match (letter, quote) {
+            ('\\', None | Some('"')) => drop(letters.next()),
+            (letter, Some(mark)) if letter == mark => quote = None,
+            (_, Some(_)) => (),
+            ('\'' | '"', None) => quote = Some(letter),
+            ('{', None) => is_open = true,
+            (',', None) if is_open => return true,
+            ('.', None) if is_open && letters.peek() == Some(&'.') => return true,
+            ('}', None) => is_open = false,
+            (letter, None) if letter.is_ascii_whitespace() => is_open = false,
+            _ => (),
+        }
+    }
+    false
 }
 
 /// With single spaces between its words, where a shell sees words: a no-break space is a letter.
@@ -101,4 +128,23 @@ fn without_folder(command: &str) -> Option<String> {
     let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
     let (_, name) = program.rsplit_once('/')?;
     Some(if arguments.is_empty() { name.to_owned() } else { format!("{name} {arguments}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_in_braces_is_more_than_one_simple_command() {
+        for (text, expect) in [
+            ("ls {a,b}", Some("a list in braces")),
+            ("ls{,x}", Some("a list in braces")),
+            ("ls {1..3}", Some("a list in braces")),
+            ("ls '{a,b}' \\{c,d} {} {e} HEAD@{1} {f g,h}", None),
+            ("curl -d '{\"a\": 1, \"b\": 2}' x", None),
+            ("echo it\\'s {a,b}", Some("a list in braces")),
+        ] {
+            assert_eq!(compound(text), expect, "{text}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What may happen to tasks and what may not, one file per area.
 
 mod approvals_and_questions;
+mod conversations;
 mod grants;
 mod kept;
 mod leave;

@@ -7,12 +7,15 @@ use brigade_model::address::TaskRef;
 use brigade_model::approval::ApprovalRequest;
 use brigade_model::call::{Answer, Asked, Ending, Entry, Spawned, WaitMode};
 use brigade_model::command::{
-    AfterPark, Caller, Close, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox,
-    Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop, StopTarget, Take,
+    AfterPark, Caller, ClientCaller, Close, Collect, Command, EndedHow, GiveAnswer, Given, Gone,
+    ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
+    StopTarget, Take,
 };
 use brigade_model::decide::{Reply, Stopped};
 use brigade_model::event::{Event, EventRecord};
-use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Owner, RunNo, TaskNo, Time, TreeId};
+use brigade_model::ids::{
+    CallIndex, ClientIdentity, Epoch, MessageNo, Millis, Owner, RunNo, TaskNo, Time, TreeId,
+};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money, Usage};
 use brigade_model::message::Message;
@@ -40,6 +43,14 @@ pub(crate) type Asking<T> = Result<T, Refusal>;
 
 pub(crate) fn operator() -> Caller {
     Caller::Operator
+}
+
+/// A client in one of its conversations, when some of the others have lapsed.
+pub(crate) fn talking(name: &str, conversation: &str, lapsed: &[&str]) -> Caller {
+    let id = |text: &str| text.parse().expect("it is an id");
+    let identity = ClientIdentity { conversation: Some(id(conversation)), ..name.into() };
+    let lapsed = lapsed.iter().map(|text| id(text)).collect();
+    Caller::Client(ClientCaller { lapsed, ..identity.into() })
 }
 
 pub(crate) fn client(name: &str) -> Caller {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::approval::{ApprovalRequest, CallDigest, Covers, Grant, Verdict};
 use brigade_model::call::{Asked, Condition};
-use brigade_model::command::{Caller, Command, GiveAnswer, Given, Revoke};
+use brigade_model::command::{Caller, ClientCaller, Command, GiveAnswer, Given, Revoke};
 use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo};
 use brigade_model::permission::Subject;
 use brigade_model::refusal::RefusalKind;
@@ -86,7 +86,7 @@ impl Naive<'_> {
             Caller::Operator => true,
             Caller::Client(client) => {
                 let ended = self.row(found).is_some_and(|row| !living(row));
-                ended || self.started_by(found).as_ref() == Some(&client.identity)
+                ended || self.is_of_client(found, client)
             }
             Caller::Task { .. } => false,
         };
@@ -148,6 +148,11 @@ impl Naive<'_> {
         let reaches = |grant: &Grant| grant.client.is_none() || grant.client == client;
         let grants = &self.all.row().grants.all;
         request.is_unattended || grants.iter().any(|grant| reaches(grant) && covers(grant))
+    }
+
+    /// Whether a client started what a task came of, in whichever conversation.
+    pub(crate) fn is_of_client(self, no: TaskNo, client: &ClientCaller) -> bool {
+        self.started_by(no).is_some_and(|starter| starter.name == client.identity.name)
     }
 
     pub(crate) fn started_by(self, no: TaskNo) -> Option<ClientIdentity> {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use brigade_model::approval::Verdict;
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
-    AfterPark, Caller, Collect, Command, EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recover,
-    Report, Reported, Take,
+    AfterPark, Caller, ClientCaller, Collect, Command, EndedHow, GiveAnswer, Given, Gone,
+    ReadInbox, Recover, Report, Reported, Take,
 };
 use brigade_model::decide::Reply;
 use brigade_model::ids::{Millis, Owner, TaskNo};
@@ -170,9 +170,11 @@ fn write_to(world: &mut World, no: TaskNo) {
 }
 
 fn every_result_can_be_collected_once(world: &mut World) {
-    for client in ["one", "two"] {
+    let lapsed = ["c1", "c2"].iter().filter_map(|id| id.parse().ok()).collect();
+    let one = ClientCaller { lapsed, ..ClientCaller::from("one") };
+    for client in [one, "two".into()] {
         let collect = Command::Collect(Collect {
-            caller: Caller::Client(client.into()),
+            caller: Caller::Client(client),
             tasks: Vec::new(),
             mode: WaitMode::All,
         });

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
-    Caller, ClientControl, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report,
-    Reported, StopTarget,
+    Caller, ClientCaller, ClientControl, Collect, Command, EndedHow, GiveAnswer, Given, Recipient,
+    Report, Reported, StopTarget,
 };
-use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo, Time};
+use brigade_model::ids::{Attempt, ClientIdentity, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::{DEPTH_MAX, Limits};
 use brigade_model::name::Name;
 use brigade_model::outcome::Outcome;
@@ -207,8 +207,7 @@ impl<'a> Naive<'a> {
         match caller {
             Caller::Operator | Caller::Task { .. } => true,
             Caller::Client(client) => {
-                client.control == ClientControl::Shared
-                    || self.started_by(no).as_ref() == Some(&client.identity)
+                client.control == ClientControl::Shared || self.is_of_client(no, client)
             }
         }
     }
@@ -372,7 +371,7 @@ impl<'a> Naive<'a> {
                 let open = |row: &TaskRow| living(row) || !collected(row);
                 let mine = self.rows().filter(|(_, row)| {
                     row.owner == Owner::Session
-                        && row.client.as_ref() == Some(&client.identity)
+                        && row.client.as_ref().is_some_and(|starter| takes(client, starter))
                         && open(row)
                 });
                 asked.extend(mine.map(|(no, _)| (no, None)));
@@ -598,4 +597,15 @@ fn collected(row: &TaskRow) -> bool {
 /// A command that reads from nothing.
 fn is_deaf(row: &TaskRow) -> bool {
     matches!(&row.spec.work, Work::Process(process) if process.stdin == Stdin::Null)
+}
+
+/// To whom a result goes: to the same client in the same conversation, or in one that lapsed.
+fn takes(client: &ClientCaller, starter: &ClientIdentity) -> bool {
+    if starter.name != client.identity.name {
+        return false;
+    }
+    match &starter.conversation {
+        None => client.identity.conversation.is_none(),
+        Some(id) => client.identity.conversation.as_ref() == Some(id) || client.lapsed.contains(id),
+    }
 }

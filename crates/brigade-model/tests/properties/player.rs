@@ -10,7 +10,7 @@ use brigade_model::command::{
     EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recipient, Recover, Report, Reported, Resume,
     Send, SetLimits, Spawn, Stop, StopTarget, Take, Written,
 };
-use brigade_model::ids::{Attempt, Millis, Owner, RunNo, TaskNo};
+use brigade_model::ids::{Attempt, ClientIdentity, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money, Usage};
 use brigade_model::outcome::{Failure, Verified};
@@ -123,10 +123,19 @@ fn performer(world: &World, dice: &mut Dice) -> Option<(TaskNo, Attempt)> {
     dice.pick(&at_work(world))
 }
 
+/// The first client in one of two conversations or in none, the other one lapsed or not.
+fn conversing(dice: &mut Dice) -> ClientCaller {
+    let [own, other] = [["c1", "c2"], ["c2", "c1"]][dice.roll(2)].map(|id| id.parse().ok());
+    let conversation = own.filter(|_| !dice.one_in(3));
+    let lapsed = other.into_iter().filter(|_| dice.one_in(2)).collect();
+    let identity = ClientIdentity { conversation, ..ClientIdentity::from("one") };
+    ClientCaller { lapsed, ..identity.into() }
+}
+
 pub(crate) fn caller(world: &World, dice: &mut Dice) -> Caller {
     match dice.roll(8) {
         0 => Caller::Operator,
-        1 => Caller::Client("one".into()),
+        1 => Caller::Client(conversing(dice)),
         2 => {
             let control = [ClientControl::Own, ClientControl::Shared][dice.roll(2)];
             Caller::Client(ClientCaller { control, ..ClientCaller::from("two") })

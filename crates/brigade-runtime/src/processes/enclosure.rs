@@ -26,16 +26,25 @@ pub(crate) struct Enclosed {
     scratch: Option<PathBuf>,
 }
 
+/// What of the file system belongs to one execution.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExecutionPaths<'a> {
+    /// Its own directory.
+    pub(crate) dir: &'a Path,
+    /// The shell that it needs to read.
+    pub(crate) shell: &'a Path,
+}
+
 impl Enclosed {
     /// The error says why the command cannot be kept to it; it is not to be started then.
     pub(crate) fn prepare(
         options: &ProcessOptions,
         machine: &Machine,
         enclosure: Option<&Enclosure>,
-        dir: &Path,
+        paths: ExecutionPaths<'_>,
     ) -> Result<Self, String> {
         let resources = enclosure.map(|enclosure| enclosure.resources).unwrap_or_default();
-        let is_bounded_together = make_group(options, resources.memory, dir)?;
+        let is_bounded_together = make_group(options, resources.memory, paths.dir)?;
         let Some(enclosure) = enclosure else { return Ok(Self::default()) };
         let limits = Limits {
             memory: resources.memory.filter(|_| !is_bounded_together),
@@ -46,7 +55,7 @@ impl Enclosed {
             enclosure.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns });
         let mut enclosed = Self { limits, terminal, ..Self::default() };
         if !enclosure.confinement.is_empty() {
-            enclosed.confine(options, machine, &enclosure.confinement, dir)?;
+            enclosed.confine(options, machine, &enclosure.confinement, paths)?;
         }
         Ok(enclosed)
     }
@@ -56,14 +65,14 @@ impl Enclosed {
         options: &ProcessOptions,
         machine: &Machine,
         confinement: &[Confinement],
-        dir: &Path,
+        own: ExecutionPaths<'_>,
     ) -> Result<(), String> {
         options.landlock.check().map_err(|error| error.to_string())?;
         keeps_out(&options.folder, confinement)?;
-        let scratch = Places::make_scratch(dir);
+        let scratch = Places::make_scratch(own.dir);
         let scratch =
             scratch.map_err(|error| format!("cannot make its scratch folder: {error}"))?;
-        let shell = options.shell.canonicalize().ok();
+        let shell = own.shell.canonicalize().ok();
         let layers: Vec<Layer<'_>> = confinement
             .iter()
             .map(|one| Layer {

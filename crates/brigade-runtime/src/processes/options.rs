@@ -1,6 +1,8 @@
 //! What commands get, and where what they leave is kept.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use brigade_process::{ControlGroups, Landlock, NamespaceSupport};
 
@@ -36,7 +38,8 @@ pub(crate) struct PassedVariables {
 pub struct ProcessOptions {
     pub(crate) folder: PathBuf,
     pub(crate) passed: PassedVariables,
-    pub(crate) shell: PathBuf,
+    /// The one that is configured.
+    shell: Option<PathBuf>,
     pub(crate) output_cap: u64,
     pub(crate) inherit_orphans: bool,
     pub(crate) landlock: Landlock,
@@ -54,7 +57,7 @@ impl ProcessOptions {
                 names: PASSED.map(str::to_owned).to_vec(),
                 withheld: Vec::new(),
             },
-            shell: PathBuf::from("/bin/sh"),
+            shell: None,
             output_cap: OUTPUT_CAP,
             inherit_orphans: false,
             landlock: Landlock::here(),
@@ -79,11 +82,24 @@ impl ProcessOptions {
         self
     }
 
-    /// What reads shell commands, with `-c`.
+    /// The shell that reads command lines, with `-c`. Without one it is bash where there is one, else
+    /// `/bin/sh`. Each task records the shell that it was started with.
     #[must_use]
     pub fn shell(mut self, shell: impl AsRef<Path>) -> Self {
-        self.shell = shell.as_ref().to_owned();
+        self.shell = Some(shell.as_ref().to_owned());
         self
+    }
+
+    /// The shell for a task that is started now.
+    pub(crate) fn chosen_shell(&self) -> &Path {
+        static DEFAULT: OnceLock<PathBuf> = OnceLock::new();
+        let default = || DEFAULT.get_or_init(|| find_bash().unwrap_or_else(|| SH.into()));
+        self.shell.as_deref().unwrap_or_else(|| default().as_path())
+    }
+
+    /// The shell of a task that was stored before shells were recorded.
+    pub(crate) fn earlier_shell(&self) -> &Path {
+        self.shell.as_deref().unwrap_or(Path::new(SH))
     }
 
     /// The most that is kept of each output stream of a command.
@@ -123,4 +139,22 @@ impl ProcessOptions {
         self.inherit_orphans = true;
         self
     }
+}
+
+const SH: &str = "/bin/sh";
+/// Directories that have bash where the search path of this process does not say so.
+const USUAL: [&str; 3] = ["/bin", "/usr/bin", "/usr/local/bin"];
+
+/// The first bash that can be executed, by an absolute path.
+fn find_bash() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named: Vec<PathBuf> =
+        std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect();
+    let usual = USUAL.iter().map(PathBuf::from);
+    usual.chain(named).map(|dir| dir.join("bash")).find(|bash| is_executable(bash))
+}
+
+fn is_executable(path: &Path) -> bool {
+    let about = std::fs::metadata(path);
+    about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::driver::{Driver, Known, Told};
-use super::enclosure::{self, Enclosed, Machine};
+use super::enclosure::{self, Enclosed, ExecutionPaths, Machine};
 use super::environment;
 use super::options::ProcessOptions;
 use super::origin::{PeerOrigin, RegisteredShims};
@@ -170,12 +170,13 @@ impl Processes {
         };
         let mut env = self.environment(start, execution, work)?;
         let enclosure = work.enclosure.as_deref();
-        let enclosed = Enclosed::prepare(&self.options, &self.machine, enclosure, dir)?;
+        let paths = ExecutionPaths { dir, shell: self.shell_of(work) };
+        let enclosed = Enclosed::prepare(&self.options, &self.machine, enclosure, paths)?;
         enclosure::tell(&enclosed, &mut env);
         let launch = Launch {
             dir,
             boot: &self.boot,
-            argv: &self.argv(&work.command),
+            argv: &self.argv(work),
             env: &env,
             cwd: work.cwd.as_deref().map(Path::new),
             stdin: work.reads_messages(),
@@ -196,11 +197,20 @@ impl Processes {
         work.output_cap.unwrap_or(self.options.output_cap)
     }
 
-    fn argv(&self, command: &CommandLine) -> Vec<OsString> {
-        match command {
+    /// The shell that reads a task's command line, or that a program may run.
+    fn shell_of<'a>(&'a self, work: &'a ProcessWork) -> &'a Path {
+        match (&work.shell, &work.command) {
+            (Some(recorded), _) => Path::new(&**recorded),
+            (None, CommandLine::Shell(_)) => self.options.earlier_shell(),
+            (None, CommandLine::Program(_)) => self.options.chosen_shell(),
+        }
+    }
+
+    fn argv(&self, work: &ProcessWork) -> Vec<OsString> {
+        match &work.command {
             CommandLine::Program(words) => words.iter().map(|word| (&**word).into()).collect(),
             CommandLine::Shell(text) => {
-                vec![self.options.shell.clone().into(), "-c".into(), (&**text).into()]
+                vec![self.shell_of(work).into(), "-c".into(), (&**text).into()]
             }
         }
     }
@@ -312,6 +322,15 @@ struct Watch {
 pub(crate) struct ProcessPerformer(pub(crate) Arc<Processes>);
 
 impl Performer for ProcessPerformer {
+    fn resolve(&self, work: &Work) -> Option<Work> {
+        let Work::Process(process) = work else { return None };
+        if process.shell.is_some() || matches!(process.command, CommandLine::Program(_)) {
+            return None;
+        }
+        let shell = self.0.options.chosen_shell().to_str()?.into();
+        Some(Work::Process(ProcessWork { shell: Some(shell), ..process.clone() }))
+    }
+
     fn start(&self, start: Start, reporter: Reporter) {
         let execution = Execution { task: reporter.task, run: start.run, attempt: start.attempt };
         let dir = self.0.places.of(&execution);

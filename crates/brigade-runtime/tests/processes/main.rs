@@ -8,6 +8,7 @@ mod input;
 mod lost;
 mod output;
 mod pruning;
+mod shells;
 mod stop;
 mod support;
 mod surroundings;

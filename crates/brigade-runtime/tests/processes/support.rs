@@ -24,9 +24,17 @@ pub(crate) async fn kitchen() -> Kitchen {
 }
 
 async fn open(folder: TempDir, store: Arc<dyn Store>) -> Kitchen {
+    open_with(folder, store, |options| options).await
+}
+
+async fn open_with(
+    folder: TempDir,
+    store: Arc<dyn Store>,
+    with: impl FnOnce(ProcessOptions) -> ProcessOptions,
+) -> Kitchen {
     let runtime = Runtime::builder()
         .shared_store(store.clone())
-        .processes(ProcessOptions::new(folder.path()))
+        .processes(with(ProcessOptions::new(folder.path())))
         .start()
         .await
         .unwrap();
@@ -38,6 +46,16 @@ impl Kitchen {
     /// The runtime leaves without a word to its commands, and another takes over.
     pub(crate) async fn reopened(self) -> Self {
         self.reopened_after(|_| {}).await
+    }
+
+    /// The same, where the next one has other options.
+    pub(crate) async fn reopened_with(
+        self,
+        with: impl FnOnce(ProcessOptions) -> ProcessOptions,
+    ) -> Self {
+        drop(self.session);
+        self.runtime.shutdown().await.unwrap();
+        open_with(self.folder, self.store, with).await
     }
 
     /// The same, with something done to the folder in between.

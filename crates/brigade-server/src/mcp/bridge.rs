@@ -1,7 +1,5 @@
 //! What is served: the tools, and runs as tasks.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +8,7 @@ use brigade_delegation::{
     Audience, ClientProfile, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
     ToolArgs, WaitBounds, WaitTasks,
 };
+use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod,
@@ -24,13 +23,14 @@ use rmcp::{ErrorData, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::attendance::{self, new_conversation};
 use super::line::Line;
 use super::progress::Progress;
 use super::tool::{Answer, Call, Tool};
 use super::transport::HearOf;
 use super::{McpOptions, refusals, tasks};
 use crate::start::Starter;
-use crate::wire::As;
+use crate::wire::{As, Introduction};
 
 /// Some clients show their model nothing else until it asks for a tool: when to use which.
 const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that survive this conversation. \
@@ -51,6 +51,9 @@ const UNDERSTOOD: [&str; 5] =
 /// The client name of one that does not say who it is.
 const NOBODY: &str = "mcp";
 const CLIENT_NAME_MAX: usize = 64;
+/// Clients that begin a turn by themselves when a background command of their own shell ends, by the
+/// names that they give themselves.
+const WOKEN_BY_SHELL: [&str; 1] = ["claude-code"];
 /// Tasks that one subscription is told of.
 const HEARD_OF_MAX: usize = 100;
 
@@ -59,10 +62,14 @@ pub(super) struct Bridge {
     starter: Starter,
     options: Arc<McpOptions>,
     gone: CancellationToken,
-    /// Tells this bridge's keys from those of any other.
-    mark: u64,
+    /// Tells this bridge's keys from those of any other, and whose results are whose.
+    conversation: ConversationId,
     calls: AtomicU64,
     watches: TaskTracker,
+}
+
+fn is_woken_by_shell(client: &str) -> bool {
+    WOKEN_BY_SHELL.contains(&client)
 }
 
 /// Declares the tools.
@@ -90,11 +97,10 @@ tools!(SpawnAgent, RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, Read
 
 impl Bridge {
     pub(super) fn new(starter: Starter, options: McpOptions, gone: CancellationToken) -> Self {
-        let mut hasher = RandomState::new().build_hasher();
-        hasher.write_u32(std::process::id());
-        let (mark, calls) = (hasher.finish(), AtomicU64::new(0));
+        let conversation = new_conversation();
         let (options, watches) = (Arc::new(options), TaskTracker::new());
-        Self { starter, options, gone, mark, calls, watches }
+        watches.spawn(attendance::attend(starter.clone(), conversation.clone(), gone.clone()));
+        Self { starter, options, gone, conversation, calls: AtomicU64::new(0), watches }
     }
 
     fn call(&self, context: &RequestContext<RoleServer>) -> Call {
@@ -108,12 +114,13 @@ impl Bridge {
             cancelled: context.ct.clone(),
             gone: self.gone.clone(),
             progress: token.map(|token| Progress::new(context.peer.clone(), token)),
+            is_woken: context.client_info().is_some_and(|info| is_woken_by_shell(&info.name)),
             knows_tasks: client.as_ref().is_some_and(|client| client.supports_tasks()),
             // One that says nothing of how it can be asked takes forms.
             can_be_asked: client
                 .and_then(|client| client.elicitation)
                 .is_some_and(|ways| ways.form.is_some() || ways.url.is_none()),
-            key: format!("mcp-{:016x}-{number}", self.mark),
+            key: format!("mcp-{}-{number}", self.conversation),
         }
     }
 
@@ -128,9 +135,10 @@ impl Bridge {
         listed(Audience::Client(self.profile(client)))
     }
 
-    fn acting(&self, context: &RequestContext<RoleServer>) -> As {
+    fn acting(&self, context: &RequestContext<RoleServer>) -> Introduction {
         let name = self.client_name(context);
-        if self.options.shared { As::SharedClient(name) } else { As::Client(name) }
+        let who = if self.options.shared { As::SharedClient(name) } else { As::Client(name) };
+        Introduction { who, conversation: Some(self.conversation.clone()) }
     }
 
     /// The same in every conversation with the same program.

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use crate::ask::Ask;
 use crate::client::{Client, ClientError};
 use crate::start::Starter;
-use crate::wire::As;
+use crate::wire::Introduction;
 
 /// How often one question is asked again.
 const TRIES: u32 = 10;
@@ -19,12 +19,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Line {
     starter: Starter,
-    pub(super) who: As,
+    pub(super) who: Introduction,
     client: Mutex<Option<Client>>,
 }
 
 impl Line {
-    pub(super) fn new(starter: Starter, who: As) -> Self {
+    pub(super) fn new(starter: Starter, who: Introduction) -> Self {
         Self { starter, who, client: Mutex::new(None) }
     }
 
@@ -84,6 +84,7 @@ fn may_come_back(error: &ClientError) -> bool {
         ClientError::NoDaemon(_)
         | ClientError::NotStarted(_)
         | ClientError::Unreachable { .. }
+        | ClientError::NotPermitted(_)
         | ClientError::OtherVersion { .. }
         | ClientError::Garbled(_) => false,
     }
@@ -96,6 +97,7 @@ fn refusal(error: ClientError) -> Refusal {
         ClientError::NoDaemon(_)
         | ClientError::NotStarted(_)
         | ClientError::Unreachable { .. }
+        | ClientError::NotPermitted(_)
         | ClientError::Unheard
         | ClientError::OtherVersion { .. } => Refusal::unavailable(error.to_string()),
         ClientError::Garbled(_) => Refusal::internal(error.to_string()),

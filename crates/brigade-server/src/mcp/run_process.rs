@@ -9,9 +9,9 @@ use brigade_model::call::WaitMode;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::EnvValue;
 
-use super::summary::summary;
+use super::summary::{summary, user_approvals};
 use super::tool::{Answer, Call, Tool};
-use super::{tasks, text};
+use super::{approvals, tasks, text};
 use crate::info::TaskInfo;
 use crate::requests::{Command, Exec, Started};
 
@@ -99,12 +99,14 @@ pub(super) async fn in_background(
         true => None,
         false => text::read_tail(call, &address).await.ok(),
     };
+    let pending = approvals::pending(call, &info).await?;
     let background = BackgroundTask {
         summary: summary(call, &info),
         reason,
         existed: started.existed,
         output,
-        wake_line: Some(text::wake_line(call, &info)),
+        approvals: user_approvals(call, &pending),
+        wake_line: call.is_woken.then(|| text::wake_line(call, &info)),
     };
     Ok(Answer::Said(background.render()))
 }

@@ -20,14 +20,17 @@ impl Tool for SpawnAgent {
         let Some(wait) = wait else {
             return in_background(call, &started, BackgroundReason::Asked).await;
         };
-        // A task of the protocol asks its client. One that cannot be asked is told here.
+        // A task of the protocol asks the user for approvals. Where that is not possible the answer says
+        // what the user has to do. A question is for the model, at once.
         let as_task = call.knows_tasks && call.can_be_asked;
         let patience = if as_task { tasks::AT_ONCE.min(wait) } else { wait };
         let address = call.address(&started.task);
         let mut waited = call.wait(&[address], WaitMode::All, patience).await?;
         match waited.ended.pop() {
             Some(ended) => ended_answer(call, &ended).await,
-            None if as_task => Ok(Answer::Task(Box::new(started.task))),
+            None if as_task && (waited.timed_out || !waited.pending.is_empty()) => {
+                Ok(Answer::Task(Box::new(started.task)))
+            }
             None if waited.timed_out => {
                 in_background(call, &started, BackgroundReason::Slow(patience)).await
             }

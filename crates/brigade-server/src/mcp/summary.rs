@@ -4,12 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use brigade_agent::Progress;
 use brigade_delegation::{
-    AgentSummary, OpenQuestion, PendingApproval, TaskNote, TaskSummary, UsageSummary,
+    AgentSummary, OpenQuestion, PendingApproval, TaskNote, TaskSummary, UsageSummary, UserApproval,
 };
 
 use super::tool::Call;
-use crate::info::TaskInfo;
-use crate::requests::Note;
+use crate::info::{ConversationState, TaskInfo};
+use crate::requests::{Note, PendingInfo};
 
 /// Returns what a model reads of a task, under the address that it has here.
 pub(super) fn summary(call: &Call, info: &TaskInfo) -> TaskSummary {
@@ -25,7 +25,32 @@ pub(super) fn summary(call: &Call, info: &TaskInfo) -> TaskSummary {
         description: info.what.clone(),
         agent: info.is_agent().then(|| agent(info)),
         returned_before: info.collected_before,
+        other_conversation: is_of_another(info),
     }
+}
+
+/// Whether it was started in another conversation, which has not lapsed.
+pub(super) fn is_of_another(info: &TaskInfo) -> bool {
+    info.conversation.as_ref().is_some_and(|one| one.state == ConversationState::Other)
+}
+
+/// The calls of sub-agents that wait for the user, and what the user has to run.
+pub(super) fn user_approvals(call: &Call, pending: &[PendingInfo]) -> Vec<UserApproval> {
+    let approvals = pending.iter().map(|one| {
+        let PendingInfo { session, address, approval, .. } = one;
+        let shown = match *session == call.options.session {
+            true => address.clone(),
+            false => format!("{session}/{address}"),
+        };
+        UserApproval {
+            address: address.clone(),
+            name: one.name.clone(),
+            call: approval.call,
+            text: approval.text.clone(),
+            user_command: format!("brigade approve {shown} {}", approval.call),
+        }
+    });
+    approvals.collect()
 }
 
 fn agent(info: &TaskInfo) -> AgentSummary {

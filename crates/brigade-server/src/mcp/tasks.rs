@@ -20,12 +20,14 @@ use rmcp::model::{
 use rmcp::service::{Peer, RoleServer};
 use serde_json::{Value, json};
 
-use super::run_process::ended_answer;
+use brigade_delegation::BackgroundReason;
+
+use super::run_process::{ended_answer, in_background};
 use super::summary::summary;
 use super::tool::{Answer, Call};
 use super::{approvals, text};
 use crate::info::{Question, TaskInfo};
-use crate::requests::{PendingInfo, Stop};
+use crate::requests::{PendingInfo, Started, Stop};
 
 /// A run that ends as fast as this is answered without a task.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(500);
@@ -74,7 +76,7 @@ pub(super) async fn update(
 ) -> Result<(), Refusal> {
     let info = call.show(id).await?;
     approvals::update(call, &info, &responses).await?;
-    for question in &info.questions {
+    for question in info.questions.iter().filter(|question| is_for_client(question)) {
         let Some(response) = responses.get(&key(question)) else { continue };
         let answer = Json::of(&answer(response)?)?;
         match call.answer(id, question.call, &answer).await {
@@ -90,10 +92,17 @@ fn key(question: &Question) -> String {
     format!("question-{}", question.call)
 }
 
-/// Each open question, and each tool that the client is to run, as a form with one field, and each call that waits for leave.
+/// Whether the program on the other side is to do something. Any other question is for its model, which
+/// no form reaches.
+fn is_for_client(question: &Question) -> bool {
+    question.client.is_some()
+}
+
+/// Each tool that the client is to run, as a form with one field, and each call that waits for leave.
 fn input_requests(call: &Call, info: &TaskInfo, pending: &[PendingInfo]) -> InputRequests {
     let who = info.name.clone().unwrap_or_else(|| call.address(info));
-    let requests = info.questions.iter().map(|question| {
+    let for_client = info.questions.iter().filter(|question| is_for_client(question));
+    let requests = for_client.map(|question| {
         let field = PrimitiveSchemaDefinition::String(StringSchema::new().title("Answer"));
         let schema = ElicitationSchema::new([(ANSWER.to_owned(), field)].into());
         let form = ElicitRequestParams::FormElicitationParams {
@@ -151,7 +160,7 @@ pub(super) async fn watch(
             told = now;
             let Ok(task) = detailed(&call, &info).await else { return };
             let told = peer.send_notification(notification(task, within.clone())).await;
-            if told.is_err() || !info.living {
+            if told.is_err() || !info.living || asks_model(&info, &pending) {
                 return;
             }
         }
@@ -180,6 +189,12 @@ async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal>
     let mut task = seed(call, info);
     let pending = approvals::pending(call, info).await?;
     let payload = match &info.outcome {
+        None if asks_model(info, &pending) => {
+            let started = Started { task: info.clone(), existed: false };
+            let answer = in_background(call, &started, BackgroundReason::InputRequired).await?;
+            let result = serde_json::to_value(said(answer)).unwrap_or_default();
+            TaskPayload::Completed { result: object(result) }
+        }
         None if !info.questions.is_empty() || !pending.is_empty() => {
             TaskPayload::InputRequired { input_requests: input_requests(call, info, &pending) }
         }
@@ -211,6 +226,12 @@ async fn detailed(call: &Call, info: &TaskInfo) -> Result<DetailedTask, Refusal>
         _ => summary(call, info).headline(),
     });
     Ok(DetailedTask::new(task, payload))
+}
+
+/// Whether nothing but the model that started it can help it on. Then its task of the protocol is over
+/// with the question as the result: that is how the model gets to read it.
+fn asks_model(info: &TaskInfo, pending: &[PendingInfo]) -> bool {
+    pending.is_empty() && !info.questions.is_empty() && !info.questions.iter().any(is_for_client)
 }
 
 /// Whether the command had its say, as against something that befell it.

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::McpOptions;
 use super::line::Line;
 use super::progress::Progress;
+use super::summary::is_of_another;
 use crate::desk::Target;
 use crate::info::TaskInfo;
 use crate::requests::{self, Heed, Inbox, List, Note, Show, Wait, Waited};
@@ -74,6 +75,8 @@ pub(super) struct Call {
     /// The client is gone.
     pub(super) gone: CancellationToken,
     pub(super) progress: Option<Progress>,
+    /// A background command of the client's own shell wakes it when it ends.
+    pub(super) is_woken: bool,
     /// The client knows tasks of the protocol.
     pub(super) knows_tasks: bool,
     /// The client can be asked for input.
@@ -104,7 +107,7 @@ impl Call {
         }
     }
 
-    /// Waits, and takes the results; a question ends it too and takes none. Whoever loses patience or interest takes nothing.
+    /// Waits, and takes the results; a question or an approval that is needed ends it too and takes none. Whoever loses patience or interest takes nothing.
     pub(super) async fn wait(
         &self,
         tasks: &[String],
@@ -139,7 +142,7 @@ impl Call {
         for task in tasks {
             going_on.push(self.show(task).await?);
         }
-        Ok(Waited { ended: Vec::new(), going_on, timed_out: true })
+        Ok(Waited { going_on, timed_out: true, ..Waited::default() })
     }
 
     /// What this client started and took no result of. Within a task it sees nothing else.
@@ -149,8 +152,10 @@ impl Call {
         Ok(tasks)
     }
 
+    /// Whether its result and messages come to this conversation unasked.
     pub(super) fn is_own(&self, info: &TaskInfo) -> bool {
-        self.line.who.client().is_some_and(|name| info.client.as_deref() == Some(name))
+        let client = self.line.who.who.client();
+        client.is_some() && info.client.as_deref() == client && !is_of_another(info)
     }
 
     /// Answers a question. Each is answered once: where word of it was lost, the next try finds it

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use brigade_delegation::wait_tasks::RESULTS_MAX;
-use brigade_delegation::{WaitEnd, WaitReply, WaitTasks};
+use brigade_delegation::{TaskSummary, WaitEnd, WaitReply, WaitTasks};
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::Refusal;
 
 use super::run_process::ended_task;
-use super::summary::{notes, summary};
+use super::summary::{is_of_another, notes, summary, user_approvals};
 use super::tool::{Answer, Call, Tool};
 use crate::info::TaskInfo;
 use crate::requests::Waited;
@@ -32,12 +32,22 @@ impl Tool for WaitTasks {
             if reply.end == WaitEnd::NothingToWaitFor && !reply.still_running.is_empty() {
                 reply.end = WaitEnd::InputRequired;
             }
+            if own.is_empty() && waited.ended.is_empty() {
+                reply.others = others(call).await?;
+            }
         }
         Ok(Answer::Said(reply.render()))
     }
 }
 
-/// Waits for what this client started. Results that one reply does not have stay for the next.
+/// The tasks that can be waited for by name alone: living ones, and results of other conversations.
+async fn others(call: &Call) -> Result<Vec<TaskSummary>, Refusal> {
+    let mut tasks = call.list(false).await?;
+    tasks.retain(|info| !call.is_own(info) && (info.living || is_of_another(info)));
+    Ok(tasks.iter().map(|info| summary(call, info)).collect())
+}
+
+/// Waits for what this conversation started. Results that one reply does not have stay for the next.
 async fn wait_for_own(call: &Call, mode: WaitMode, wait: Duration) -> Result<Waited, Refusal> {
     let own = call.own().await?;
     let page = |infos: Vec<&TaskInfo>| -> Vec<String> {
@@ -87,7 +97,9 @@ async fn reply(call: &Call, waited: &Waited, wait: Duration) -> WaitReply {
         WaitEnd::TimedOut(wait)
     } else if !ended.is_empty() {
         WaitEnd::Ended
-    } else if waited.going_on.is_empty() {
+    } else if !waited.pending.is_empty() && !asks(waited) {
+        WaitEnd::ApprovalRequired
+    } else if waited.going_on.is_empty() && waited.pending.is_empty() {
         WaitEnd::NothingToWaitFor
     } else {
         WaitEnd::InputRequired
@@ -98,6 +110,12 @@ async fn reply(call: &Call, waited: &Waited, wait: Duration) -> WaitReply {
         more_ready: 0,
         not_waited_for: Vec::new(),
         still_running: waited.going_on.iter().map(|info| summary(call, info)).collect(),
+        others: Vec::new(),
+        approvals: user_approvals(call, &waited.pending),
         notes: notes(call.notes(true).await),
     }
+}
+
+fn asks(waited: &Waited) -> bool {
+    waited.going_on.iter().any(|info| !info.questions.is_empty())
 }

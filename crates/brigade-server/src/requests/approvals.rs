@@ -1,7 +1,7 @@
 //! What waits for leave, and what was allowed for good.
 
 use brigade_model::refusal::Refusal;
-use brigade_runtime::Session;
+use brigade_runtime::{PendingApproval, Session};
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Items, Never};
@@ -34,6 +34,18 @@ pub struct PendingInfo {
     pub top: String,
     #[serde(flatten)]
     pub approval: Approval,
+}
+
+impl PendingInfo {
+    pub(crate) fn of(session: &str, pending: PendingApproval) -> Self {
+        Self {
+            session: session.to_owned(),
+            address: pending.row.address(pending.task),
+            name: pending.row.name.as_ref().map(ToString::to_string),
+            top: pending.top.to_string(),
+            approval: Approval::of((pending.task, pending.call), &pending.request, pending.since),
+        }
+    }
 }
 
 /// Something that is allowed for good in a session.
@@ -69,13 +81,8 @@ impl Ask for Approvals {
 
 fn add(all: &mut ApprovalsInfo, session: &Session) {
     let name = session.row().name.to_string();
-    all.pending.extend(session.approvals().into_iter().map(|pending| PendingInfo {
-        session: name.clone(),
-        address: pending.row.address(pending.task),
-        name: pending.row.name.as_ref().map(ToString::to_string),
-        top: pending.top.to_string(),
-        approval: Approval::of((pending.task, pending.call), &pending.request, pending.since),
-    }));
+    let pending = session.approvals().into_iter();
+    all.pending.extend(pending.map(|pending| PendingInfo::of(&name, pending)));
     all.grants.extend(session.grants().into_iter().map(|grant| GrantInfo {
         session: name.clone(),
         grant: grant.no,

@@ -1,4 +1,4 @@
-//! Waits for tasks, and hears what they ask.
+//! Waits for tasks, and hears what they ask and wait for.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,8 @@ use super::{Wait, Waited};
 use crate::ask::{Ask, Items, Never};
 use crate::desk::Desk;
 
-/// A wait that a question ends too: nothing is taken then, and who asks is among those that go on.
+/// A wait that a question ends too, and a call below one of the tasks that the user has to approve:
+/// nothing is taken then, and who asks or waits is among those that go on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Heed(pub Wait);
 

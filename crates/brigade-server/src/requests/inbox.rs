@@ -121,7 +121,7 @@ impl Inbox {
     }
 }
 
-/// As this client sees it: none, where another client started the task.
+/// As this client sees it: none, where another client or conversation started the task.
 async fn note(
     desk: &Desk,
     session: &Session,
@@ -129,7 +129,7 @@ async fn note(
     receipt: Receipt,
 ) -> Result<Option<Note>, Refusal> {
     let row = session.get(sender).await.ok().map(|(_, row)| row);
-    if row.as_ref().is_some_and(|row| !desk.started(row)) {
+    if row.as_ref().is_some_and(|row| !desk.takes_from(row)) {
         return Ok(None);
     }
     let text = message.body.decode().unwrap_or_else(|_| message.body.as_str().to_owned());

@@ -38,7 +38,7 @@ impl Ask for RenewLease {
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<LeaseRenewed, Refusal> {
         let found = desk.find(&self.target).await?;
-        if !desk.started(&found.row) {
+        if !desk.has_started(&found.row) {
             let address = found.row.address(found.no);
             return Err(Refusal::forbidden(format!(
                 "only who started {address}, or the operator, may hold its output"

@@ -1,6 +1,7 @@
 //! The tasks of a session, or of all.
 
 use brigade_model::ids::TaskNo;
+use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_runtime::Session;
@@ -51,9 +52,15 @@ impl Ask for List {
     }
 }
 
+fn listed(desk: &Desk, session: &SessionName, no: TaskNo, row: &TaskRow) -> TaskInfo {
+    let conversation = desk.conversation_of(row);
+    TaskInfo { conversation, ..TaskInfo::in_a_list(session, no, row) }
+}
+
 /// The tasks of a [`List`], page by page, however many there are.
-pub(super) struct ListedPages {
+pub(super) struct ListedPages<'a> {
     list: List,
+    desk: &'a Desk,
     /// Those that are still to be read, in reverse.
     sessions: Vec<Session>,
     /// The last number that was read of the last of them.
@@ -62,14 +69,14 @@ pub(super) struct ListedPages {
     newest: Option<std::vec::IntoIter<TaskInfo>>,
 }
 
-impl ListedPages {
-    pub(super) async fn new(list: List, desk: &Desk) -> Result<Self, Refusal> {
+impl<'a> ListedPages<'a> {
+    pub(super) async fn new(list: List, desk: &'a Desk) -> Result<Self, Refusal> {
         let mut sessions = desk.sessions(list.session.as_deref()).await?;
         if list.ended && list.session.is_none() {
             sessions.extend(desk.closed_sessions().await?);
         }
         sessions.reverse();
-        let mut pages = Self { list, sessions, after: None, newest: None };
+        let mut pages = Self { list, desk, sessions, after: None, newest: None };
         if let Some(most) = pages.list.most {
             pages.newest = Some(pages.read_newest(most).await?.into_iter());
         }
@@ -83,7 +90,7 @@ impl ListedPages {
             return Ok(Some(page).filter(|page| !page.is_empty()));
         }
         while let Some(session) = self.sessions.last() {
-            let page = read_page(session, self.list.ended, self.after).await?;
+            let page = self.read_page(session, self.after).await?;
             if let Some((last, _)) = page.last() {
                 self.after = Some(*last);
                 return Ok(Some(page.into_iter().map(|(_, task)| task).collect()));
@@ -101,7 +108,7 @@ impl ListedPages {
         while let Some(session) = self.sessions.pop() {
             let mut after = if self.list.ended { before_newest(&session, most) } else { None };
             loop {
-                let page = read_page(&session, self.list.ended, after).await?;
+                let page = self.read_page(&session, after).await?;
                 let Some((last, _)) = page.last() else { break };
                 after = Some(*last);
                 found.extend(page.into_iter().map(|(_, task)| task));
@@ -114,27 +121,27 @@ impl ListedPages {
         }
         Ok(found)
     }
+
+    async fn read_page(
+        &self,
+        session: &Session,
+        after: Option<TaskNo>,
+    ) -> Result<Vec<(TaskNo, TaskInfo)>, Refusal> {
+        let name = session.row().name;
+        let info = |no: TaskNo, row: &TaskRow| (no, listed(self.desk, &name, no, row));
+        if self.list.ended {
+            let query = TaskQuery { after, most: PAGE, ..TaskQuery::default() };
+            let rows = session.history(&query).await?;
+            return Ok(rows.iter().map(|(no, row)| info(*no, row)).collect());
+        }
+        let rows = session.list();
+        let remaining = rows.iter().filter(|(no, _)| after.is_none_or(|after| *no > after));
+        Ok(remaining.take(PAGE).map(|(no, row)| info(*no, row)).collect())
+    }
 }
 
 /// Numbers are given out in order, so the newest have the highest.
 fn before_newest(session: &Session, most: usize) -> Option<TaskNo> {
     let last = session.row().last_task.map_or(0, |no| no.get());
     TaskNo::new(last.checked_sub(u32::try_from(most).ok()?)?)
-}
-
-async fn read_page(
-    session: &Session,
-    ended: bool,
-    after: Option<TaskNo>,
-) -> Result<Vec<(TaskNo, TaskInfo)>, Refusal> {
-    let name = session.row().name;
-    let told = |(no, row): (TaskNo, &TaskRow)| (no, TaskInfo::in_a_list(&name, no, row));
-    if ended {
-        let query = TaskQuery { after, most: PAGE, ..TaskQuery::default() };
-        let rows = session.history(&query).await?;
-        return Ok(rows.iter().map(|(no, row)| told((*no, row))).collect());
-    }
-    let rows = session.list();
-    let rest = rows.iter().filter(|(no, _)| after.is_none_or(|after| *no > after));
-    Ok(rest.take(PAGE).map(|(no, row)| told((*no, row))).collect())
 }

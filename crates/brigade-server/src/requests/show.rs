@@ -22,6 +22,7 @@ impl Ask for Show {
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<TaskInfo, Refusal> {
         let found = desk.find(&self.target).await?;
         let mut info = TaskInfo::of(&found.session.row().name, found.no, &found.row);
+        info.conversation = desk.conversation_of(&found.row);
         info.limits_above = limits_above(desk, &found).await?;
         info.held_ms = held_ms(&found).await;
         match found.run.filter(|run| *run < found.row.run) {

@@ -1,5 +1,7 @@
 //! Waits for tasks.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::address::{TaskRef, Who};
@@ -11,6 +13,7 @@ use brigade_model::task::TaskRow;
 use brigade_runtime::{FeedMessage, Session, WaitResult};
 use serde::{Deserialize, Serialize};
 
+use super::PendingInfo;
 use crate::ask::{Ask, Items, Never};
 use crate::desk::{Desk, Located, Target};
 use crate::info::TaskInfo;
@@ -21,7 +24,8 @@ use crate::info::TaskInfo;
 pub struct Wait {
     /// Where addresses without a session are looked for.
     pub session: String,
-    /// The client's own runs, when there are none.
+    /// When there are none, what comes to the client unasked: its runs of this conversation, and of
+    /// those that have lapsed.
     #[serde(default)]
     pub tasks: Vec<String>,
     pub mode: WaitMode,
@@ -36,13 +40,25 @@ pub(super) enum Until {
     EndedOrAsked,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Why a wait is over before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitEnd {
+    Asked,
+    TimedOut,
+    /// There may be more to wait for by now.
+    Lapsed,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Waited {
     /// In the order in which they were named.
     pub ended: Vec<TaskInfo>,
     /// Those that still go on. Not empty with an any-wait, when the time was up, or when one asks.
     pub going_on: Vec<TaskInfo>,
     pub timed_out: bool,
+    /// The calls of these tasks and of all below them that wait for the user, where they end a wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingInfo>,
 }
 
 impl Ask for Wait {
@@ -57,16 +73,27 @@ impl Ask for Wait {
 impl Wait {
     pub(super) async fn carry_out(self, desk: &Desk, until: Until) -> Result<Waited, Refusal> {
         let (session, mut sought) = self.sought(desk).await?;
-        let (endings, timed_out) = self.wait((desk, &session), &sought, until).await?;
+        let (endings, timed_out) = match desk.consumes() && sought.is_empty() {
+            true => self.wait_unnamed(desk, &session, until).await?,
+            false => self.wait((desk, &session), &sought, until).await?,
+        };
         if sought.is_empty() {
             let mut told: Vec<TaskNo> = endings.iter().map(|ending| ending.no).collect();
             told.dedup();
             sought = told.into_iter().map(|no| Sought { no, run: None, told: None }).collect();
         }
-        let mut waited = Waited { ended: Vec::new(), going_on: Vec::new(), timed_out };
+        let mut waited = Waited { timed_out, ..Waited::default() };
+        if until == Until::EndedOrAsked {
+            let named: Vec<TaskNo> = match self.tasks.is_empty() {
+                true => Vec::new(),
+                false => sought.iter().map(|one| one.no).collect(),
+            };
+            waited.pending = Attention::new(desk, &session, named).await?.pending();
+        }
         for one in sought {
             let (no, row) = session.get(one.no).await?;
-            let info = TaskInfo::of(&session.row().name, no, &row);
+            let mut info = TaskInfo::of(&session.row().name, no, &row);
+            info.conversation = desk.conversation_of(&row);
             let heard = one.heard(&endings, (row.run, desk.consumes()));
             if heard.is_empty() && row.is_living() {
                 waited.going_on.push(info);
@@ -169,6 +196,46 @@ impl Wait {
         })
     }
 
+    /// Waits for what comes to this client unasked, which grows when a conversation lapses.
+    async fn wait_unnamed(
+        &self,
+        desk: &Desk,
+        session: &Session,
+        until: Until,
+    ) -> Result<(Vec<Ending>, bool), Refusal> {
+        if !desk.has_conversation() {
+            return Err(Refusal::invalid(
+                "name the tasks to wait for: a client without a conversation has none of its own",
+            ));
+        }
+        let time_is_up = async {
+            match self.timeout_ms.map(Duration::from_millis) {
+                Some(patience) => tokio::time::sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(time_is_up);
+        loop {
+            let takeover = desk.takeover(session);
+            let session = session.clone().taking_over(takeover.lapsed);
+            let mut end = WaitEnd::TimedOut;
+            let ends = async {
+                end = tokio::select! {
+                    biased;
+                    () = asked(desk, &session, Vec::new()), if until == Until::EndedOrAsked => WaitEnd::Asked,
+                    () = &mut time_is_up => WaitEnd::TimedOut,
+                    () = desk.sleep_until(takeover.next) => WaitEnd::Lapsed,
+                };
+            };
+            let endings = session.wait_until(Vec::new(), self.mode, ends).await?;
+            match (endings, end) {
+                (Some(endings), _) => return Ok((endings, false)),
+                (None, WaitEnd::Lapsed) => {}
+                (None, end) => return Ok((Vec::new(), end == WaitEnd::TimedOut)),
+            }
+        }
+    }
+
     /// Whichever is first: the endings, a question, or the end of patience.
     async fn wait_or_hear(
         &self,
@@ -178,7 +245,7 @@ impl Wait {
     ) -> Result<(Vec<Ending>, bool), Refusal> {
         let mut timed_out = false;
         let end = async {
-            let asked = asked(desk, session, &untold);
+            let asked = asked(desk, session, numbers(&untold));
             match patience {
                 Some(patience) => timed_out = tokio::time::timeout(patience, asked).await.is_err(),
                 None => asked.await,
@@ -208,15 +275,24 @@ impl Wait {
     }
 }
 
-/// Until one of these tasks asks something; any that this client started, when none are named.
-async fn asked(desk: &Desk, session: &Session, tasks: &[TaskRef]) {
-    let mut feed = session.subscribe(desk.runtime().position());
-    let meant = |no: TaskNo, row: &TaskRow| match tasks {
-        [] => desk.started(row),
-        named => named.iter().any(|task| task.who == Who::No(no)),
+fn numbers(tasks: &[TaskRef]) -> Vec<TaskNo> {
+    let numbers = tasks.iter().filter_map(|task| match task.who {
+        Who::No(no) => Some(no),
+        Who::Kinded(..) | Who::Named(_) => None,
+    });
+    numbers.collect()
+}
+
+/// Until one of these tasks asks something, or one of them or of those below waits for an approval; any
+/// whose results come to this client, when none are named.
+async fn asked(desk: &Desk, session: &Session, tasks: Vec<TaskNo>) {
+    let Ok(attention) = Attention::new(desk, session, tasks).await else {
+        // The wait itself says what is wrong.
+        return std::future::pending().await;
     };
+    let mut feed = attention.all.subscribe(desk.runtime().position());
     loop {
-        if session.list().iter().any(|(no, row)| row.is_living() && asks(row) && meant(*no, row)) {
+        if attention.is_needed() {
             return;
         }
         loop {
@@ -228,6 +304,58 @@ async fn asked(desk: &Desk, session: &Session, tasks: &[TaskRef]) {
                 Err(_) => std::future::pending().await,
             }
         }
+    }
+}
+
+/// Looks for what ends a wait before its tasks end.
+struct Attention<'a> {
+    desk: &'a Desk,
+    session: &'a Session,
+    /// The same session with all that is below the tasks of this client.
+    all: Session,
+    /// Whatever comes to this client unasked, when there are none.
+    tasks: Vec<TaskNo>,
+}
+
+impl<'a> Attention<'a> {
+    async fn new(
+        desk: &'a Desk,
+        session: &'a Session,
+        tasks: Vec<TaskNo>,
+    ) -> Result<Self, Refusal> {
+        let all = desk.runtime().operate(session.id()).await?;
+        Ok(Self { desk, session, all, tasks })
+    }
+
+    fn is_needed(&self) -> bool {
+        let rows = self.session.list();
+        let asks = |row: &TaskRow| row.is_living() && asks(row);
+        rows.iter().any(|(no, row)| asks(row) && self.is_meant(*no, row))
+            || !self.pending().is_empty()
+    }
+
+    fn is_meant(&self, no: TaskNo, row: &TaskRow) -> bool {
+        match self.tasks.as_slice() {
+            [] => self.desk.takes_from(row),
+            named => named.contains(&no),
+        }
+    }
+
+    /// The calls that wait for an approval, in these tasks and below.
+    fn pending(&self) -> Vec<PendingInfo> {
+        let pending = self.session.approvals();
+        if pending.is_empty() {
+            return Vec::new();
+        }
+        let rows: HashMap<TaskNo, Arc<TaskRow>> = self.all.list().into_iter().collect();
+        let is_meant = |no: TaskNo| {
+            let owner = |no: &TaskNo| rows.get(no).and_then(|row| row.owner.task());
+            let mut line = std::iter::successors(Some(no), owner);
+            line.any(|no| rows.get(&no).is_some_and(|row| self.is_meant(no, row)))
+        };
+        let session = self.session.row().name.to_string();
+        let meant = pending.into_iter().filter(|one| is_meant(one.task));
+        meant.map(|one| PendingInfo::of(&session, one)).collect()
     }
 }
 

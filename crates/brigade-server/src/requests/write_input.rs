@@ -30,7 +30,7 @@ impl Ask for WriteInput {
 
     async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<(), Refusal> {
         let found = desk.find(&self.target).await?;
-        if !desk.started(&found.row) && desk.control != ClientControl::Shared {
+        if !desk.has_started(&found.row) && desk.control != ClientControl::Shared {
             let address = found.row.address(found.no);
             return Err(Refusal::forbidden(format!("{address} was started by another client")));
         }

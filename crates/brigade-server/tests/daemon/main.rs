@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod closed;
+mod conversations;
 mod long;
 mod pages;
 mod runs;

@@ -31,10 +31,18 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) async fn open(with: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::idling(None, with).await
+    }
+
+    /// One that leaves when it had nothing to do for so long.
+    pub(crate) async fn idling(
+        idle: Option<Duration>,
+        with: impl FnOnce(Builder) -> Builder,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::new(folder.path().join("state"));
         let claimed = Claimed::take(&places).unwrap();
-        let options = DaemonOptions { places: places.clone(), idle: None };
+        let options = DaemonOptions { places: places.clone(), idle };
         let daemon = Daemon::open(claimed, options, with(Runtime::builder())).await.unwrap();
         let (runtime, leaving): (_, CancellationToken) =
             (daemon.runtime().clone(), daemon.leaving());

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ElicitRequestParams, ElicitResult, ElicitationAction,
-    GetTaskParams, InputRequest, Task, TaskPayload, TaskStatus, UpdateTaskParams,
-};
+use rmcp::model::{CallToolResponse, ClientCapabilities, DetailedTask, Task, TaskStatus};
 use serde_json::{Value, json};
 
-use crate::support::{Client, Kitchen, asked};
+use crate::support::{Client, Kitchen, Said, asked};
 use crate::tasks::{completed, until_over};
 
 const ASKS: &str = r#"
@@ -45,7 +42,7 @@ async fn in_the_background_it_is_listed_with_what_it_is_at() {
         "agent Slow\nusage input=10 output=5\nturn\n  say I look around.\n  call list_tasks\n\
          turn\n  delay 2s\n  say Found it.\nagent *\nturn\n  say Quick.\n",
     );
-    let client = kitchen.client("cook").await;
+    let client = kitchen.client("claude-code").await;
     let said = client.call("spawn_agent", json!({"task": "Look.", "name": "Slow"})).await;
     said.has("agent:1 \"Slow\"").has("brigade --workspace kitchen wait agent:1");
     let listed = client.until("list_tasks", json!({}), "says: I look around.").await;
@@ -175,71 +172,39 @@ async fn begin(client: &Client, task: &str) -> Task {
     }
 }
 
-/// The key of the one question that the task waits with.
-async fn until_asked(client: &Client, id: &str) -> String {
-    loop {
-        let got = client.service.get_task(GetTaskParams::new(id)).await.unwrap().task;
-        match got.payload {
-            TaskPayload::Working => tokio::time::sleep(Duration::from_millis(100)).await,
-            TaskPayload::InputRequired { input_requests } => {
-                let (key, request) = input_requests.into_iter().next().unwrap();
-                let InputRequest::Elicitation(form) = request else { panic!("{request:?}") };
-                let ElicitRequestParams::FormElicitationParams { message, .. } = form.params else {
-                    panic!("no form")
-                };
-                assert_eq!(message, "agent:1 asks: Red or green?");
-                return key;
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-async fn respond(client: &Client, id: &str, key: &str, result: ElicitResult) {
-    let result = serde_json::to_value(result).unwrap();
-    let responses = [(key.to_owned(), result)].into();
-    client.service.update_task(UpdateTaskParams::new(id, responses)).await.unwrap();
-}
-
 fn can_be_asked() -> ClientCapabilities {
     ClientCapabilities::builder().enable_tasks().enable_elicitation().build()
 }
 
 #[tokio::test]
-async fn a_task_asks_its_client_for_input_also_after_everything_was_killed() {
-    let kitchen = Kitchen::playing(ASKS);
+async fn a_task_that_asks_is_over_with_the_question_for_the_model() {
+    let kitchen = Kitchen::playing(&ASKS.replace("300ms", "900ms"));
     let client = kitchen.client_with("cook", can_be_asked()).await;
     let task = begin(&client, "Paint.").await;
     assert_eq!(task.task_id, "kitchen/agent:1");
-    let key = until_asked(&client, &task.task_id).await;
+    let asks =
+        |said: &Said| said.has("Red or green?").has("send_message, to \"agent:1\"").address();
+    let said = completed(until_over(&client, &task.task_id).await);
+    assert_eq!(asks(&said), "agent:1");
     let heard = client.heard.tasks.clone();
-    let asks = || heard.lock().unwrap().iter().any(|t| t.status() == TaskStatus::InputRequired);
-    kitchen.until("word of the question", asks).await;
+    let is_over = || heard.lock().unwrap().iter().any(|t| t.status() == TaskStatus::Completed);
+    kitchen.until("word of the question", is_over).await;
+    let no_form = |t: &DetailedTask| t.status() != TaskStatus::InputRequired;
+    assert!(heard.lock().unwrap().iter().all(no_form), "the user was asked");
     kitchen.kill_daemon();
     drop(client);
     let client = kitchen.client_with("cook", can_be_asked()).await;
-    assert_eq!(until_asked(&client, &task.task_id).await, key, "it is the same question");
-    let answer = ElicitResult::new(ElicitationAction::Accept);
-    let answer = answer.with_content(json!({"answer": "green"}));
-    // What nobody asked is passed over.
-    respond(&client, &task.task_id, "question-999", answer.clone()).await;
-    assert_eq!(until_asked(&client, &task.task_id).await, key);
-    respond(&client, &task.task_id, &key, answer.clone()).await;
-    completed(until_over(&client, &task.task_id).await).has("Green it is.");
-    respond(&client, &task.task_id, &key, answer).await;
+    asks(&completed(until_over(&client, &task.task_id).await));
+    client.call("send_message", json!({"to": "1", "message": "green"})).await;
+    client.call("wait_tasks", json!({"tasks": ["1"]})).await.has("Green it is.");
 }
 
 #[tokio::test]
-async fn a_question_that_is_declined_leaves_nobody_waiting() {
-    let kitchen = Kitchen::playing(ASKS);
+async fn a_question_that_comes_at_once_is_the_answer() {
+    let kitchen = Kitchen::playing(&ASKS.replace("  delay 300ms\n", ""));
     let client = kitchen.client_with("cook", can_be_asked()).await;
-    let task = begin(&client, "Paint.").await;
-    let key = until_asked(&client, &task.task_id).await;
-    let nonsense = UpdateTaskParams::new(&task.task_id, [(key.clone(), json!("green"))].into());
-    client.service.update_task(nonsense).await.unwrap_err();
-    let declined = ElicitResult::new(ElicitationAction::Decline);
-    respond(&client, &task.task_id, &key, declined).await;
-    completed(until_over(&client, &task.task_id).await).has("Then neither.");
+    let said = client.call("spawn_agent", json!({"task": "Paint.", "wait": true})).await;
+    said.has("Red or green?").has("send_message");
 }
 
 #[tokio::test]

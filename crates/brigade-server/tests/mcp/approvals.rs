@@ -1,6 +1,6 @@
 //! Leave that sub-agents ask for: a form at the client, for the task and for all below it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rmcp::model::{
     CallToolResponse, ElicitRequestParams, ElicitResult, ElicitationAction, GetTaskParams,
@@ -8,7 +8,7 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Client, Kitchen, asked};
+use crate::support::{Client, Kitchen, Said, asked};
 use crate::tasks::{completed, until_over};
 
 /// A helper two levels down touches two files.
@@ -160,4 +160,38 @@ async fn a_denial_has_its_reason_and_nobody_else_is_asked() {
     respond(&client, &id, &asked[1].0, ElicitResult::new(ElicitationAction::Decline)).await;
     completed(until_over(&client, &id).await).has("It is not done.");
     assert!(!kitchen.path().join("one").exists(), "what another client said counts for nothing");
+}
+
+/// The command for the user, in both halves of an answer.
+#[track_caller]
+fn tells_the_user(said: &Said) {
+    said.has("\"Hand\" waits for the user to approve: run_process")
+        .has("`brigade approve agent:2 ");
+    let command = said.structured["approvals"][0]["user_command"].as_str().unwrap();
+    assert!(command.starts_with("brigade approve agent:2 "), "{command}");
+    assert_eq!(said.structured["approvals"][0]["address"], "agent:2");
+}
+
+#[tokio::test]
+async fn an_approval_that_is_needed_below_ends_a_wait_with_what_the_user_has_to_do() {
+    let kitchen = Kitchen::playing(TOUCHES);
+    let client = kitchen.client_asking("cook", "run_process").await;
+    let began = Instant::now();
+    let said =
+        client.call("spawn_agent", json!({"task": "Go.", "name": "Boss", "wait": true})).await;
+    tells_the_user(&said);
+    for arguments in [json!({}), json!({"tasks": ["Boss"]}), json!({"mode": "all"})] {
+        let waited = client.call("wait_tasks", arguments).await;
+        tells_the_user(&waited);
+        waited.has("still going on:");
+        assert_eq!(waited.structured["timed_out"], false);
+        assert_eq!(waited.structured["ended"], json!([]));
+    }
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    // Somebody else's wait is not ended by it, and neither is one for other tasks.
+    let other = kitchen.client_asking("other", "run_process").await;
+    other.call("run_process", json!({"command": "sleep 1", "background": true})).await;
+    other.call("wait_tasks", json!({})).await.has("process:3 succeeded");
+    client.call("run_process", json!({"command": "sleep 1", "background": true})).await;
+    client.call("wait_tasks", json!({"tasks": ["process:4"]})).await.has("process:4 succeeded");
 }

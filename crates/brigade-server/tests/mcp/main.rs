@@ -5,6 +5,7 @@
 mod agents;
 mod approvals;
 mod client_tools;
+mod conversations;
 mod halves;
 mod outside;
 mod rough;

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::support::Kitchen;
 
-struct Raw {
-    bridge: Child,
+pub(crate) struct Raw {
+    pub(crate) bridge: Child,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Raw {
-    fn new(kitchen: &Kitchen) -> Self {
+    pub(crate) fn new(kitchen: &Kitchen) -> Self {
         let mut bridge = kitchen.bridge();
         let input = bridge.stdin.take();
         let output = BufReader::new(bridge.stdout.take().unwrap()).lines();
@@ -30,7 +30,7 @@ impl Raw {
         serde_json::from_str(&self.output.next().unwrap().unwrap()).unwrap()
     }
 
-    fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
         let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.say(&line.to_string());
         loop {
@@ -41,7 +41,7 @@ impl Raw {
         }
     }
 
-    fn hello(&mut self, version: &str) -> Value {
+    pub(crate) fn hello(&mut self, version: &str) -> Value {
         let client = json!({"name": "raw", "version": "1"});
         let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client});
         let heard = self.ask(1, "initialize", params);
@@ -149,7 +149,8 @@ async fn a_client_that_leaves_in_mid_call_loses_nothing() {
     assert!(raw.bridge.wait().unwrap().success());
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     let next = kitchen.client("raw").await;
-    next.call("wait_tasks", json!({})).await.has("process:1 succeeded").has("out");
+    let said = next.call("wait_tasks", json!({"tasks": ["process:1"]})).await;
+    said.has("process:1 succeeded").has("out");
     assert_eq!(kitchen.file("count"), "in\n");
 }
 

@@ -65,7 +65,7 @@ async fn a_command_is_run_and_its_end_told() {
 #[tokio::test]
 async fn a_slow_command_moves_to_the_background() {
     let kitchen = Kitchen::new();
-    let client = kitchen.client("cook").await;
+    let client = kitchen.client("claude-code").await;
     let arguments = json!({"command": "echo begun; sleep 3; echo done", "wait_secs": 1});
     let said = client.call("run_process", arguments).await;
     said.has("process:1 running").has("begun").has("did not end within 1 second");
@@ -82,6 +82,22 @@ async fn a_slow_command_moves_to_the_background() {
     client.call("wait_tasks", json!({})).await.has("There is nothing to wait for");
     let again = client.call("wait_tasks", json!({"tasks": ["1"]})).await;
     again.has("had been returned before");
+}
+
+#[tokio::test]
+async fn the_line_that_wakes_is_for_clients_that_are_woken_by_it() {
+    let kitchen = Kitchen::new();
+    let run = json!({"command": "true", "background": true});
+    let wakes = async |name: &str| {
+        let said = kitchen.client(name).await.call("run_process", run.clone()).await;
+        let is_told = said.text.contains("run this in a background shell");
+        assert_eq!(is_told, said.structured["wait_command"].is_string(), "{}", said.text);
+        is_told
+    };
+    assert!(wakes("claude-code").await);
+    for other in ["codex-mcp-client", "gemini-cli-mcp-client", "opencode", "claude-code-like"] {
+        assert!(!wakes(other).await, "{other}");
+    }
 }
 
 #[tokio::test]
@@ -345,8 +361,11 @@ async fn the_next_conversation_finds_the_work() {
     before.call("run_process", arguments).await;
     before.service.cancel().await.unwrap();
     let after = kitchen.client("cook").await;
-    after.call("list_tasks", json!({})).await.has("\"Oven\"");
-    after.call("wait_tasks", json!({})).await.has("\"Oven\" succeeded").has("ready");
+    after.call("list_tasks", json!({})).await.has("\"Oven\"").has("of another conversation");
+    let said = after.call("wait_tasks", json!({})).await;
+    said.has("there is nothing to wait for").has("\"Oven\"");
+    let said = after.call("wait_tasks", json!({"tasks": ["Oven"]})).await;
+    said.has("\"Oven\" succeeded").has("ready");
 }
 
 #[tokio::test]

@@ -89,6 +89,14 @@ impl Kitchen {
         self.client_of(options, config).await
     }
 
+    /// A client whose user is asked about this, and not through the client.
+    pub(crate) async fn client_asking(&self, name: &str, rule: &str) -> Client {
+        let mut options = McpOptions::new(SESSION, self.path());
+        options.ask.push(rule.parse().unwrap());
+        let config = ClientConfig::new(Default::default(), Implementation::new(name, "1"));
+        self.client_of(options, config).await
+    }
+
     /// A client whose user can be asked, and is asked about this.
     pub(crate) async fn client_asked_about(&self, name: &str, rule: &str) -> Client {
         let mut options = McpOptions::new(SESSION, self.path());

@@ -81,7 +81,7 @@ async fn bridge_and_daemon_killed_together_leave_the_result() {
     bridge.wait().unwrap();
     kitchen.kill_daemon();
     let next = kitchen.client("raw").await;
-    let said = next.call("wait_tasks", json!({})).await;
+    let said = next.call("wait_tasks", json!({"tasks": ["Long"]})).await;
     said.has("process:1 \"Long\" failed (exit code 5)").has("first\nlast");
     assert_eq!(kitchen.file("count"), "begun\n", "it ran once");
     let left: Value = said.structured["still_running"].clone();

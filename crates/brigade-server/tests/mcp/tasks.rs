@@ -82,7 +82,7 @@ async fn a_task_can_be_cancelled() {
 #[tokio::test]
 async fn what_ends_at_once_needs_no_task() {
     let kitchen = Kitchen::new();
-    let client = kitchen.client_with("cook", knows_tasks()).await;
+    let client = kitchen.client_with("claude-code", knows_tasks()).await;
     client.call("run_process", json!({"command": "echo quick"})).await.has("quick");
     let arguments = json!({"command": "sleep 2", "background": true});
     client.call("run_process", arguments).await.has("brigade --workspace kitchen wait process:2");

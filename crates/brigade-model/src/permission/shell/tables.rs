@@ -160,6 +160,12 @@ pub(super) const KEYWORDS: [&str; 9] =
 /// Words of the shell's own language that may have a name before the command.
 pub(super) const NAMING_KEYWORDS: [&str; 2] = ["coproc", "function"];
 
+/// Words that begin what only bash and its kin know, where a command begins.
+pub(super) const BASH_WORDS: [&str; 3] = ["[[", "coproc", "function"];
+
+/// Variables whose values bash runs, or reads as functions, before it reads a text.
+pub(super) const BASH_VARIABLES: [&str; 2] = ["BASH_ENV=", "BASH_FUNC_"];
+
 /// Programs of the shell that set the variables that they are given by name.
 pub(super) const SETTERS: [&str; 7] =
     ["export", "declare", "typeset", "readonly", "local", "read", "printf"];

@@ -23,6 +23,7 @@ pub(super) fn summary(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummary {
         description: row.spec.work.what(),
         agent: is_agent.then(|| agent(row)),
         returned_before: false,
+        other_conversation: false,
     }
 }
 

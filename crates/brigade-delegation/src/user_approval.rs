@@ -1,0 +1,49 @@
+//! A tool call of a sub-agent that waits for the user, who alone can approve it.
+
+use serde_json::{Value, json};
+
+use crate::span::truncate_line;
+use crate::tool_reply::ToolReply;
+
+const CALL_SHOWN: usize = 200;
+
+/// A pending approval, as the model that has to tell its user reads of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserApproval {
+    /// The agent whose call it is.
+    pub address: String,
+    pub name: Option<String>,
+    pub call: u32,
+    pub text: String,
+    /// The command line with which the user looks at the call and decides.
+    pub user_command: String,
+}
+
+impl UserApproval {
+    fn guidance(&self) -> String {
+        let Self { address, user_command, .. } = self;
+        let name = self.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        let call = truncate_line(&self.text, CALL_SHOWN);
+        format!(
+            "{address}{name} waits for the user to approve: {call}. Only the user can: ask the user to run \
+             `{user_command}` in a terminal, then call wait_tasks."
+        )
+    }
+
+    fn fields(&self) -> Value {
+        json!({
+            "address": self.address,
+            "call": self.call,
+            "text": truncate_line(&self.text, CALL_SHOWN),
+            "user_command": self.user_command,
+        })
+    }
+}
+
+/// Adds what the user has to do, to both halves of a reply.
+pub(crate) fn add_approvals(reply: &mut ToolReply, approvals: &[UserApproval]) {
+    if !approvals.is_empty() {
+        reply.add_guidance(approvals.iter().map(UserApproval::guidance));
+        reply.set("approvals", approvals.iter().map(UserApproval::fields).collect());
+    }
+}

@@ -1,0 +1,51 @@
+//! Says that a conversation is there, also while nothing is asked.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+use brigade_model::ids::ConversationId;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::start::Starter;
+use crate::wire::{As, Introduction};
+
+/// How often a daemon is looked for. It waits longer than this for those that it knew before.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// The connection asks nothing, so the name matters to nobody.
+const ATTENDANT: &str = "mcp";
+
+/// An id that no other conversation has.
+pub(super) fn new_conversation() -> ConversationId {
+    let random = || {
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write_u32(std::process::id());
+        hasher.finish()
+    };
+    let digits = format!("{:016x}{:016x}", random(), random());
+    digits.parse().unwrap_or_else(|_| ConversationId::unrecorded())
+}
+
+/// Keeps a connection to whatever daemon there is until the client is gone. It starts none, and asks
+/// nothing that would keep one from leaving.
+pub(super) async fn attend(starter: Starter, id: ConversationId, gone: CancellationToken) {
+    // Within a task the client acts as that task, which has no conversation.
+    if !starter.may_start {
+        return;
+    }
+    loop {
+        let who = As::Client(ATTENDANT.to_owned());
+        let introduction = Introduction { who, conversation: Some(id.clone()) };
+        if let Ok(client) = Client::connect(&starter.places, introduction).await {
+            tokio::select! {
+                () = client.ended() => {}
+                () = gone.cancelled() => return,
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = gone.cancelled() => return,
+        }
+    }
+}
