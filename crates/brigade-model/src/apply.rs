@@ -492,8 +492,8 @@ fn apply_run_opened(
         row.moved = at;
         if let Some(extra) = &mut row.extra {
             (extra.stalled, extra.nudged) = (false, Nudged::default());
-            // It was one of the run that ended.
-            extra.deadline = None;
+            // They were those of the run that ended.
+            (extra.deadline, extra.progress) = (None, None);
         }
         row.limits = limits;
         // Between this event and the start that follows it there is no holder to queue at.
