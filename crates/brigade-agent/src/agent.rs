@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::{fmt, mem};
 
-use brigade_llm::{Effort, ErrorKind, Model, ModelError, StopReason, TokenUsage};
+use brigade_llm::{Effort, ErrorKind, Message, Model, ModelError, StopReason, TokenUsage};
 use brigade_model::call::{Answer, Asked, Entry, OpenCall};
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
@@ -354,10 +354,21 @@ impl Agent {
             step: transcript.tally.steps,
             doing: beginning(doing.into(), DOING_SHOWN),
             used: beginning(transcript.last_tools(), DOING_SHOWN),
-            words: ending(&transcript.current_words().unwrap_or_default()),
+            words: ending(&current_words(&transcript.messages)),
             tokens: transcript.tally.tokens,
         }
     }
+}
+
+/// The words of the newest message of the model, as long as nobody spoke after it: what it said before
+/// is no word of what it is at now.
+fn current_words(messages: &[(u32, Message)]) -> String {
+    let newest = messages.iter().rev().find_map(|(_, message)| match message {
+        Message::Assistant(said) => Some(said.text()),
+        Message::User(_) => Some(String::new()),
+        Message::Results(_) => None,
+    });
+    newest.unwrap_or_default()
 }
 
 /// Reminds of questions: who waits for tasks that wait for it would wait for ever.

@@ -85,7 +85,7 @@ pub(crate) struct Transcript {
     /// How words of tasks are quoted in it.
     quoter: Quoter,
     /// With the index of each.
-    messages: Vec<(u32, Message)>,
+    pub(crate) messages: Vec<(u32, Message)>,
     /// The calls of the last message, until all are answered.
     turn: Option<Turn>,
     next: u32,
@@ -538,17 +538,6 @@ impl Transcript {
             Message::Assistant(said) => Some(said.text()).filter(|text| !text.trim().is_empty()),
             Message::User(_) | Message::Results(_) => None,
         })
-    }
-
-    /// The words of its newest message, as long as nobody spoke after it: what it said before is no
-    /// word of what it is at now.
-    pub(crate) fn current_words(&self) -> Option<String> {
-        let newest = self.messages.iter().rev().find_map(|(_, message)| match message {
-            Message::Assistant(said) => Some(said.text()),
-            Message::User(_) => Some(String::new()),
-            Message::Results(_) => None,
-        });
-        newest.filter(|text| !text.trim().is_empty())
     }
 
     pub(crate) fn partial(&self) -> Option<Json> {

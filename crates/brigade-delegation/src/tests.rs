@@ -108,6 +108,48 @@ fn another_word_for_an_argument_is_the_argument() {
     assert_eq!(run(torn).unwrap_err(), "give `background` or `run_in_background`, not both");
 }
 
+fn agent(usage: UsageSummary) -> TaskSummary {
+    TaskSummary {
+        address: "agent:3".into(),
+        name: None,
+        state: "running".into(),
+        detail: None,
+        is_alive: true,
+        exit_code: None,
+        signal: None,
+        elapsed_ms: 1_000,
+        description: "Look.".into(),
+        agent: Some(AgentSummary {
+            step: 2,
+            last_words: Some("I look.".into()),
+            usage,
+            ..AgentSummary::default()
+        }),
+        returned_before: false,
+    }
+}
+
+#[test]
+fn a_price_that_is_not_known_is_not_told() {
+    let mut usage = UsageSummary { tokens: 15, own_tokens: 15, ..UsageSummary::default() };
+    assert_eq!(agent(usage).fields()["usage"], json!({"tokens": 15}));
+    usage.micro_dollars = 20_000;
+    assert_eq!(agent(usage).fields()["usage"], json!({"tokens": 15, "dollars": 0.02}));
+    assert!(agent(usage).headline().ends_with("15 tokens, $0.02"));
+    assert!(!agent(UsageSummary::default()).fields().contains_key("usage"));
+}
+
+#[test]
+fn last_words_are_those_of_an_agent_that_lives() {
+    let mut task = agent(UsageSummary::default());
+    assert_eq!(task.fields()["last_words"], "I look.");
+    assert_eq!(task.list_line(), "agent:3 running for 1.0s, step 2: Look.\n  says: I look.");
+    task.is_alive = false;
+    task.state = "succeeded".into();
+    assert!(!task.fields().contains_key("last_words"));
+    assert_eq!(task.list_line(), "agent:3 succeeded after 1.0s: Look.");
+}
+
 #[test]
 fn both_halves_of_a_reply_have_its_guidance() {
     let mut reply = ToolReply::new("It runs.");

@@ -506,7 +506,8 @@ fn apply_run_opened(
         row.moved = at;
         if let Some(extra) = &mut row.extra {
             (extra.stalled, extra.nudged) = (false, Nudged::default());
-            // It was one of the run that ended.
+            // They were those of the run that ended.
+            extra.progress = None;
             extra.deadline = None;
             extra.descendants_deadline = None;
         }

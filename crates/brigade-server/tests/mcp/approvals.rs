@@ -42,6 +42,25 @@ async fn begin(client: &Client) -> String {
     }
 }
 
+#[tokio::test]
+async fn the_form_has_titles_and_asks_for_the_decision_first() {
+    let kitchen = Kitchen::playing(TOUCHES);
+    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let id = begin(&client).await;
+    forms(&client, &id, 2).await;
+    let got = client.service.get_task(GetTaskParams::new(&id)).await.unwrap().task;
+    let TaskPayload::InputRequired { input_requests } = got.payload else { panic!("{got:?}") };
+    for request in input_requests.values() {
+        let form = serde_json::to_value(request).unwrap();
+        let schema = &form["params"]["requestedSchema"];
+        let fields: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["decision", "reason"], "{form}");
+        assert_eq!(schema["properties"]["decision"]["title"], "Decision");
+        assert_eq!(schema["properties"]["reason"]["title"], "Reason");
+        assert_eq!(schema["required"], json!(["decision"]));
+    }
+}
+
 /// The keys and messages of the forms, once there are so many.
 async fn forms(client: &Client, id: &str, count: usize) -> Vec<(String, String)> {
     for _ in 0..600 {

@@ -40,8 +40,28 @@ async fn tools_are_strict_and_say_when_not_to_use_them() {
         assert!(description.contains("Not for"), "{description}");
         assert!(description.len() < 600, "{} is long-winded", tool.name);
     }
+    let send = tools.iter().find(|tool| tool.name == "send_message").unwrap();
+    let annotations = send.annotations.as_ref().unwrap();
+    assert_eq!(annotations.open_world_hint, Some(false), "it reaches tasks of the client only");
+    // A model may see nothing else than this and the names before it asks for a tool.
+    let instructions = client.service.peer_info().unwrap().instructions.clone().unwrap();
+    for part in ["instead of your own shell", "over a minute", "background: true", "survive"] {
+        assert!(instructions.contains(part), "{part}: {instructions}");
+    }
+    for name in expect {
+        assert!(instructions.contains(name), "{name}: {instructions}");
+    }
     // Nothing of this needs a daemon.
     assert_eq!(kitchen.daemon_pid(), None);
+}
+
+#[test]
+fn the_lines_for_programs_without_a_person_are_in_the_guides() {
+    let guides = [include_str!("../../../../README.md"), include_str!("../../../../docs/mcp.md")];
+    for guide in guides {
+        assert!(guide.contains("--allowedTools mcp__brigade"), "claude -p");
+        assert!(guide.contains("default_tools_approval_mode = \"approve\""), "codex exec");
+    }
 }
 
 #[tokio::test]

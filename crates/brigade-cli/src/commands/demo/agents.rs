@@ -33,7 +33,7 @@ impl Stage {
         loop {
             let agents = self.agents(&eyes, &chef).await?;
             if let [chef, soup, _, dessert] = agents.as_slice()
-                && self.said(&eyes, chef).await?.contains("on its way to Dessert")
+                && self.said(&eyes, chef).await?.contains("was sent to Dessert")
                 && self.said(&eyes, soup).await?.contains("exit code 0")
                 && !self.said(&eyes, dessert).await?.contains(STEERED)
             {
