@@ -54,7 +54,9 @@ pub use ids::{new_key, new_lease_holder};
 pub use jobs::{Child, JobContext, JobError, Waited};
 pub use new_task::NewTask;
 pub use performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
-pub use processes::{PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_of};
+pub use processes::{
+    InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_of,
+};
 pub use runtime::Runtime;
 pub use session::{Foreground, Session, WaitResult};
 pub use task_handle::TaskHandle;

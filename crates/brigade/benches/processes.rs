@@ -7,11 +7,15 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brigade::process::machine::boot_id;
 use brigade::process::{Companion, Launch, Limits, Phase, Record, Shim};
-use brigade::{NewTask, Outcome, ProcessOptions, Runtime, Session, SqliteStore, TaskHandle};
+use brigade::{
+    InputPiece, NewTask, Outcome, ProcessOptions, Runtime, Session, SqliteStore, TaskHandle,
+};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 type Checked<T> = Result<T, Box<dyn Error>>;
@@ -20,6 +24,9 @@ const SAMPLES: usize = 400;
 const TREES: usize = 200;
 const IDLE: usize = 50;
 const GIBIBYTE: u64 = 1 << 30;
+/// Bytes of input, in pieces as a client brings them.
+const INPUT: usize = 256 << 20;
+const INPUT_PIECE: usize = 256 << 10;
 
 #[tokio::main]
 async fn main() -> Checked<()> {
@@ -31,7 +38,8 @@ async fn main() -> Checked<()> {
     start_to_exit().await?;
     footprint().await?;
     stubborn_trees().await?;
-    gibibyte().await
+    gibibyte().await?;
+    input().await
 }
 
 async fn session(folder: &Path, on_disk: bool) -> Checked<(Runtime, Session)> {
@@ -102,7 +110,7 @@ fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> 
         limits: Limits::default(),
         terminal: None,
         sandbox: None,
-        timing: brigade_process::ShimTiming::default(),
+        timing: brigade::process::ShimTiming::default(),
     };
     Ok(launch.start(companion)?)
 }
@@ -201,6 +209,38 @@ async fn gibibyte() -> Checked<()> {
     let rate = GIBIBYTE as f64 / best.0.as_secs_f64() / 1e9;
     println!("| 1 GiB of output through the cap | {rate:.2} GB/s | | | 1 GB/s |");
     println!("| the same, CPU time of the shim | {:.0?} | | | 600 ms |", best.1);
+    Ok(())
+}
+
+/// Bytes to a command's input, beside the same bytes through a plain pipe.
+async fn input() -> Checked<()> {
+    let piece: Arc<[u8]> = vec![b'x'; INPUT_PIECE].into();
+    let began = Instant::now();
+    let mut bare =
+        Command::new("wc").arg("-c").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    let mut pipe = bare.stdin.take().ok_or("a pipe was asked for")?;
+    for _ in 0..INPUT / INPUT_PIECE {
+        pipe.write_all(&piece).await?;
+    }
+    drop(pipe);
+    bare.wait().await?;
+    let bare = began.elapsed();
+
+    let folder = tempfile::tempdir()?;
+    let (_runtime, session) = session(folder.path(), true).await?;
+    let began = Instant::now();
+    let task = session.spawn(NewTask::program(["wc", "-c"]).reads_messages()).await?;
+    for offset in (0..INPUT as u64).step_by(INPUT_PIECE) {
+        let last = offset as usize + INPUT_PIECE == INPUT;
+        let brought = InputPiece { writer: 1, offset, bytes: piece.clone(), last };
+        session.write_input(&task, brought).await?;
+    }
+    task.wait().await?;
+    let took = began.elapsed();
+    assert_eq!(task.output().await?.tail_text(100)?.trim(), INPUT.to_string());
+    let rate = |time: Duration| INPUT as f64 / time.as_secs_f64() / 1e6;
+    let (ours, theirs, ratio) = (rate(took), rate(bare), rate(bare) / rate(took));
+    println!("| input as bytes | {ours:.0} MB/s | {theirs:.0} MB/s | {ratio:.1} | 50 MB/s |");
     Ok(())
 }
 

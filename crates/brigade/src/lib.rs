@@ -67,7 +67,7 @@ pub use brigade_model::task::{State, TaskRow};
 pub use brigade_model::work::{Conduct, EnvValue, KeptDeadline, Recovery};
 pub use brigade_runtime::{
     AgentOptions, Builder, Child, ChosenModel, Clock, Cost, Delivery, FeedMessage, Foreground,
-    JobContext, JobError, ModelSource, NewTask, OneModel, PendingApproval, Performer,
+    InputPiece, JobContext, JobError, ModelSource, NewTask, OneModel, PendingApproval, Performer,
     ProcessOptions, ProcessReport, Providers, Reconciled, RecordedModels, Reporter, Runtime,
     Session, StopHow, Subscription, SystemClock, TaskHandle, TaskId, WaitResult, Waited,
 };
