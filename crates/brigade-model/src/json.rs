@@ -90,7 +90,7 @@ impl Json {
 
 fn too_large(bytes: usize) -> Refusal {
     Refusal::invalid(format!(
-        "the text has {bytes} bytes as JSON, and {PAYLOAD_MAX} is the most; put it into a file and name that"
+        "it has {bytes} bytes; {PAYLOAD_MAX} is the most; put it into a file and name that"
     ))
 }
 

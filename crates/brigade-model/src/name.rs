@@ -89,7 +89,8 @@ fn check_name(text: &str) -> Result<String, String> {
     }
     // Decomposed, a character has a few parts.
     if text.len() > 4 * NAME_BYTES_MAX {
-        return Err(format!("is {} bytes long; {NAME_BYTES_MAX} is the most", text.len()));
+        let letters = text.chars().count();
+        return Err(format!("is {letters} characters long; {NAME_MAX} is the most"));
     }
     let text = compose(text);
     let letters = text.chars().count();
@@ -219,7 +220,7 @@ mod tests {
         check(&"日".repeat(64), Ok(()));
         check(&"𠮷".repeat(64), Ok(()));
         check(&"ü".repeat(65), Err("65 characters long; 64 is the most"));
-        check(&"ü".repeat(100_000), Err("bytes long; 256 is the most"));
+        check(&"ü".repeat(100_000), Err("100000 characters long; 64 is the most"));
         assert_eq!("u\u{308}ber".parse::<Name>().unwrap().as_str(), "über", "it is composed");
     }
 

@@ -485,7 +485,7 @@ fn a_confinement_that_is_not_understood_is_refused() {
         ),
         (
             "confine:\n  memory: much",
-            "a.md:5: `confine.memory`: \"much\" is no amount of memory, such as 512M or 2G",
+            "a.md:5: `confine.memory`: \"much\" is no size; write bytes, or a number with K, M, G or T, such as 512M",
         ),
         ("confine:\n  cpu: 10ms", "the limit on processor time is too low: 1s is the least"),
     ] {

@@ -143,7 +143,7 @@ fn the_commands_of_the_guide_are_understood() {
         assert_eq!(ran.code, 0, "{line}: {ran:?}");
         count += 1;
     }
-    assert_eq!(count, 5);
+    assert_eq!(count, 6);
     let listed = kitchen.run(["agents"]);
     assert!(listed.out.contains("reviewer") && listed.err.is_empty(), "{listed:?}");
 }

@@ -48,7 +48,7 @@ fn a_line_that_is_too_long_is_named() {
     let lines = format!("short\n{}\n", "x".repeat(2_000_000));
     let sent = kitchen.run_with_input(["send", "Reader", "-"], &lines);
     assert_eq!(sent.code, 2, "{sent:?}");
-    assert!(sent.err.contains("line 2 of the input: the text has 2000002 bytes"), "{sent:?}");
+    assert!(sent.err.contains("line 2 of the input: it has 2000002 bytes"), "{sent:?}");
     assert!(sent.err.contains("put it into a file"), "{sent:?}");
     kitchen.ok(["stop", "Reader"]);
 }
