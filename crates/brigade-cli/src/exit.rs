@@ -184,8 +184,7 @@ impl From<ClientError> for Failure {
             ClientError::Unheard => {
                 Self { cause: Cause::LostDaemon, ..Self::broken(error.to_string()) }
             }
-            ClientError::NotPermitted(_) => Self::broken(error.to_string()),
-            ClientError::NoDaemon(_) | ClientError::Garbled(_) => {
+            ClientError::NoDaemon(_) | ClientError::NotPermitted(_) | ClientError::Garbled(_) => {
                 Self::broken(error.to_string()).hint("`brigade doctor` looks for the cause")
             }
         }
