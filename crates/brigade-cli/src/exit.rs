@@ -194,10 +194,11 @@ impl From<ClientError> for Failure {
                 Self { cause: Cause::LostDaemon, ..Self::broken(error.to_string()) }
             }
             // It says itself what to do.
-            ClientError::Unreachable { .. } | ClientError::NotPermitted(_) => {
-                Self::broken(error.to_string())
-            }
-            ClientError::NoDaemon(_) | ClientError::NotStarted(_) | ClientError::Garbled(_) => {
+            ClientError::Unreachable { .. } => Self::broken(error.to_string()),
+            ClientError::NoDaemon(_)
+            | ClientError::NotPermitted(_)
+            | ClientError::NotStarted(_)
+            | ClientError::Garbled(_) => {
                 Self::broken(error.to_string()).hint("`brigade doctor` looks for the cause")
             }
         }

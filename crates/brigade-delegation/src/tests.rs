@@ -126,6 +126,7 @@ fn agent(usage: UsageSummary) -> TaskSummary {
             ..AgentSummary::default()
         }),
         returned_before: false,
+        other_conversation: false,
     }
 }
 

@@ -19,7 +19,8 @@
 //! each can be newer than the other by one number.
 //!
 //! A hello carries the operator key unless it comes from a process of a task, see
-//! [`crate::operator_key`].
+//! [`crate::operator_key`]. A client that has conversations says in which one it is (`"conversation"`),
+//! with the same id whenever it connects again.
 //!
 //! Hello, welcome, `status` and `leave` are the same in every version: whatever the numbers, a daemon
 //! says who it is and can be asked to make way. Nothing else is answered to who speaks another protocol.

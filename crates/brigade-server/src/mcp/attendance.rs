@@ -7,12 +7,14 @@ use std::time::Duration;
 use brigade_model::ids::ConversationId;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::start::Starter;
 use crate::wire::{As, Introduction};
 
 /// How often a daemon is looked for. It waits longer than this for those that it knew before.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// The same where a daemon is there and refuses: it is not to be kept busy with that.
+const AFTER_REFUSAL: Duration = Duration::from_secs(60);
 /// The connection asks nothing, so the name matters to nobody.
 const ATTENDANT: &str = "mcp";
 
@@ -37,14 +39,19 @@ pub(super) async fn attend(starter: Starter, id: ConversationId, gone: Cancellat
     loop {
         let who = As::Client(ATTENDANT.to_owned());
         let introduction = Introduction { who, conversation: Some(id.clone()) };
-        if let Ok(client) = Client::connect(&starter.places, introduction).await {
-            tokio::select! {
-                () = client.ended() => {}
-                () = gone.cancelled() => return,
+        let pause = match Client::connect(&starter.places, introduction).await {
+            Ok(client) => {
+                tokio::select! {
+                    () = client.ended() => {}
+                    () = gone.cancelled() => return,
+                }
+                LOOK_AGAIN
             }
-        }
+            Err(ClientError::NoDaemon(_)) => LOOK_AGAIN,
+            Err(_) => AFTER_REFUSAL,
+        };
         tokio::select! {
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(pause) => {}
             () = gone.cancelled() => return,
         }
     }
