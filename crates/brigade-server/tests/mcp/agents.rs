@@ -130,7 +130,7 @@ async fn a_question_is_told_as_text_and_answered_by_a_message() {
     let kitchen = Kitchen::playing(ASKS);
     let client = kitchen.client("cook").await;
     let said = client.call("spawn_agent", json!({"task": "Paint.", "wait": true})).await;
-    said.has("agent:1 waiting").has("Red or green?").has("send_message, to \"agent:1\"");
+    said.has("agent:1 ").has("Red or green?").has("send_message, to \"agent:1\"");
     let number = said.structured["questions"][0]["question"].as_u64().unwrap();
     client.call("list_tasks", json!({})).await.has("Red or green?");
     let waited = client.call("wait_tasks", json!({"mode": "all"})).await;

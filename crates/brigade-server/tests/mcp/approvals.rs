@@ -202,7 +202,7 @@ async fn an_approval_that_is_needed_below_ends_a_wait_with_what_the_user_has_to_
     for arguments in [json!({}), json!({"tasks": ["Boss"]}), json!({"mode": "all"})] {
         let waited = client.call("wait_tasks", arguments).await;
         tells_the_user(&waited);
-        waited.has("still going on:");
+        waited.has("Still running:");
         assert_eq!(waited.structured["timed_out"], false);
         assert_eq!(waited.structured["ended"], json!([]));
     }

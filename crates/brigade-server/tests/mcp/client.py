@@ -60,7 +60,7 @@ class Halves:
         return result
 
 
-LABELS = {"", "Output so far:", "Still running:", "(no output)", "(no output here)"}
+LABELS = {"", "Output so far:", "Still running:", "Started by others:", "(no output)", "(no output here)"}
 
 
 def strings(value):
@@ -71,7 +71,7 @@ def strings(value):
 
 
 def addresses(fields):
-    lists = [fields.get(name, []) for name in ("tasks", "still_running", "ended")]
+    lists = [fields.get(name, []) for name in ("tasks", "still_running", "ended", "others")]
     return [task["address"] for tasks in lists for task in tasks]
 
 
@@ -89,7 +89,7 @@ def saw(what, fact, detail=""):
 
 def kill_daemon():
     with open(os.path.join(STATE, "daemon.lock")) as lock:
-        os.kill(int(lock.read()), signal.SIGKILL)
+        os.kill(int(lock.readline()), signal.SIGKILL)
 
 
 async def basics(mode):

@@ -76,7 +76,7 @@ async fn questions_and_messages_go_to_the_conversation_that_started_their_sender
     let said = second.call("wait_tasks", json!({})).await;
     said.has("process:2 succeeded");
     assert!(!said.text.contains("Half done."), "{}", said.text);
-    assert_eq!(said.structured["going_on"], json!([]), "{}", said.text);
+    assert_eq!(said.structured["still_running"], json!([]), "{}", said.text);
     let said = first.call("wait_tasks", json!({})).await;
     said.has("\"Painter\" says: Half done.").has("Red or green?");
 }

@@ -7,8 +7,11 @@ use crate::support::{Kitchen, Said};
 
 /// Fields that tell a model nothing.
 const NOISE: [&str; 4] = ["session", "quiet_ms", "living", "elapsed_ms"];
+/// Fields with tasks.
+const TASK_LISTS: [&str; 4] = ["tasks", "still_running", "ended", "others"];
 /// Lines of the text that only introduce others.
-const LABELS: [&str; 4] = ["Output so far:", "Still running:", "(no output)", "(no output here)"];
+const LABELS: [&str; 5] =
+    ["Output so far:", "Still running:", "Started by others:", "(no output)", "(no output here)"];
 
 /// Checks one reply: the message comes first and is in the text, and every line of the text is in the
 /// structured half too.
@@ -45,8 +48,8 @@ fn is_told(line: &str, structured: &Value, strings: &[&str]) -> bool {
         return true;
     }
     let address = line.split(' ').next().unwrap_or_default();
-    let lists = [&structured["tasks"], &structured["still_running"], &structured["ended"]];
-    let mut tasks = lists.into_iter().filter_map(Value::as_array).flatten();
+    let lists = TASK_LISTS.iter().filter_map(|name| structured[name].as_array());
+    let mut tasks = lists.flatten();
     tasks.any(|task| task["address"] == address && line.contains(task["state"].as_str().unwrap()))
         // A result that is no text is there as it is.
         || serde_json::from_str::<Value>(line).is_ok()
@@ -63,8 +66,7 @@ fn collect<'a>(value: &'a Value, strings: &mut Vec<&'a str>) {
 
 #[track_caller]
 fn check_noise(value: &Value) {
-    let tasks =
-        ["tasks", "still_running", "ended"].iter().filter_map(|name| value[name].as_array());
+    let tasks = TASK_LISTS.iter().filter_map(|name| value[name].as_array());
     for task in tasks.flatten().chain([value]) {
         let fields = task.as_object().unwrap();
         for name in NOISE {
@@ -91,7 +93,7 @@ turn
 #[tokio::test]
 async fn the_structured_half_alone_guides_a_model() {
     let kitchen = Kitchen::playing(ASKS);
-    let client = kitchen.client("cook").await;
+    let client = kitchen.client("claude-code").await;
     let message = |said: &Said| said.structured["message"].as_str().unwrap().to_owned();
     let has = |said: &Said, parts: &[&str]| {
         let message = message(said);

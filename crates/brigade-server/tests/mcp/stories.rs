@@ -383,7 +383,7 @@ async fn the_next_conversation_finds_the_work() {
     let after = kitchen.client("cook").await;
     after.call("list_tasks", json!({})).await.has("\"Oven\"").has("of another conversation");
     let said = after.call("wait_tasks", json!({})).await;
-    said.has("there is nothing to wait for").has("\"Oven\"");
+    said.has("There is nothing to wait for").has("\"Oven\"");
     let said = after.call("wait_tasks", json!({"tasks": ["Oven"]})).await;
     said.has("\"Oven\" succeeded").has("ready");
 }
