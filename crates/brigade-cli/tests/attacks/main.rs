@@ -91,7 +91,7 @@ impl Victim {
 
     fn daemon_pid(&self) -> u32 {
         let lock = fs::read_to_string(self.path("home/state/daemon.lock")).unwrap();
-        lock.trim().parse().unwrap()
+        lock.lines().next().unwrap().parse().unwrap()
     }
 
     /// Starts an attack and returns the address of its task.

@@ -13,8 +13,14 @@ use tempfile::TempDir;
 use crate::kitchen::{Kitchen, Ran};
 use endpoint::{ModelEndpoint, ScriptedCall};
 
-/// A sub-agent that asks before it paints.
-const PAINTER: &str = r#"
+/// A sub-agent that asks before it paints, and one that needs the user.
+const SUB_AGENTS: &str = r#"
+agent Cook
+turn
+  call run_process {"command": "echo salted"}
+turn
+  say Salted.
+
 agent *
 turn
   call ask_parent {"question": "Red or green?"}
@@ -35,13 +41,14 @@ fn script() -> Vec<ScriptedCall> {
         call("spawn_agent", json!({"task": "Paint.", "name": "Painter", "wait": true})),
         call("send_message", json!({"to": "Painter", "message": "green"})),
         call("wait_tasks", json!({})),
+        call("spawn_agent", json!({"task": "Cook.", "name": "Cook", "wait": true})),
     ]
 }
 
 /// Has a client play the script, and looks at what its model got to read.
 fn plays_the_script(program: impl FnOnce(&Kitchen, u16) -> Command) {
     let kitchen = Kitchen::new();
-    kitchen.script(PAINTER);
+    kitchen.script(SUB_AGENTS);
     let endpoint = ModelEndpoint::start(script());
     let ran = Ran::from(program(&kitchen, endpoint.port).output().unwrap());
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -52,6 +59,7 @@ fn plays_the_script(program: impl FnOnce(&Kitchen, u16) -> Command) {
     reads(&endpoint, 3, &["Red or green?", "send_message", "Painter"]);
     reads(&endpoint, 4, &["answered"]);
     reads(&endpoint, 5, &["Green it is.", "succeeded"]);
+    reads(&endpoint, 6, &["Only the user can", "brigade approve agent:", "echo salted"]);
 }
 
 #[track_caller]

@@ -94,7 +94,8 @@ fn next_turn(
     results.lock().unwrap().extend(read.into_iter().enumerate());
     let Some(call) = script.get(next) else { return ModelTurn::Text("All done.") };
     let arguments = call.arguments.clone();
-    let matching = offered.iter().find(|tool| tool.name.ends_with(call.tool));
+    let matching =
+        offered.iter().find(|tool| tool.is_of_brigade() && tool.name.ends_with(call.tool));
     let searches = offered.iter().find(|tool| tool.name == "ToolSearch");
     match (matching, searches) {
         (Some(tool), _) => ModelTurn::Call { index: Some(next), tool: tool.clone(), arguments },

@@ -8,6 +8,9 @@ use serde_json::json;
 
 use crate::kitchen::{BRIGADE, Kitchen};
 
+/// The arguments of the MCP server: its sub-agents ask before they run a command.
+const SERVER: [&str; 3] = ["mcp", "--ask", "run_process"];
+
 /// The folder into which `cargo xtask test --only clients` installed them.
 fn installed() -> PathBuf {
     let folder = std::env::var_os("BRIGADE_CLIENTS").expect("cargo xtask test --only clients");
@@ -29,7 +32,7 @@ fn offline(kitchen: &Kitchen, program: &Path) -> Command {
 pub(crate) fn claude(kitchen: &Kitchen, port: u16) -> Command {
     let mut claude =
         offline(kitchen, &installed().join("@anthropic-ai/claude-code-linux-x64/claude"));
-    let servers = json!({"mcpServers": {"brigade": {"command": BRIGADE, "args": ["mcp"]}}});
+    let servers = json!({"mcpServers": {"brigade": {"command": BRIGADE, "args": SERVER}}});
     claude
         .env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"))
         .env("ANTHROPIC_API_KEY", "none")
@@ -67,7 +70,7 @@ wire_api = "responses"
 
 [mcp_servers.brigade]
 command = "{BRIGADE}"
-args = ["mcp"]
+args = {SERVER:?}
 env = {{ BRIGADE_STATE = "{}" }}
 default_tools_approval_mode = "approve"
 "#,
@@ -82,6 +85,7 @@ default_tools_approval_mode = "approve"
 }
 
 pub(crate) fn opencode(kitchen: &Kitchen, port: u16) -> Command {
+    let command = [&[BRIGADE], &SERVER[..]].concat();
     let config = json!({
         "autoupdate": false, "share": "disabled", "model": "scripted/scripted",
         "provider": {"scripted": {
@@ -89,7 +93,7 @@ pub(crate) fn opencode(kitchen: &Kitchen, port: u16) -> Command {
             "options": {"baseURL": format!("http://127.0.0.1:{port}/v1"), "apiKey": "none"},
             "models": {"scripted": {"name": "scripted", "limit": {"context": 100_000, "output": 4_000}}},
         }},
-        "mcp": {"brigade": {"type": "local", "command": [BRIGADE, "mcp"], "enabled": true}},
+        "mcp": {"brigade": {"type": "local", "command": command, "enabled": true}},
     });
     let mut opencode = offline(kitchen, &installed().join("opencode-linux-x64/bin/opencode"));
     opencode.env("OPENCODE_CONFIG_CONTENT", config.to_string());
@@ -107,7 +111,7 @@ pub(crate) fn gemini(kitchen: &Kitchen, port: u16) -> Command {
         "telemetry": {"enabled": false},
         "general": {"enableAutoUpdate": false},
         "mcpServers": {"brigade": {
-            "command": BRIGADE, "args": ["mcp"], "trust": true,
+            "command": BRIGADE, "args": SERVER, "trust": true,
             "env": {"BRIGADE_STATE": kitchen.state()},
         }},
     });

@@ -22,6 +22,13 @@ pub(crate) struct OfferedTool {
     has_order: bool,
 }
 
+impl OfferedTool {
+    /// Whether it is one of ours, and not the client's own of that name.
+    pub(crate) fn is_of_brigade(&self) -> bool {
+        self.namespace.as_ref().unwrap_or(&self.name).contains("brigade")
+    }
+}
+
 /// The argument that Gemini CLI adds to each tool.
 const ORDER: &str = "wait_for_previous";
 
