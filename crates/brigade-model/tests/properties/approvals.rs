@@ -10,8 +10,9 @@ use brigade_model::permission::Subject;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::TaskRow;
 
-use crate::naive::{Expected, Naive, ending, living};
+use crate::naive::{Expected, Naive};
 use crate::player::{Dice, caller, submit, task_ref};
+use crate::rows::{ending, living};
 use crate::world::World;
 
 const TOOL: &str = "stir";

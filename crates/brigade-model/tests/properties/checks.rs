@@ -10,7 +10,8 @@ use brigade_model::message::Receipt;
 use brigade_model::task::{QueuedWhy, State, TaskRow};
 use brigade_model::tree::SessionState;
 
-use crate::naive::{Expected, being_stopped, limit_holder, living};
+use crate::naive::Expected;
+use crate::rows::{being_stopped, limit_holder, living};
 use crate::world::World;
 
 /// The real answer against the one that was predicted.

@@ -15,7 +15,7 @@ use brigade_model::limits::{Limits, Usage};
 use brigade_model::task::{QueuedWhy, State, TaskRow};
 use brigade_model::work::OnReturn;
 
-use crate::naive::living;
+use crate::rows::living;
 use crate::world::World;
 
 pub(crate) fn drive_to_the_end(world: &mut World) {

@@ -12,7 +12,8 @@ use brigade_model::task::{Clock, State};
 use brigade_model::tree::Tree;
 use brigade_model::work::{KeptDeadline, WakeOn, Work};
 
-use crate::naive::{Naive, limit_holder, living};
+use crate::naive::Naive;
+use crate::rows::{limit_holder, living};
 
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -214,7 +215,7 @@ impl Ledger {
         let Some(row) = before.get(no) else { return };
         let at_it = match &row.state {
             State::Queued(_) | State::Running | State::Waiting => true,
-            State::Closing { .. } => !crate::naive::being_stopped(row),
+            State::Closing { .. } => !crate::rows::being_stopped(row),
             State::Stopping(_) | State::Ended(_) => false,
         };
         if at_it {

@@ -9,6 +9,7 @@ mod finale;
 mod ledger;
 mod naive;
 mod player;
+mod rows;
 mod world;
 
 use std::fmt::Debug;

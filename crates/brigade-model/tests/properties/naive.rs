@@ -6,19 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use brigade_model::address::{TaskRef, Who};
 use brigade_model::call::{Asked, Condition, WaitMode};
 use brigade_model::command::{
-    Caller, ClientCaller, ClientControl, Collect, Command, EndedHow, GiveAnswer, Given, Recipient,
-    Report, Reported, StopTarget,
+    Caller, ClientControl, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report,
+    Reported, StopTarget,
 };
-use brigade_model::ids::{Attempt, ClientIdentity, Owner, RunNo, TaskNo, Time};
+use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::{DEPTH_MAX, Limits};
 use brigade_model::name::Name;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::Spec;
-use brigade_model::task::{Delivery, State, TaskRow};
+use brigade_model::task::{State, TaskRow};
 use brigade_model::tree::{SessionState, Tree};
-use brigade_model::work::{FollowUp, InboxMode, OnReturn, Stdin, Work};
+use brigade_model::work::{FollowUp, InboxMode, OnReturn};
+
+use crate::rows::*;
 
 /// What a command should come to.
 #[derive(Debug, PartialEq)]
@@ -544,68 +546,5 @@ impl<'a> Naive<'a> {
             WaitMode::Any => tasks.is_empty() || over.any(|over| over),
             WaitMode::All => over.all(|over| over),
         }
-    }
-}
-
-pub(crate) fn same(one: &Name, other: &Name) -> bool {
-    one.as_str().to_lowercase() == other.as_str().to_lowercase()
-}
-
-/// The task that a kept one came from.
-pub(crate) fn limited_by(row: &TaskRow) -> Option<TaskNo> {
-    row.extra.as_ref().and_then(|extra| extra.limited_by)
-}
-
-pub(crate) fn limit_holder(row: &TaskRow) -> Owner {
-    limited_by(row).map_or(row.owner, Owner::Task)
-}
-
-pub(crate) fn living(row: &TaskRow) -> bool {
-    !matches!(row.state, State::Ended(_))
-}
-
-pub(crate) fn ending(row: &TaskRow) -> bool {
-    matches!(row.state, State::Stopping(_) | State::Closing { .. } | State::Ended(_))
-}
-
-pub(crate) fn holds_slot(row: &TaskRow) -> bool {
-    match &row.state {
-        State::Running | State::Stopping(_) => true,
-        State::Ended(ended) => ended.lingering,
-        _ => false,
-    }
-}
-
-/// Whether it and what is below it have been told to end.
-pub(crate) fn being_stopped(row: &TaskRow) -> bool {
-    match &row.state {
-        State::Stopping(_) | State::Ended(_) => true,
-        State::Closing { outcome } => match **outcome {
-            Outcome::Succeeded { .. } => {
-                row.spec.work.conduct().on_return == OnReturn::StopChildren
-            }
-            _ => true,
-        },
-        _ => false,
-    }
-}
-
-fn collected(row: &TaskRow) -> bool {
-    matches!(&row.state, State::Ended(ended) if ended.delivery == Delivery::Collected)
-}
-
-/// A command that reads from nothing.
-fn is_deaf(row: &TaskRow) -> bool {
-    matches!(&row.spec.work, Work::Process(process) if process.stdin == Stdin::Null)
-}
-
-/// To whom a result goes: to the same client in the same conversation, or in one that lapsed.
-fn takes(client: &ClientCaller, starter: &ClientIdentity) -> bool {
-    if starter.name != client.identity.name {
-        return false;
-    }
-    match &starter.conversation {
-        None => client.identity.conversation.is_none(),
-        Some(id) => client.identity.conversation.as_ref() == Some(id) || client.lapsed.contains(id),
     }
 }

@@ -18,7 +18,8 @@ use brigade_model::tree::{KeyMark, MessageRow, Tree, TreeRow};
 use brigade_model::turn::{Outputs, handle, open_session};
 
 use crate::ledger::Ledger;
-use crate::naive::{Expected, Naive, limited_by, living, same};
+use crate::naive::{Expected, Naive};
+use crate::rows::{limited_by, living, same};
 use crate::{checks, round_trip};
 
 pub(crate) struct World {

@@ -1,0 +1,71 @@
+//! Facts about single rows, read off them in the simplest way.
+
+use brigade_model::command::ClientCaller;
+use brigade_model::ids::{ClientIdentity, Owner, TaskNo};
+use brigade_model::name::Name;
+use brigade_model::outcome::Outcome;
+use brigade_model::task::{Delivery, State, TaskRow};
+use brigade_model::work::{OnReturn, Stdin, Work};
+
+pub(crate) fn same(one: &Name, other: &Name) -> bool {
+    one.as_str().to_lowercase() == other.as_str().to_lowercase()
+}
+
+/// The task that a kept one came from.
+pub(crate) fn limited_by(row: &TaskRow) -> Option<TaskNo> {
+    row.extra.as_ref().and_then(|extra| extra.limited_by)
+}
+
+pub(crate) fn limit_holder(row: &TaskRow) -> Owner {
+    limited_by(row).map_or(row.owner, Owner::Task)
+}
+
+pub(crate) fn living(row: &TaskRow) -> bool {
+    !matches!(row.state, State::Ended(_))
+}
+
+pub(crate) fn ending(row: &TaskRow) -> bool {
+    matches!(row.state, State::Stopping(_) | State::Closing { .. } | State::Ended(_))
+}
+
+pub(crate) fn holds_slot(row: &TaskRow) -> bool {
+    match &row.state {
+        State::Running | State::Stopping(_) => true,
+        State::Ended(ended) => ended.lingering,
+        _ => false,
+    }
+}
+
+/// Whether it and what is below it have been told to end.
+pub(crate) fn being_stopped(row: &TaskRow) -> bool {
+    match &row.state {
+        State::Stopping(_) | State::Ended(_) => true,
+        State::Closing { outcome } => match **outcome {
+            Outcome::Succeeded { .. } => {
+                row.spec.work.conduct().on_return == OnReturn::StopChildren
+            }
+            _ => true,
+        },
+        _ => false,
+    }
+}
+
+pub(crate) fn collected(row: &TaskRow) -> bool {
+    matches!(&row.state, State::Ended(ended) if ended.delivery == Delivery::Collected)
+}
+
+/// A command that reads from nothing.
+pub(crate) fn is_deaf(row: &TaskRow) -> bool {
+    matches!(&row.spec.work, Work::Process(process) if process.stdin == Stdin::Null)
+}
+
+/// To whom a result goes: to the same client in the same conversation, or in one that lapsed.
+pub(crate) fn takes(client: &ClientCaller, starter: &ClientIdentity) -> bool {
+    if starter.name != client.identity.name {
+        return false;
+    }
+    match &starter.conversation {
+        None => client.identity.conversation.is_none(),
+        Some(id) => client.identity.conversation.as_ref() == Some(id) || client.lapsed.contains(id),
+    }
+}
