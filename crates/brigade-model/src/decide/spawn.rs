@@ -222,10 +222,8 @@ fn check_deadline(tree: &Tree, owner: Owner, spec: &Spec, now: Time) -> Result<(
     match tree.inherited_at_start(owner, spec).filter(|deadline| deadline.at <= now) {
         Some(deadline) => {
             let whose = called(tree, Owner::Task(deadline.from));
-            let limit = spoken(deadline.limit);
             let kind = spec.work.kind();
-            let text =
-                format!("the time limit of {whose} is over ({limit}); no {kind} starts below");
+            let text = format!("the deadline of {whose} has passed; no {kind} starts below it");
             Err(Refusal::limit(text))
         }
         None => Ok(()),

@@ -243,7 +243,7 @@ fn after_its_deadline_a_kept_process_starts_and_resumes_no_agents() {
     env.succeed(early);
     env.advance(1_000);
     let by = env.by(server);
-    let over = "the time limit of agent:1 is over (1 second); no agent starts below";
+    let over = "the deadline of agent:1 has passed; no agent starts below it";
     refused(env.try_spawn(by.clone(), agent()), RefusalKind::Limit, over);
     env.below(server, process());
     env.resume(by, early).expect("its owner resumes it");

@@ -10,7 +10,7 @@ use brigade_model::limits::Usage;
 use brigade_model::outcome::Outcome;
 use brigade_model::task::{Clock, State};
 use brigade_model::tree::Tree;
-use brigade_model::work::{KeptDeadline, WakeOn, Work};
+use brigade_model::work::{KeptDeadline, WakeOn};
 
 use crate::naive::Naive;
 use crate::rows::{limit_holder, living};
@@ -246,13 +246,8 @@ fn inherits_what_it_should(naive: Naive<'_>, no: TaskNo, deadline: Option<Time>)
         };
         own.into_iter().chain(row.inherited_deadline().map(|deadline| deadline.at))
     });
-    let kept_process = |row: &&brigade_model::task::TaskRow| {
-        row.spec.kept_deadline.is_none() && matches!(row.spec.work, Work::Process(_))
-    };
-    let above = naive.chain(row.owner).into_iter().filter_map(Owner::task);
-    let of_processes = above.filter_map(|no| naive.row(no)).take_while(kept_process);
-    let below_them = of_processes.filter_map(|row| Some(row.descendants_deadline()?.at)).next();
+    let below_processes = naive.process_deadline(row.owner);
     let is_free = row.spec.kept_deadline == Some(KeptDeadline::Dropped);
-    let expected = ends.chain(below_them).min().filter(|_| !is_free);
+    let expected = ends.chain(below_processes).min().filter(|_| !is_free);
     assert_eq!(deadline, expected, "the deadline of {no:?}");
 }

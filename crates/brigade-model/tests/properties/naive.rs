@@ -130,6 +130,14 @@ impl<'a> Naive<'a> {
         chain
     }
 
+    /// The deadline of agents and jobs below kept processes.
+    pub(crate) fn process_deadline(self, owner: Owner) -> Option<Time> {
+        let above = self.chain(owner).into_iter().filter_map(Owner::task);
+        let rows =
+            above.filter_map(|no| self.row(no)).take_while(|row| outlives_deadline(&row.spec));
+        rows.filter_map(|row| Some(row.descendants_deadline()?.at)).next()
+    }
+
     pub(crate) fn limits(self, holder: Owner) -> Limits {
         match holder {
             Owner::Session => self.all.row().limits,
@@ -258,7 +266,8 @@ impl<'a> Naive<'a> {
         if self.rows().any(|(_, row)| taken(row)) {
             return Err(RefusalKind::Conflict);
         }
-        if self.beyond_a_limit(owner) {
+        let is_late = self.process_deadline(owner).is_some_and(|at| at <= self.now);
+        if self.beyond_a_limit(owner) || is_late && ends_by_deadline(spec) {
             return Err(RefusalKind::Limit);
         }
         let queued = self.limit_chain(owner).into_iter().find(|holder| self.is_full(*holder));

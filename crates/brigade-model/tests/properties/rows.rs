@@ -4,8 +4,9 @@ use brigade_model::command::ClientCaller;
 use brigade_model::ids::{ClientIdentity, Owner, TaskNo};
 use brigade_model::name::Name;
 use brigade_model::outcome::Outcome;
+use brigade_model::spec::Spec;
 use brigade_model::task::{Delivery, State, TaskRow};
-use brigade_model::work::{OnReturn, Stdin, Work};
+use brigade_model::work::{KeptDeadline, OnReturn, Stdin, Work};
 
 pub(crate) fn same(one: &Name, other: &Name) -> bool {
     one.as_str().to_lowercase() == other.as_str().to_lowercase()
@@ -68,4 +69,13 @@ pub(crate) fn takes(client: &ClientCaller, starter: &ClientIdentity) -> bool {
         None => client.identity.conversation.is_none(),
         Some(id) => client.identity.conversation.as_ref() == Some(id) || client.lapsed.contains(id),
     }
+}
+
+/// A process that a deadline above it does not end when it is kept.
+pub(crate) fn outlives_deadline(spec: &Spec) -> bool {
+    spec.kept_deadline.is_none() && matches!(spec.work, Work::Process(_))
+}
+
+pub(crate) fn ends_by_deadline(spec: &Spec) -> bool {
+    !outlives_deadline(spec) && spec.kept_deadline != Some(KeptDeadline::Dropped)
 }
