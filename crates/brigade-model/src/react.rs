@@ -34,8 +34,6 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
         Event::RunOpened { no, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
-            // It may come with more slots for tasks that it kept in an earlier run.
-            reaction.freed = Some(Owner::Task(*no));
         }
         Event::Parked { no, .. } | Event::Heard { no } => {
             reaction.drafts = next_answer(tree, *no, now);
