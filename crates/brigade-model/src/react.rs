@@ -31,9 +31,15 @@ pub(crate) fn react(tree: &Tree, event: &Event, entry: Option<&EntryDraft>, now:
             reaction.actions = start(tree, spawned.no);
         }
         Event::Started { no, .. } => reaction.actions = start(tree, *no),
-        Event::RunOpened { no, .. } => {
+        Event::RunOpened { no, owner, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
+            // It joins its owner's present run, with an earlier result that nobody took.
+            if let Owner::Task(owner) = owner {
+                reaction.drafts.extend(next_answer(tree, *owner, now));
+            }
+            // It may come with more slots for tasks that it kept in an earlier run.
+            reaction.freed = Some(Owner::Task(*no));
         }
         Event::Parked { no, .. } | Event::Heard { no } => {
             reaction.drafts = next_answer(tree, *no, now);

@@ -306,6 +306,16 @@ fn a_parent_that_is_resumed_with_more_brings_more_for_all() {
 }
 
 #[test]
+fn a_parent_that_is_resumed_with_more_slots_lets_what_it_kept_run() {
+    let mut env = Env::new();
+    let (parent, kept) = kept_by(&mut env, job().limited(running(0)), job());
+    assert_eq!(env.state(kept), "queued");
+    let resume = Resume { caller: operator(), task: parent.into(), limits: Some(running(1)) };
+    env.submit(&Command::Resume(resume)).expect("more is given");
+    env.states(&[(parent, "running"), (kept, "running")]);
+}
+
+#[test]
 fn a_child_that_goes_on_at_top_level_stays_with_its_budget() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(of_tokens(100)));

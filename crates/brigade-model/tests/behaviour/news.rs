@@ -110,6 +110,20 @@ fn it_does_not_end_while_a_child_lives() {
 }
 
 #[test]
+fn a_resumed_child_brings_the_result_that_an_earlier_run_left() {
+    let mut env = Env::new();
+    let no = env.spawn(hearing_agent());
+    let child = env.below(no, job());
+    env.fail(no);
+    env.succeed(child);
+    env.resume(operator(), no).expect("it goes on");
+    assert!(env.park(no, 1, Asked::News), "the result is of an earlier run");
+    env.resume(operator(), child).expect("it goes on");
+    assert_eq!(gathered(env.answer(no, 1)), (vec![], vec![child]));
+    env.states(&[(no, "running"), (child, "running")]);
+}
+
+#[test]
 fn it_does_not_end_with_a_message_unread() {
     let mut env = Env::new();
     let no = env.spawn(hearing_agent());
