@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 /// Best and median time of each benchmark, in nanoseconds.
-type Times = BTreeMap<String, (f64, f64)>;
+type BenchTimes = BTreeMap<String, (f64, f64)>;
 
 pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
     let baseline = measure("baseline", filter)?;
@@ -16,28 +16,28 @@ pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
         match baseline.get(name) {
             Some((base_best, base_median)) => println!(
                 "| {name} | {} | {} | {:.1} | {:.1} |",
-                time(*best),
-                time(*base_best),
+                render_time(*best),
+                render_time(*base_best),
                 best / base_best,
                 median / base_median
             ),
-            None => println!("| {name} | {} | | | |", time(*best)),
+            None => println!("| {name} | {} | | | |", render_time(*best)),
         }
     }
     match filter {
-        None => memory(None)?,
-        Some("agents") => memory(Some("agents"))?,
+        None => measure_memory(None)?,
+        Some("agents") => measure_memory(Some("agents"))?,
         Some(_) => {}
     }
     if filter.is_none_or(|filter| filter == "processes") {
-        processes()?;
+        measure_processes()?;
     }
     Ok(())
 }
 
-fn measure(bench: &str, filter: Option<&str>) -> Result<Times, String> {
+fn measure(bench: &str, filter: Option<&str>) -> Result<BenchTimes, String> {
     println!("measuring {bench} ...");
-    let mut command = cargo();
+    let mut command = cargo_command();
     command.args(["bench", "--quiet", "--package", "brigade", "--bench", bench, "--"]);
     command.args(filter);
     let output = command.output().map_err(|e| format!("cargo: {e}"))?;
@@ -46,12 +46,12 @@ fn measure(bench: &str, filter: Option<&str>) -> Result<Times, String> {
     }
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");
-    Ok(parse(&text))
+    Ok(parse_divan_table(&text))
 }
 
 /// Of everything, or of one thing.
-fn memory(figure: Option<&str>) -> Result<(), String> {
-    let status = cargo()
+fn measure_memory(figure: Option<&str>) -> Result<(), String> {
+    let status = cargo_command()
         .args(["run", "--quiet", "--release", "--package", "brigade", "--example", "footprint"])
         .arg("--")
         .args(figure)
@@ -61,21 +61,21 @@ fn memory(figure: Option<&str>) -> Result<(), String> {
 }
 
 /// Processes are measured in turns with their baseline, by a program that prints its own table.
-fn processes() -> Result<(), String> {
-    let status = cargo()
+fn measure_processes() -> Result<(), String> {
+    let status = cargo_command()
         .args(["bench", "--quiet", "--package", "brigade", "--bench", "processes"])
         .status()
         .map_err(|e| format!("cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err("processes were not measured".into()) }
 }
 
-fn cargo() -> Command {
+fn cargo_command() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Reads divan's table: rows of a tree, with the fastest time first and the median third.
-fn parse(table: &str) -> Times {
-    let mut times = Times::new();
+fn parse_divan_table(table: &str) -> BenchTimes {
+    let mut times = BenchTimes::new();
     let mut group = String::new();
     for line in table.lines() {
         let plain = line.trim_start_matches(['│', ' ']);
@@ -92,7 +92,7 @@ fn parse(table: &str) -> Times {
             continue;
         }
         let median = cells.nth(1).unwrap_or_default();
-        if let (Some(best), Some(median)) = (nanos(&best.join(" ")), nanos(median)) {
+        if let (Some(best), Some(median)) = (parse_nanos(&best.join(" ")), parse_nanos(median)) {
             let key = if nested { format!("{group}/{name}") } else { name };
             times.insert(key, (best, median));
         }
@@ -100,7 +100,7 @@ fn parse(table: &str) -> Times {
     times
 }
 
-fn nanos(cell: &str) -> Option<f64> {
+fn parse_nanos(cell: &str) -> Option<f64> {
     let (number, unit) = cell.split_once(' ')?;
     let scale = match unit {
         "ns" => 1.0,
@@ -112,7 +112,7 @@ fn nanos(cell: &str) -> Option<f64> {
     number.parse::<f64>().ok().map(|value| value * scale)
 }
 
-fn time(nanos: f64) -> String {
+fn render_time(nanos: f64) -> String {
     match nanos {
         n if n < 1e3 => format!("{n:.0} ns"),
         n if n < 1e6 => format!("{:.1} µs", n / 1e3),
@@ -135,7 +135,7 @@ product                  fastest       │ slowest       │ median        │ m
 │  │                     72.64 Kitem/s │ 5.963 Kitem/s │ 67.16 Kitem/s │ 21.95 Kitem/s │         │
 ╰─ stop                  2 s           │ 3 s           │ 2.5 s         │ 2 s           │ 5       │ 5
 ";
-        let times = parse(table);
+        let times = parse_divan_table(table);
         assert_eq!(times["get"], (125.0, 165.3));
         assert_eq!(times["spawn/100"], (1.376e6, 1.488e6));
         assert_eq!(times["stop"], (2e9, 2.5e9));

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::licence::Licence;
 
 /// Licences that a program may be built from that is under MIT or Apache-2.0.
-const LICENCES: [&str; 10] = [
+const ALLOWED_LICENCES: [&str; 10] = [
     "Apache-2.0",
     "BSD-2-Clause",
     "BSD-3-Clause",
@@ -26,7 +26,7 @@ const LICENCES: [&str; 10] = [
 
 /// Where packages come from, as Cargo writes it in front of an address.
 const REGISTRY: &str = "registry+";
-const REGISTRIES: [&str; 1] = ["https://github.com/rust-lang/crates.io-index"];
+const ALLOWED_REGISTRIES: [&str; 1] = ["https://github.com/rust-lang/crates.io-index"];
 
 /// Checks all dependencies. Says how many there are.
 pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<String, String> {
@@ -62,7 +62,7 @@ fn read_metadata(root: &Path) -> Result<(Value, bool), String> {
     let mut output = run(&[])?;
     let is_whole = output.status.success();
     if !is_whole {
-        output = run(&["--filter-platform", &host()?])?;
+        output = run(&["--filter-platform", &host_platform()?])?;
     }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -72,7 +72,7 @@ fn read_metadata(root: &Path) -> Result<(Value, bool), String> {
     Ok((metadata.map_err(|error| format!("cargo metadata: {error}"))?, is_whole))
 }
 
-fn host() -> Result<String, String> {
+fn host_platform() -> Result<String, String> {
     let output = Command::new(env!("CARGO")).args(["--version", "--verbose"]).output();
     let output = output.map_err(|error| format!("cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -98,7 +98,7 @@ fn check_sources(lock: &toml::Table, faults: &mut Vec<String>) -> usize {
 }
 
 fn is_allowed_source(source: &str) -> bool {
-    source.strip_prefix(REGISTRY).is_some_and(|registry| REGISTRIES.contains(&registry))
+    source.strip_prefix(REGISTRY).is_some_and(|registry| ALLOWED_REGISTRIES.contains(&registry))
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -149,7 +149,7 @@ fn check_licence(name: &str, licence: Option<&str>, faults: &mut Vec<String>) {
         Err(problem) => {
             faults.push(format!("{name}: the licence {text:?} cannot be read: {problem}"))
         }
-        Ok(licence) if !licence.is_satisfied_by(&LICENCES) => {
+        Ok(licence) if !licence.is_satisfied_by(&ALLOWED_LICENCES) => {
             faults.push(format!("{name}: the licence {text:?} is not allowed"));
         }
         Ok(_) => (),
@@ -163,9 +163,10 @@ fn compare_rules(deny: &toml::Table, faults: &mut Vec<String>) {
         let values = value(table, key).and_then(toml::Value::as_array).into_iter().flatten();
         values.filter_map(toml::Value::as_str).map(str::to_owned).collect()
     };
-    for (table, key, expect) in
-        [("licenses", "allow", &LICENCES[..]), ("sources", "allow-registry", &REGISTRIES[..])]
-    {
+    for (table, key, expect) in [
+        ("licenses", "allow", &ALLOWED_LICENCES[..]),
+        ("sources", "allow-registry", &ALLOWED_REGISTRIES[..]),
+    ] {
         let there = list(table, key);
         if there != expect {
             faults.push(format!(
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn rules_that_drift_apart_are_told() {
-        let root = crate::tidy::root();
+        let root = crate::tidy::workspace_root();
         let same = fs::read_to_string(root.join("deny.toml")).expect("deny.toml");
         let faults = |text: &str| {
             let mut faults = Vec::new();

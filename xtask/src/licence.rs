@@ -15,7 +15,7 @@ pub(crate) enum Licence {
 impl Licence {
     /// Reads an expression. A slash is an `OR`, as old manifests write it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut tokens = tokens(text)?.into_iter().peekable();
+        let mut tokens = tokenize(text)?.into_iter().peekable();
         let licence = parse_any(&mut tokens)?;
         match tokens.next() {
             None => Ok(licence),
@@ -34,7 +34,7 @@ impl Licence {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum LicenceToken {
     Name(String),
     Or,
     And,
@@ -43,61 +43,61 @@ enum Token {
     Close,
 }
 
-type Tokens = Peekable<IntoIter<Token>>;
+type LicenceTokens = Peekable<IntoIter<LicenceToken>>;
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokenize(text: &str) -> Result<Vec<LicenceToken>, String> {
     let spaced = text.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     spaced
         .split_whitespace()
         .map(|word| match word {
-            "(" => Ok(Token::Open),
-            ")" => Ok(Token::Close),
-            "OR" | "or" => Ok(Token::Or),
-            "AND" | "and" => Ok(Token::And),
-            "WITH" | "with" => Ok(Token::With),
+            "(" => Ok(LicenceToken::Open),
+            ")" => Ok(LicenceToken::Close),
+            "OR" | "or" => Ok(LicenceToken::Or),
+            "AND" | "and" => Ok(LicenceToken::And),
+            "WITH" | "with" => Ok(LicenceToken::With),
             name if name.chars().all(|c| c.is_ascii_alphanumeric() || "-.+:".contains(c)) => {
-                Ok(Token::Name(name.to_owned()))
+                Ok(LicenceToken::Name(name.to_owned()))
             }
             other => Err(format!("{other:?} is no name of a licence")),
         })
         .collect()
 }
 
-fn parse_any(tokens: &mut Tokens) -> Result<Licence, String> {
+fn parse_any(tokens: &mut LicenceTokens) -> Result<Licence, String> {
     let mut choices = vec![parse_all(tokens)?];
-    while tokens.next_if_eq(&Token::Or).is_some() {
+    while tokens.next_if_eq(&LicenceToken::Or).is_some() {
         choices.push(parse_all(tokens)?);
     }
     Ok(if choices.len() == 1 { choices.remove(0) } else { Licence::Any(choices) })
 }
 
 /// `AND` binds tighter than `OR`.
-fn parse_all(tokens: &mut Tokens) -> Result<Licence, String> {
+fn parse_all(tokens: &mut LicenceTokens) -> Result<Licence, String> {
     let mut parts = vec![parse_one(tokens)?];
-    while tokens.next_if_eq(&Token::And).is_some() {
+    while tokens.next_if_eq(&LicenceToken::And).is_some() {
         parts.push(parse_one(tokens)?);
     }
     Ok(if parts.len() == 1 { parts.remove(0) } else { Licence::All(parts) })
 }
 
-fn parse_one(tokens: &mut Tokens) -> Result<Licence, String> {
+fn parse_one(tokens: &mut LicenceTokens) -> Result<Licence, String> {
     match tokens.next() {
-        Some(Token::Open) => {
+        Some(LicenceToken::Open) => {
             let inner = parse_any(tokens)?;
             match tokens.next() {
-                Some(Token::Close) => Ok(inner),
+                Some(LicenceToken::Close) => Ok(inner),
                 _ => Err("a parenthesis is not closed".to_owned()),
             }
         }
-        Some(Token::Name(name)) if tokens.next_if_eq(&Token::With).is_some() => {
+        Some(LicenceToken::Name(name)) if tokens.next_if_eq(&LicenceToken::With).is_some() => {
             match tokens.next() {
-                Some(Token::Name(exception)) => {
+                Some(LicenceToken::Name(exception)) => {
                     Ok(Licence::Named(format!("{name} WITH {exception}")))
                 }
                 _ => Err("`WITH` is followed by no exception".to_owned()),
             }
         }
-        Some(Token::Name(name)) => Ok(Licence::Named(name)),
+        Some(LicenceToken::Name(name)) => Ok(Licence::Named(name)),
         Some(token) => Err(format!("{token:?} is not expected there")),
         None => Err("it ends too early".to_owned()),
     }

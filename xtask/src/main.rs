@@ -9,11 +9,11 @@
 
 mod bench;
 mod chaos;
-mod check;
 mod dependencies;
+mod interop;
 mod licence;
-mod outside;
 mod test_run;
+mod test_stages;
 mod tidy;
 
 use std::process::ExitCode;
@@ -37,8 +37,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
-        ["test"] => check::test(None),
-        ["test", "--only", name] => check::test(Some(name)),
+        ["test"] => test_stages::run_stages(None),
+        ["test", "--only", name] => test_stages::run_stages(Some(name)),
         ["tidy"] => tidy::run(),
         ["chaos"] => chaos::run(None),
         ["chaos", kills] => chaos::run(Some(kills)),

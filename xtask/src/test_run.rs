@@ -13,8 +13,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long what was killed last may take to be gone.
-const LAST_ONES: Duration = Duration::from_secs(2);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct TestRun {
@@ -23,7 +23,7 @@ pub(crate) struct TestRun {
 
 /// A process that is still there.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LeftProcess {
+pub(crate) struct StrayProcess {
     pid: u32,
     command_line: String,
 }
@@ -51,7 +51,7 @@ impl TestRun {
 
     /// Fails with the processes that are left of it.
     pub(crate) fn finish(self) -> Result<(), String> {
-        let left = self.left_after(LAST_ONES);
+        let left = self.wait_for_strays(EXIT_TIMEOUT);
         if left.is_empty() {
             // A file that a test left unreadable is no failure.
             let _ = fs::remove_dir_all(&self.directory);
@@ -61,14 +61,14 @@ impl TestRun {
         Err(format!("the tests left these processes behind:{}", lines.collect::<String>()))
     }
 
-    fn left_after(&self, patience: Duration) -> Vec<LeftProcess> {
+    fn wait_for_strays(&self, patience: Duration) -> Vec<StrayProcess> {
         let give_up = Instant::now() + patience;
         loop {
-            let left = left_of(&self.directory);
+            let left = find_strays(&self.directory);
             if left.is_empty() || Instant::now() >= give_up {
                 return left;
             }
-            std::thread::sleep(BETWEEN_LOOKS);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -86,23 +86,24 @@ pub(crate) fn run_alone(command: &mut Command) -> Result<(), String> {
 
 /// The living processes that have this directory in their environment or their arguments. Where the system
 /// does not tell, there are none.
-fn left_of(directory: &Path) -> Vec<LeftProcess> {
+fn find_strays(directory: &Path) -> Vec<StrayProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let mut left: Vec<_> = pids.filter_map(|pid| look_at(pid, directory.as_os_str())).collect();
+    let mut left: Vec<_> =
+        pids.filter_map(|pid| read_process(pid, directory.as_os_str())).collect();
     left.sort_unstable_by_key(|one| one.pid);
     left
 }
 
 /// None of a process that has ended, whose files are empty, or of another run.
-fn look_at(pid: u32, mark: &OsStr) -> Option<LeftProcess> {
+fn read_process(pid: u32, mark: &OsStr) -> Option<StrayProcess> {
     let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     if !has_path(&words, mark.as_bytes()) && !has_path(&variables, mark.as_bytes()) {
         return None;
     }
     let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    Some(LeftProcess { pid, command_line: words.join(" ").trim_end().to_owned() })
+    Some(StrayProcess { pid, command_line: words.join(" ").trim_end().to_owned() })
 }
 
 /// Whether the path, or one below it, is there: not one that only begins like it.
@@ -142,7 +143,7 @@ mod tests {
         by_arguments.stdin(std::process::Stdio::piped());
         let mut named = by_arguments.spawn().expect("sh");
         // A process has its arguments when it has executed them, which `spawn` has waited for.
-        let left = run.left_after(Duration::ZERO);
+        let left = run.wait_for_strays(Duration::ZERO);
         for child in [&mut ours, &mut foreign, &mut named] {
             child.kill().expect("it is ours");
             child.wait().expect("it is ours");
@@ -151,6 +152,6 @@ mod tests {
         pids.sort_unstable();
         assert_eq!(left.iter().map(|one| one.pid).collect::<Vec<_>>(), pids, "{left:?}");
         assert!(left.iter().any(|one| one.command_line == "sleep 1000"), "{left:?}");
-        assert_eq!(run.left_after(Duration::from_secs(20)), [], "and they are gone");
+        assert_eq!(run.wait_for_strays(Duration::from_secs(20)), [], "and they are gone");
     }
 }

@@ -73,16 +73,16 @@ const IMPURE: [&str; 6] =
 const LINES_MAX: usize = 600;
 
 pub(crate) fn run() -> Result<(), String> {
-    let root = root();
+    let root = workspace_root();
     let mut faults = Vec::new();
-    layers(&root, &mut faults)?;
+    check_layers(&root, &mut faults)?;
     let dependencies = dependencies::check(&root, &mut faults)?;
     let mut files = Vec::new();
-    sources(&root, &mut files)?;
+    find_sources(&root, &mut files)?;
     for path in &files {
         let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let name = path.strip_prefix(&root).unwrap_or(path).display().to_string();
-        file(&name, &text, &mut faults);
+        check_file(&name, &text, &mut faults);
     }
     if faults.is_empty() {
         println!("tidy: {} files, {} crates, {dependencies}", files.len(), LAYERS.len());
@@ -91,12 +91,12 @@ pub(crate) fn run() -> Result<(), String> {
     Err(format!("{} fault(s)\n  {}", faults.len(), faults.join("\n  ")))
 }
 
-pub(crate) fn root() -> PathBuf {
+pub(crate) fn workspace_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-fn layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
+fn check_layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
     let crates = fs::read_dir(root.join("crates")).map_err(|e| format!("crates: {e}"))?;
     let mut manifests: Vec<PathBuf> =
         crates.filter_map(Result::ok).map(|entry| entry.path().join("Cargo.toml")).collect();
@@ -113,7 +113,7 @@ fn layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
         if !text.contains(&format!("name = \"{folder}\"")) {
             faults.push(format!("{folder}: a crate is named like its folder"));
         }
-        for dependency in depends_on(&text) {
+        for dependency in read_dependencies(&text) {
             if dependency.starts_with("brigade") && !allowed.contains(&dependency.as_str()) {
                 faults.push(format!("{folder}: must not depend on {dependency}"));
             }
@@ -123,7 +123,7 @@ fn layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
 }
 
 /// Names under `[dependencies]`; tests may use what they like.
-fn depends_on(manifest: &str) -> Vec<String> {
+fn read_dependencies(manifest: &str) -> Vec<String> {
     let mut inside = false;
     let mut found = Vec::new();
     for line in manifest.lines() {
@@ -136,7 +136,7 @@ fn depends_on(manifest: &str) -> Vec<String> {
     found
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
+fn find_sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();
@@ -144,7 +144,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
         let name = name.to_string_lossy();
         if path.is_dir() {
             if !name.starts_with('.') && !name.starts_with("target") {
-                sources(&path, found)?;
+                find_sources(&path, found)?;
             }
         } else if name.ends_with(".rs") || name.ends_with(".md") || name.ends_with(".toml") {
             found.push(path);
@@ -154,7 +154,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-fn file(name: &str, text: &str, faults: &mut Vec<String>) {
+fn check_file(name: &str, text: &str, faults: &mut Vec<String>) {
     let mut fault = |line: usize, what: &str| faults.push(format!("{name}:{line}: {what}"));
     if name.ends_with(".rs") {
         let lines = text.lines().count();
@@ -177,7 +177,7 @@ fn file(name: &str, text: &str, faults: &mut Vec<String>) {
         if name.ends_with(".rs") && is_separator(line) {
             fault(at, "a drawn separator");
         }
-        if told_of_tickets(line) {
+        if mentions_ticket(line) {
             fault(at, "speaks of a ticket or a phase instead of the project");
         }
     }
@@ -189,7 +189,7 @@ fn is_separator(line: &str) -> bool {
     comment.is_some_and(|c| c.len() > 4 && c.bytes().all(|b| b == b'-' || b == b'=' || b == b'*'))
 }
 
-fn told_of_tickets(line: &str) -> bool {
+fn mentions_ticket(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
     let marks = [("tick", "et #"), ("iss", "ue #"), ("to", "do:"), ("fix", "me"), ("xx", "x:")];
     marks.iter().any(|(head, tail)| line.contains(&format!("{head}{tail}")))

@@ -6,14 +6,14 @@
 
 use std::fmt::Debug;
 
-use crate::agent::{Agent, Begun, Exit, Partial};
+use crate::agent::{Agent, AgentExit, AttemptInput, PartialResult};
 use crate::host::Host;
 use crate::tool::BoxFuture;
 
 pub trait Backend: Debug + Send + Sync + 'static {
     /// Works until the task is done, waits or fails. It is dropped to be stopped, and begun anew
     /// after a crash with what the host has written down.
-    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, Exit>;
+    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit>;
 }
 
 /// One attempt of a run.
@@ -22,9 +22,9 @@ pub struct BackendRun<'a> {
     /// Who the agent is: its task, model, tools and permissions.
     pub agent: &'a Agent,
     pub host: &'a dyn Host,
-    pub begun: Begun,
+    pub input: AttemptInput,
     /// What there is of a result, for whoever stops the run.
-    pub partial: &'a Partial,
+    pub partial: &'a PartialResult,
 }
 
 /// Our own loop.
@@ -32,7 +32,7 @@ pub struct BackendRun<'a> {
 pub struct OwnLoop;
 
 impl Backend for OwnLoop {
-    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, Exit> {
-        Box::pin(async move { run.agent.run(run.host, run.begun, run.partial).await })
+    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
+        Box::pin(async move { run.agent.run(run.host, run.input, run.partial).await })
     }
 }

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brigade_llm::ToolSpec;
-use brigade_model::call::{Answer, Asked};
+use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::json::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::tool::{BoxFuture, Call, Effect, Hints, Outcome, Tool, ToolError};
-use crate::validate::Schema;
+use crate::json_schema::Schema;
+use crate::tool::{
+    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
+};
 
 const NAME_MAX: usize = 64;
 
@@ -28,7 +30,7 @@ pub struct ClientTool {
 
 /// What the client is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClientCall {
+pub struct ClientToolCall {
     pub tool: String,
     pub arguments: Value,
 }
@@ -39,7 +41,7 @@ fn any_arguments() -> Value {
 
 impl ClientTool {
     /// What is wrong with it.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn find_problem(&self) -> Option<String> {
         let name = &self.name;
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) {
@@ -64,7 +66,7 @@ impl ClientTool {
             description: self.description.into(),
             parameters: Arc::new(self.parameters),
         };
-        Arc::new(RunByClient { spec, schema })
+        Arc::new(ClientRunTool { spec, schema })
     }
 }
 
@@ -73,56 +75,61 @@ pub(crate) fn problem(tools: &[ClientTool]) -> Option<String> {
     let mut names = BTreeSet::new();
     match tools.iter().find(|tool| !names.insert(&*tool.name)) {
         Some(tool) => Some(format!("client_tools: there are two with the name {:?}", tool.name)),
-        None => tools.iter().find_map(ClientTool::problem),
+        None => tools.iter().find_map(ClientTool::find_problem),
     }
 }
 
 /// The tools of a client, as an agent has them.
-pub fn tools(described: &[ClientTool]) -> impl Iterator<Item = Arc<dyn Tool>> {
+pub fn build_client_tools(described: &[ClientTool]) -> impl Iterator<Item = Arc<dyn Tool>> {
     described.iter().cloned().map(ClientTool::into_tool)
 }
 
 #[derive(Debug)]
-struct RunByClient {
+struct ClientRunTool {
     spec: ToolSpec,
     schema: Option<Schema>,
 }
 
-impl Tool for RunByClient {
+impl Tool for ClientRunTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
     /// It keeps what it asked for in its slot: the client is asked once.
-    fn hints(&self) -> Hints {
-        Hints::of(Effect::Recorded)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(ToolEffect::Recorded)
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
-        Box::pin(self.ask(call))
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
+        Box::pin(self.ask_client(call))
     }
 }
 
-impl RunByClient {
-    async fn ask(&self, call: Call) -> Result<Outcome, ToolError> {
-        match call.told.as_deref() {
+impl ClientRunTool {
+    async fn ask_client(&self, call: ToolInvocation) -> Result<ToolReply, ToolError> {
+        match call.completion.as_deref() {
             None => {
                 // The client is not bothered with what it has said that it does not take.
                 if let Some(schema) = &self.schema {
                     let wrong = |mismatch| format!("the arguments do not fit: {mismatch}");
-                    let checked = schema.check_apart(&call.arguments).await;
+                    let checked = schema.check_async(&call.arguments).await;
                     checked.map_err(|mismatch| ToolError::new(wrong(mismatch)))?;
                 }
                 let tool = self.spec.name.to_string();
-                let asked = ClientCall { tool, arguments: call.arguments };
+                let asked = ClientToolCall { tool, arguments: call.arguments };
                 let request = Json::of(&asked)?;
-                Ok(Outcome::Park { asked: Asked::ClientTool { request }, effect: None })
+                Ok(ToolReply::Park {
+                    asked: ConditionRequest::ClientTool { request },
+                    effect: None,
+                })
             }
-            Some(Answer::Reply(reply)) => Ok(Outcome::text(match reply.decode::<String>() {
-                Ok(text) => text,
-                Err(_) => reply.as_str().to_owned(),
-            })),
-            Some(Answer::Refused(refusal)) => Err(refusal.clone().into()),
+            Some(CallCompletion::Reply(reply)) => {
+                Ok(ToolReply::text(match reply.decode::<String>() {
+                    Ok(text) => text,
+                    Err(_) => reply.as_str().to_owned(),
+                }))
+            }
+            Some(CallCompletion::Refused(refusal)) => Err(refusal.clone().into()),
             Some(other) => Err(ToolError::new(format!("the client did not answer: {other:?}"))),
         }
     }

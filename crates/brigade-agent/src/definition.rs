@@ -7,25 +7,27 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use brigade_llm::Effort;
-use brigade_model::enclosure::{Confine, Resources};
+use brigade_llm::ReasoningEffort;
 use brigade_model::limits::Limits;
+use brigade_model::sandbox::{ResourceLimits, SandboxRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::localized::{self, Locale, Localized};
-use crate::permission::{Rules, Shadowed};
-use crate::validate::Schema;
+use crate::json_schema::Schema;
+use crate::localization::{self, Locale, LocalizedText};
+use crate::permission::{PermissionRules, ShadowedRule};
 
-pub use folder::{DefinitionSource, DefinitionText, Definitions, Found, NoSuchDefinition};
+pub use definition_set::{
+    DefinitionLookupError, DefinitionSet, DefinitionSource, DefinitionText, LoadedDefinition,
+};
 pub use origin::{
     DefinitionDigest, DefinitionFolder, DefinitionOrigin, DigestError, repository_of,
 };
 
-mod confined;
-mod folder;
+mod definition_set;
 mod front_matter;
 mod origin;
+mod sandbox_field;
 
 const NAME_MAX: usize = 64;
 const TEMPERATURE_MAX: f64 = 2.0;
@@ -44,8 +46,8 @@ pub struct Definition {
     /// None is all tools that the parent grants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Rules::is_empty")]
-    pub permissions: Rules,
+    #[serde(skip_serializing_if = "PermissionRules::is_empty")]
+    pub permissions: PermissionRules,
     /// The MCP servers whose tools it has, by their names in the configuration. None is those of
     /// its parent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +67,7 @@ pub struct Definition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_schema: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub effort: Option<Effort>,
+    pub effort: Option<ReasoningEffort>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,18 +77,18 @@ pub struct Definition {
     pub backend: Option<String>,
     /// What its commands are confined to, and those of all below it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub confine: Option<Confine>,
+    pub sandbox: Option<SandboxRequest>,
     /// What each process of theirs may use.
-    #[serde(skip_serializing_if = "Resources::is_empty")]
-    pub resources: Resources,
+    #[serde(skip_serializing_if = "ResourceLimits::is_empty")]
+    pub resources: ResourceLimits,
     /// What it is called in other languages, by their tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub localized: BTreeMap<String, Localized>,
+    pub localized: BTreeMap<String, LocalizedText>,
 }
 
 /// What is wrong with a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}", place(.file, *.line), told(.field.as_deref(), .problem))]
+#[error("{}{}", render_location(.file, *.line), render_problem(.field.as_deref(), .problem))]
 pub struct DefinitionError {
     /// None is one that was built in Rust.
     pub file: Option<PathBuf>,
@@ -100,16 +102,16 @@ pub struct DefinitionError {
 impl DefinitionError {
     /// The same for a definition from a file: with the line, as far as the file can still be read.
     #[must_use]
-    pub fn in_file(self, file: &Path) -> Self {
+    pub fn with_file(self, file: &Path) -> Self {
         let error = match std::fs::read_to_string(file) {
-            Ok(text) => front_matter::placed(&text, self),
+            Ok(text) => front_matter::locate_error_in_text(&text, self),
             Err(_) => self,
         };
         Self { file: Some(file.to_owned()), ..error }
     }
 }
 
-fn place(file: &Option<PathBuf>, line: usize) -> String {
+fn render_location(file: &Option<PathBuf>, line: usize) -> String {
     match file {
         Some(file) if line > 0 => format!("{}:{line}: ", file.display()),
         Some(file) => format!("{}: ", file.display()),
@@ -117,7 +119,7 @@ fn place(file: &Option<PathBuf>, line: usize) -> String {
     }
 }
 
-fn told(field: Option<&str>, problem: &str) -> String {
+fn render_problem(field: Option<&str>, problem: &str) -> String {
     field.map_or_else(|| problem.to_owned(), |field| format!("`{field}`: {problem}"))
 }
 
@@ -137,7 +139,7 @@ impl Definition {
         let wrong = |field: &str, problem: String| {
             Err(DefinitionError { file: None, line: 0, field: Some(field.to_owned()), problem })
         };
-        if !is_name(&self.name) {
+        if !is_valid_name(&self.name) {
             return wrong(
                 "name",
                 format!(
@@ -150,7 +152,7 @@ impl Definition {
         if self.prompt.trim().is_empty() {
             return wrong("prompt", "it is empty: what is this agent to do?".to_owned());
         }
-        if let Some(Shadowed { list, rule, deny }) = self.permissions.shadowed() {
+        if let Some(ShadowedRule { list, rule, deny }) = self.permissions.find_shadowed() {
             return wrong(
                 &format!("permissions.{list}"),
                 format!("`{rule}` can never match: `{deny}` denies all of it"),
@@ -168,7 +170,7 @@ impl Definition {
         if let Err(refusal) = self.resources.check() {
             return wrong("confine", refusal.message);
         }
-        if let Some(problem) = localized::problem(&self.localized) {
+        if let Some(problem) = localization::find_problem(&self.localized) {
             return wrong("localized", problem);
         }
         let schemas =
@@ -183,8 +185,8 @@ impl Definition {
 
     /// What a user interface calls it in this language: of `de-AT`, `de` and its own words the first
     /// that there is, for the name and the description each.
-    pub fn localized(&self, locale: &Locale) -> Localized {
-        localized::nearest(&self.localized, locale)
+    pub fn localized(&self, locale: &Locale) -> LocalizedText {
+        localization::find_best_match(&self.localized, locale)
     }
 
     /// Whether it may spawn agents of that definition, as far as it itself says.
@@ -221,7 +223,7 @@ impl Definition {
     }
 
     #[must_use]
-    pub fn permissions(self, permissions: Rules) -> Self {
+    pub fn permissions(self, permissions: PermissionRules) -> Self {
         Self { permissions, ..self }
     }
 
@@ -251,7 +253,7 @@ impl Definition {
     }
 
     #[must_use]
-    pub fn effort(self, effort: Effort) -> Self {
+    pub fn effort(self, effort: ReasoningEffort) -> Self {
         Self { effort: Some(effort), ..self }
     }
 
@@ -267,18 +269,18 @@ impl Definition {
     }
 
     #[must_use]
-    pub fn confine(self, confine: Confine) -> Self {
-        Self { confine: Some(confine), ..self }
+    pub fn sandbox(self, confine: SandboxRequest) -> Self {
+        Self { sandbox: Some(confine), ..self }
     }
 
     #[must_use]
-    pub fn resources(self, resources: Resources) -> Self {
+    pub fn resources(self, resources: ResourceLimits) -> Self {
         Self { resources, ..self }
     }
 
     /// What it is called in the language of this tag, such as `de`.
     #[must_use]
-    pub fn in_language(mut self, tag: impl Into<String>, text: Localized) -> Self {
+    pub fn in_language(mut self, tag: impl Into<String>, text: LocalizedText) -> Self {
         self.localized.insert(tag.into(), text);
         self
     }
@@ -289,7 +291,7 @@ impl Definition {
     }
 }
 
-fn is_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     name.len() <= NAME_MAX
         && name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))

@@ -30,46 +30,47 @@
 //! - [`reading`]: a conversation as text, for whoever looks at it.
 
 pub mod agent;
-mod ask;
+pub mod agent_overrides;
+mod authorize;
 pub mod backend;
-mod calls;
+mod budget_warning;
 pub mod client_tool;
-mod compact;
+mod compaction;
 pub mod definition;
-mod ending;
+pub mod file_tools;
 mod hooks;
 pub mod host;
-mod leave;
-pub mod localized;
+pub mod inbox;
+pub mod json_schema;
+pub mod localization;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-pub mod news;
-pub mod overrides;
+mod model_call;
 pub mod permission;
 pub mod plugin;
-pub mod policy;
-pub mod reading;
-mod remaining;
+mod run_end;
 pub mod state;
+mod step_calls;
+pub mod stop_policy;
 pub mod telemetry;
 pub mod tool;
-pub mod toolbox;
-pub mod tools;
+mod tool_calls;
+pub mod tool_set;
 mod transcript;
-mod turn;
-pub mod validate;
+pub mod transcript_text;
 
-pub use agent::{Agent, Begun, Exit, Partial};
+pub use agent::{Agent, AgentExit, AttemptInput, PartialResult};
+pub use agent_overrides::AgentOverrides;
 pub use backend::{Backend, BackendRun};
 pub use brigade_model::arguments;
-pub use client_tool::{ClientCall, ClientTool};
-pub use host::{Cost, Host, Proceed, Progress, Record, Rest};
-pub use localized::{Locale, Localized};
-pub use overrides::Overrides;
-pub use plugin::{Gate, Hook, Moment, Plugin, PluginError};
-pub use policy::Policy;
-pub use state::{Scope, SessionState, State, StateError, StateKey};
+pub use client_tool::{ClientTool, ClientToolCall};
+pub use host::{AgentProgress, CostEstimate, Host, JournalRecord, StepGrant, SuspendResult};
+pub use localization::{Locale, LocalizedText};
+pub use plugin::{HookContext, HookDecision, HookFuture, Plugin, PluginError};
+pub use state::{SessionStateReader, StateError, StateKey, StateScope, StateView};
+pub use stop_policy::StopPolicy;
 pub use tool::{
-    BoxFuture, Call, Effect, Hints, Outcome, Outliving, Place, Subject, Tool, ToolError,
+    BoxFuture, CallSlotRange, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError,
+    ToolInvocation, ToolReply, ToolSubject,
 };
-pub use toolbox::{ToolSource, Tools};
+pub use tool_set::{ToolSet, ToolSource};

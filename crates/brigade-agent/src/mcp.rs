@@ -17,26 +17,26 @@
 //! - `connection`: one connection while it lasts; `guard`, `wire`, `child`, `http`, `post`: what it is made of.
 //! - `listing`, `naming`: which tools there are; `tool`: a call of one; `result`: what a model is told.
 
-mod child;
+mod bounded_transport;
 mod connection;
-mod granted;
-mod guard;
-mod house;
-mod http;
-mod link;
-mod listing;
-mod naming;
-mod post;
-mod result;
-mod secret;
-mod server;
+mod granted_tools;
+mod http_post;
+mod http_transport;
+mod line_transport;
+mod mcp_tool;
+mod secrets;
+mod server_config;
+mod server_link;
+mod server_processes;
 mod servers;
-mod tool;
-mod wire;
+mod stdio_process;
+mod tool_list;
+mod tool_names;
+mod tool_result;
 
-pub use granted::Granted;
-pub use secret::Setting;
-pub use server::{How, McpServer, McpServerError, Timeouts, check_name};
+pub use granted_tools::GrantedTools;
+pub use secrets::ValueSource;
+pub use server_config::{McpServerConfig, McpServerError, McpTimeouts, McpTransport, check_name};
 pub use servers::McpServers;
 
 #[cfg(test)]

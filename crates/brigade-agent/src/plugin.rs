@@ -16,17 +16,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_llm::{Reply, Request, ToolCall, ToolResult};
+use brigade_llm::{ModelReply, ModelRequest, ToolCall, ToolResult};
 use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
 use futures_util::FutureExt;
 
-use crate::state::State;
+use crate::state::StateView;
 use crate::tool::{BoxFuture, Tool};
 
 /// What comes of a hook, in time.
-pub type Hook<'a, T> = BoxFuture<'a, Result<T, PluginError>>;
+pub type HookFuture<'a, T> = BoxFuture<'a, Result<T, PluginError>>;
 
 pub trait Plugin: Debug + Send + Sync + 'static {
     /// By which it is known in messages, and again when an agent goes on.
@@ -43,59 +43,75 @@ pub trait Plugin: Debug + Send + Sync + 'static {
     }
 
     /// How long a hook may take.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(30)
     }
 
     /// A run begins. Called once in a run, however often the agent is begun anew in it.
-    fn run_start<'a>(&'a self, _at: &'a Moment<'a>) -> Hook<'a, ()> {
-        going_on()
+    fn run_start<'a>(&'a self, _at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
+        no_op()
     }
 
     /// The model is about to be asked, or to sum the conversation up. A reply is never longer than what
     /// is paid for.
-    fn before_model<'a>(&'a self, _at: &'a Moment<'a>, _request: &'a mut Request) -> Hook<'a, ()> {
-        going_on()
+    fn before_model<'a>(
+        &'a self,
+        _at: &'a HookContext<'a>,
+        _request: &'a mut ModelRequest,
+    ) -> HookFuture<'a, ()> {
+        no_op()
     }
 
     /// The model has replied; this is not written down yet.
-    fn after_model<'a>(&'a self, _at: &'a Moment<'a>, _reply: &'a Reply) -> Hook<'a, ()> {
-        going_on()
+    fn after_model<'a>(
+        &'a self,
+        _at: &'a HookContext<'a>,
+        _reply: &'a ModelReply,
+    ) -> HookFuture<'a, ()> {
+        no_op()
     }
 
     /// A call that the permissions let pass is about to be carried out for the first time.
-    fn before_tool<'a>(&'a self, _at: &'a Moment<'a>, _call: &'a ToolCall) -> Hook<'a, Gate> {
-        Box::pin(std::future::ready(Ok(Gate::Pass)))
+    fn before_tool<'a>(
+        &'a self,
+        _at: &'a HookContext<'a>,
+        _call: &'a ToolCall,
+    ) -> HookFuture<'a, HookDecision> {
+        Box::pin(std::future::ready(Ok(HookDecision::Pass)))
     }
 
     /// A call has been carried out, or refused. What is written here is what the model is told.
     fn after_tool<'a>(
         &'a self,
-        _at: &'a Moment<'a>,
+        _at: &'a HookContext<'a>,
         _call: &'a ToolCall,
         _result: &'a mut ToolResult,
-    ) -> Hook<'a, ()> {
-        going_on()
+    ) -> HookFuture<'a, ()> {
+        no_op()
     }
 
     /// All calls of a message are answered.
-    fn step_end<'a>(&'a self, _at: &'a Moment<'a>) -> Hook<'a, ()> {
-        going_on()
+    fn step_end<'a>(&'a self, _at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
+        no_op()
     }
 
     /// The agent has a result and is about to end with it.
-    fn run_end<'a>(&'a self, _at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
-        Box::pin(std::future::ready(Ok(Gate::Pass)))
+    fn run_end<'a>(
+        &'a self,
+        _at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
+        Box::pin(std::future::ready(Ok(HookDecision::Pass)))
     }
 }
 
-fn going_on<'a>() -> Hook<'a, ()> {
+fn no_op<'a>() -> HookFuture<'a, ()> {
     Box::pin(std::future::ready(Ok(())))
 }
 
 /// Whether something goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gate {
+pub enum HookDecision {
     Pass,
     /// It does not, and the model is told why.
     Refuse(String),
@@ -103,13 +119,13 @@ pub enum Gate {
 
 /// Where in its work an agent is.
 #[derive(Debug)]
-pub struct Moment<'a> {
+pub struct HookContext<'a> {
     /// The agent's name.
     pub agent: &'a str,
     pub run: RunNo,
     /// Model calls so far in this run.
     pub step: u32,
-    pub state: &'a State,
+    pub state: &'a StateView,
 }
 
 /// Why a plugin could not do its part.
@@ -135,17 +151,17 @@ impl fmt::Display for PluginError {
 }
 
 /// Lets a plugin do its part, within its time and whatever it does.
-pub(crate) async fn hook<T>(
+pub(crate) async fn run_hook<T>(
     plugin: &dyn Plugin,
     when: &str,
     hook: impl Future<Output = Result<T, PluginError>>,
 ) -> Result<T, Failure> {
-    let patience = plugin.patience();
+    let patience = plugin.timeout();
     let hook = tokio::time::timeout(patience, AssertUnwindSafe(hook).catch_unwind());
     let problem = match hook.await {
         Ok(Ok(Ok(done))) => return Ok(done),
         Ok(Ok(Err(PluginError(problem)))) => problem,
-        Ok(Err(panic)) => format!("it panicked: {}", crate::turn::panic_message(&*panic)),
+        Ok(Err(panic)) => format!("it panicked: {}", crate::tool_calls::panic_message(&*panic)),
         Err(_) => format!("it took longer than {patience:?}"),
     };
     let name = plugin.name();

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use brigade_llm::{ErrorKind, ModelError, Reply, Request, StopReason, ToolCall};
+use brigade_llm::{ModelError, ModelErrorKind, ModelReply, ModelRequest, StopReason, ToolCall};
 use brigade_model::limits::Usage;
 use tracing::Span;
 use tracing::field::Empty;
@@ -22,7 +22,7 @@ pub const TOOL_CALLS: &str = "brigade_tool_calls_total";
 pub const MODEL_RETRIES: &str = "brigade_model_retries_total";
 
 /// Around one call of a model.
-pub(crate) fn chat(agent: &Agent, request: &Request) -> Span {
+pub(crate) fn chat_span(agent: &Agent, request: &ModelRequest) -> Span {
     tracing::info_span!(
         target: TARGET,
         "chat",
@@ -45,7 +45,7 @@ pub(crate) fn chat(agent: &Agent, request: &Request) -> Span {
 }
 
 /// What the model replied, and what that cost.
-pub(crate) fn replied(span: &Span, reply: &Reply, cost: Usage) {
+pub(crate) fn record_reply(span: &Span, reply: &ModelReply, cost: Usage) {
     let usage = &reply.usage;
     let calls = reply.message.calls().next().is_some();
     span.record(
@@ -76,12 +76,12 @@ pub fn record_cost(span: &Span, cost: Usage) {
 }
 
 /// The model did not reply, or nobody waits for its reply any more.
-pub(crate) fn no_reply(span: &Span, error: Option<&ModelError>) {
-    fail(span, error.map_or(INTERRUPTED, |error| error_type(error.kind)));
+pub(crate) fn record_no_reply(span: &Span, error: Option<&ModelError>) {
+    record_error(span, error.map_or(INTERRUPTED, |error| error_type(error.kind)));
 }
 
 /// Around one call of a tool.
-pub(crate) fn execute_tool(said: &ToolCall) -> Span {
+pub(crate) fn tool_span(said: &ToolCall) -> Span {
     tracing::info_span!(
         target: TARGET,
         "execute_tool",
@@ -99,50 +99,50 @@ pub(crate) fn execute_tool(said: &ToolCall) -> Span {
 
 /// What became of a call of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ToolOutcome {
+pub(crate) enum ToolCallStatus {
     Succeeded,
     Failed,
     /// It was never carried out.
     Refused,
     /// For leave, or for what it started.
-    Waits,
+    Waiting,
 }
 
-impl ToolOutcome {
-    fn word(self) -> &'static str {
+impl ToolCallStatus {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Refused => "refused",
-            Self::Waits => "waits",
+            Self::Waiting => "waits",
         }
     }
 }
 
-pub(crate) fn executed(span: &Span, outcome: ToolOutcome) {
-    span.record("brigade.tool.outcome", outcome.word());
-    if outcome == ToolOutcome::Failed {
-        fail(span, "tool_error");
+pub(crate) fn record_tool_status(span: &Span, outcome: ToolCallStatus) {
+    span.record("brigade.tool.outcome", outcome.as_str());
+    if outcome == ToolCallStatus::Failed {
+        record_error(span, "tool_error");
     }
 }
 
 /// Marks a span as cut off where nobody gets to say how it ended: an agent is stopped by dropping it.
-pub(crate) struct UnlessOver<'a>(Option<&'a Span>);
+pub(crate) struct FailOnDrop<'a>(Option<&'a Span>);
 
-impl<'a> UnlessOver<'a> {
-    pub(crate) fn of(span: &'a Span) -> Self {
+impl<'a> FailOnDrop<'a> {
+    pub(crate) fn new(span: &'a Span) -> Self {
         Self(Some(span))
     }
 
-    pub(crate) fn over(mut self) {
+    pub(crate) fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for UnlessOver<'_> {
+impl Drop for FailOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(span) = self.0 {
-            fail(span, INTERRUPTED);
+            record_error(span, INTERRUPTED);
         }
     }
 }
@@ -150,41 +150,41 @@ impl Drop for UnlessOver<'_> {
 const INTERRUPTED: &str = "interrupted";
 
 /// Marks a span as one of something that went wrong.
-pub fn fail(span: &Span, error_type: &str) {
+pub fn record_error(span: &Span, error_type: &str) {
     span.record("otel.status_code", "ERROR");
     span.record("error.type", error_type);
 }
 
 impl Agent {
-    pub(crate) fn count_call(&self, tool: &str, outcome: ToolOutcome) {
-        static TOOLS: Names = Names::at_most(200);
+    pub(crate) fn count_call(&self, tool: &str, outcome: ToolCallStatus) {
+        static TOOLS: BoundedNames = BoundedNames::with_capacity(200);
         let known = self.tools.get(tool).is_some();
-        let tool = if known { TOOLS.bounded(tool) } else { "unknown".to_owned() };
-        metrics::counter!(TOOL_CALLS, "tool" => tool, "outcome" => outcome.word()).increment(1);
+        let tool = if known { TOOLS.bound_name(tool) } else { "unknown".to_owned() };
+        metrics::counter!(TOOL_CALLS, "tool" => tool, "outcome" => outcome.as_str()).increment(1);
     }
 
     pub(crate) fn count_retry(&self) {
-        static MODELS: Names = Names::at_most(100);
+        static MODELS: BoundedNames = BoundedNames::with_capacity(100);
         let provider = self.provider.to_string();
-        let model = MODELS.bounded(&self.model_name);
+        let model = MODELS.bound_name(&self.model_name);
         metrics::counter!(MODEL_RETRIES, "provider" => provider, "model" => model).increment(1);
     }
 }
 
 /// Names that are counted each on its own. Clients bring tools and people name models, so there is no
 /// end of them; a label must have one.
-struct Names {
+struct BoundedNames {
     most: usize,
     known: Mutex<BTreeSet<String>>,
 }
 
-impl Names {
-    const fn at_most(most: usize) -> Self {
+impl BoundedNames {
+    const fn with_capacity(most: usize) -> Self {
         Self { most, known: Mutex::new(BTreeSet::new()) }
     }
 
     /// The name, or `other` when there are too many.
-    fn bounded(&self, name: &str) -> String {
+    fn bound_name(&self, name: &str) -> String {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_in = known.contains(name);
         if is_in || (known.len() < self.most && known.insert(name.to_owned())) {
@@ -195,17 +195,17 @@ impl Names {
     }
 }
 
-fn error_type(kind: ErrorKind) -> &'static str {
+fn error_type(kind: ModelErrorKind) -> &'static str {
     match kind {
-        ErrorKind::RateLimited => "rate_limited",
-        ErrorKind::Server => "server_error",
-        ErrorKind::Connection => "connection",
-        ErrorKind::Timeout => "timeout",
-        ErrorKind::Garbage => "malformed_reply",
-        ErrorKind::Auth => "authentication",
-        ErrorKind::TooLong => "context_too_long",
-        ErrorKind::Invalid => "invalid_request",
-        ErrorKind::Exhausted => "quota_exhausted",
+        ModelErrorKind::RateLimited => "rate_limited",
+        ModelErrorKind::Server => "server_error",
+        ModelErrorKind::Connection => "connection",
+        ModelErrorKind::Timeout => "timeout",
+        ModelErrorKind::Garbage => "malformed_reply",
+        ModelErrorKind::Auth => "authentication",
+        ModelErrorKind::TooLong => "context_too_long",
+        ModelErrorKind::Invalid => "invalid_request",
+        ModelErrorKind::Exhausted => "quota_exhausted",
     }
 }
 
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn names_without_end_make_labels_with_one() {
-        let names = Names::at_most(2);
-        let bounded = ["a", "b", "c", "a", "d"].map(|name| names.bounded(name));
+        let names = BoundedNames::with_capacity(2);
+        let bounded = ["a", "b", "c", "a", "d"].map(|name| names.bound_name(name));
         assert_eq!(bounded, ["a", "b", "other", "a", "other"]);
     }
 }

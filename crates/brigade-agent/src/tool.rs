@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use brigade_llm::ToolSpec;
-use brigade_model::call::{Answer, Asked};
+use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::ids::CallIndex;
 use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
-use crate::localized::{Locale, Localized};
-use crate::state::State;
+use crate::localization::{Locale, LocalizedText};
+use crate::state::StateView;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -23,21 +23,21 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Tool: Debug + Send + Sync + 'static {
     fn spec(&self) -> &ToolSpec;
 
-    fn hints(&self) -> Hints;
+    fn hints(&self) -> ExecutionHints;
 
     /// What a user interface calls it in this language; what is left out is as in its spec.
-    fn localized(&self, _locale: &Locale) -> Option<Localized> {
+    fn localized(&self, _locale: &Locale) -> Option<LocalizedText> {
         None
     }
 
     /// What the argument pattern of a permission is held against.
-    fn subject(&self, _arguments: &Value) -> Subject {
-        Subject::Nothing
+    fn subject(&self, _arguments: &Value) -> ToolSubject {
+        ToolSubject::Nothing
     }
 
     /// What such a call starts that goes on after the agent has ended.
-    fn outliving(&self, _arguments: &Value) -> Outliving {
-        Outliving::Nothing
+    fn outliving(&self, _arguments: &Value) -> OutlivingWork {
+        OutlivingWork::Nothing
     }
 
     /// The absolute directory in which a call acts, of a tool that acts in one. What is allowed for
@@ -46,12 +46,12 @@ pub trait Tool: Debug + Send + Sync + 'static {
         None
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>>;
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>>;
 }
 
 /// The work that outlives the agent that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outliving {
+pub enum OutlivingWork {
     Nothing,
     /// It does what it was started for and nothing else.
     Process,
@@ -61,7 +61,7 @@ pub enum Outliving {
 
 /// What a permission's pattern is held against.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum ToolSubject {
     /// The tool has no argument that a pattern could mean.
     Nothing,
     Text(String),
@@ -71,25 +71,30 @@ pub enum Subject {
 
 /// What is known of a tool without calling it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hints {
-    pub effect: Effect,
+pub struct ExecutionHints {
+    pub effect: ToolEffect,
     /// It changes nothing.
     pub read_only: bool,
     /// It may destroy something.
     pub destructive: bool,
     /// It must not run beside other calls of the same message.
-    pub alone: bool,
+    pub exclusive: bool,
 }
 
-impl Hints {
-    pub const fn of(effect: Effect) -> Self {
-        Self { effect, read_only: matches!(effect, Effect::Pure), destructive: false, alone: false }
+impl ExecutionHints {
+    pub const fn of(effect: ToolEffect) -> Self {
+        Self {
+            effect,
+            read_only: matches!(effect, ToolEffect::Pure),
+            destructive: false,
+            exclusive: false,
+        }
     }
 }
 
 /// What it means to carry out a call twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum ToolEffect {
     /// It only looks.
     Pure,
     /// Twice is the same as once.
@@ -102,44 +107,44 @@ pub enum Effect {
 
 /// One call, entered for the first time or again.
 #[derive(Clone, Debug)]
-pub struct Call {
-    pub place: Place,
+pub struct ToolInvocation {
+    pub slot_range: CallSlotRange,
     pub arguments: Value,
     /// What the slot for its effect has, if it was entered before.
-    pub effect: Option<Arc<Answer>>,
+    pub effect: Option<Arc<CallCompletion>>,
     /// What it was told, if it was parked before.
-    pub told: Option<Arc<Answer>>,
+    pub completion: Option<Arc<CallCompletion>>,
     /// What was said to it, if it asked for leave before.
-    pub(crate) verdict: Option<Arc<Answer>>,
+    pub(crate) verdict: Option<Arc<CallCompletion>>,
     /// Plugins let it pass before, and that is written down.
-    pub(crate) passed: bool,
+    pub(crate) passed_hooks: bool,
     /// What it shares with other calls and plugins. Changes are kept with the result; those from
     /// before a park are not.
-    pub state: State,
+    pub state: StateView,
 }
 
-impl Call {
+impl ToolInvocation {
     /// One that is entered for the first time, by itself: for who tries out a tool.
-    pub fn alone(arguments: Value) -> Self {
+    pub fn standalone(arguments: Value) -> Self {
         Self {
-            place: Place(0),
+            slot_range: CallSlotRange(0),
             arguments,
             effect: None,
-            told: None,
+            completion: None,
             verdict: None,
-            passed: false,
-            state: State::detached(),
+            passed_hooks: false,
+            state: StateView::detached(),
         }
     }
 }
 
 /// Where a call is in its agent's journal: a few indexes of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(pub(crate) u32);
+pub struct CallSlotRange(pub(crate) u32);
 
-impl Place {
+impl CallSlotRange {
     /// Indexes that each call has.
-    pub(crate) const SLOTS: u32 = 4;
+    pub(crate) const SLOTS_PER_CALL: u32 = 4;
 
     /// Of what the model is told.
     pub fn result(self) -> CallIndex {
@@ -152,7 +157,7 @@ impl Place {
     }
 
     /// Of what the call waits for.
-    pub fn parked(self) -> CallIndex {
+    pub fn completion(self) -> CallIndex {
         CallIndex(self.0 + 2)
     }
 
@@ -164,14 +169,14 @@ impl Place {
 
 /// What a call came to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ToolReply {
     /// What the model is told.
     Text(String),
     /// The call waits, once. It is entered again with the answer, and with what it did so far.
-    Park { asked: Asked, effect: Option<Arc<Answer>> },
+    Park { asked: ConditionRequest, effect: Option<Arc<CallCompletion>> },
 }
 
-impl Outcome {
+impl ToolReply {
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }

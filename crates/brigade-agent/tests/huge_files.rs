@@ -4,9 +4,9 @@
 
 use std::io::{Seek, SeekFrom, Write};
 
-use brigade_agent::permission::{Permissions, Rules};
-use brigade_agent::tools::{Workspace, files};
-use brigade_agent::{Call, Outcome};
+use brigade_agent::file_tools::{WorkingDirectory, file_tools};
+use brigade_agent::permission::{PermissionRules, Permissions};
+use brigade_agent::{ToolInvocation, ToolReply};
 use serde_json::{Value, json};
 
 /// The most memory that this process ever had, in bytes.
@@ -30,11 +30,14 @@ async fn a_gigabyte_is_read_listed_and_searched_in_a_few_megabytes() {
     for _ in 0..64 {
         line.write_all(&vec![b'a'; 1 << 20]).unwrap();
     }
-    let tools = files(Workspace::new(folder.path(), Permissions::of("the operator", Rules::all())));
+    let tools = file_tools(WorkingDirectory::new(
+        folder.path(),
+        Permissions::of("the operator", PermissionRules::all()),
+    ));
     let call = async |name: &str, arguments: Value| {
         let tool = tools.iter().find(|tool| &*tool.spec().name == name).unwrap();
-        match tool.call(Call::alone(arguments)).await {
-            Ok(Outcome::Text(text)) => text,
+        match tool.call(ToolInvocation::standalone(arguments)).await {
+            Ok(ToolReply::Text(text)) => text,
             other => format!("{other:?}"),
         }
     };

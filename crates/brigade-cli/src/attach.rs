@@ -5,50 +5,52 @@ use std::time::Duration;
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
-use brigade_server::ask::Ask;
-use brigade_server::client::{Answers, Step};
-use brigade_server::requests::{Beginning, Follow, OutputPage, Stop, Wait, Which};
-use brigade_server::{Client, ClientError, Target, TaskInfo};
+use brigade_server::call::Call;
+use brigade_server::daemon_connection::{ReplyStream, ReplyStreamPart};
+use brigade_server::requests::{
+    FollowOutputRequest, OutputOffset, OutputPageItem, StopRequest, StreamSelection, WaitRequest,
+};
+use brigade_server::{ClientError, DaemonConnection, TaskInfo, TaskTarget};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use crate::context::Context;
-use crate::exit::Failure;
-use crate::lease::ReaderLease;
-use crate::output::Printing;
-use crate::show::{note, unwritable};
+use crate::context::CliContext;
+use crate::exit_code::CliError;
+use crate::output_printer::PrinterThread;
+use crate::reader_lease::ReaderLease;
+use crate::render::{output_error, print_note};
 
 /// How long a command that goes on without us may have to wait until it does.
-const RELEASE_WITHIN: Duration = Duration::from_millis(500);
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long what is being written may still take when patience is over.
-const LAST_PAGE: Duration = Duration::from_millis(500);
+const LAST_PAGE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How it came out.
 #[derive(Debug)]
-pub(crate) enum Attended {
+pub(crate) enum AttachResult {
     Ended(Box<TaskInfo>),
     /// The same, but so many bytes of its output could not be shown although none was to be dropped.
     EndedWithGaps(Box<TaskInfo>, u64),
     /// Patience was over first.
-    GoesOn,
+    StillRunning,
     /// Somebody would not wait for the end that was asked for twice.
-    Left,
+    Detached,
 }
 
 /// A command that is being watched.
 #[derive(Debug)]
-pub(crate) struct Attachment<'a> {
-    context: &'a Context,
-    target: Target,
-    output: Showing,
+pub(crate) struct TaskAttachment<'a> {
+    context: &'a CliContext,
+    target: TaskTarget,
+    display: OutputDisplay,
     /// None when nothing is shown.
-    printing: Option<Printing>,
-    until: Option<Instant>,
+    printer: Option<PrinterThread>,
+    deadline: Option<Instant>,
     interrupts: Signal,
-    asked: Asked,
+    interrupt_level: InterruptLevel,
     /// Who says what is to be said beside the output, when it is not for us to say.
-    aside: Option<UnboundedSender<Notice>>,
+    notice_sender: Option<UnboundedSender<AttachNotice>>,
     /// Nothing of the output is to be dropped. None when that may happen.
     lease: Option<ReaderLease>,
     /// Whether there was a lease, which may be over.
@@ -57,7 +59,7 @@ pub(crate) struct Attachment<'a> {
 
 /// What is to be said beside the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum AttachNotice {
     DaemonLost,
     Stopping,
     Forcing,
@@ -65,78 +67,81 @@ pub(crate) enum Notice {
 
 /// What is done with the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Showing {
+pub(crate) enum OutputDisplay {
     /// Each stream goes on to ours, from this position in both.
     From(u64),
-    Nothing,
+    Hidden,
 }
 
 /// How far Ctrl-C has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Nothing,
-    ToStop,
-    ToDie,
-    ToLeave,
+enum InterruptLevel {
+    NoStop,
+    Graceful,
+    Forced,
+    Detach,
 }
 
 /// What comes next of the output.
-type Paged = Result<Step<OutputPage, ()>, ClientError>;
+type PageResult = Result<ReplyStreamPart<OutputPageItem, ()>, ClientError>;
 
-impl<'a> Attachment<'a> {
+impl<'a> TaskAttachment<'a> {
     pub(crate) fn new(
-        context: &'a Context,
-        target: Target,
-        output: Showing,
+        context: &'a CliContext,
+        target: TaskTarget,
+        output: OutputDisplay,
         patience: Option<Duration>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let interrupts = signal(SignalKind::interrupt())?;
         let until = patience.map(|patience| Instant::now() + patience);
-        let (printing, asked) = (None, Asked::Nothing);
+        let (printing, asked) = (None, InterruptLevel::NoStop);
         Ok(Self {
             context,
             target,
-            output,
-            printing,
-            until,
+            display: output,
+            printer: printing,
+            deadline: until,
             interrupts,
-            asked,
-            aside: None,
+            interrupt_level: asked,
+            notice_sender: None,
             lease: None,
             is_lossless: false,
         })
     }
 
     /// Leaves it to another to say what is to be said.
-    pub(crate) fn telling(self, aside: UnboundedSender<Notice>) -> Self {
-        Self { aside: Some(aside), ..self }
+    pub(crate) fn with_notice_sender(self, aside: UnboundedSender<AttachNotice>) -> Self {
+        Self { notice_sender: Some(aside), ..self }
     }
 
     /// Has the output written by this.
-    pub(crate) fn printing(self, printing: Printing) -> Self {
-        Self { printing: Some(printing), ..self }
+    pub(crate) fn with_printer(self, printing: PrinterThread) -> Self {
+        Self { printer: Some(printing), ..self }
     }
 
     /// Has the command wait rather than drop output that was not shown, while this client renews its lease of
     /// this time.
-    pub(crate) fn lossless(self, time: Duration) -> Self {
+    pub(crate) fn with_lease(self, time: Duration) -> Self {
         let lease = Some(ReaderLease::new(self.target.clone(), time));
         Self { lease, is_lossless: true, ..self }
     }
 
     /// Stays until the end, also when the daemon is replaced or killed meanwhile.
-    pub(crate) async fn attend(mut self, mut client: Client) -> Result<Attended, Failure> {
+    pub(crate) async fn run(
+        mut self,
+        mut client: DaemonConnection,
+    ) -> Result<AttachResult, CliError> {
         loop {
-            match self.watch(&client).await {
+            match self.watch_once(&client).await {
                 Err(failure) if failure.is_lost_daemon() => {
-                    self.tell(Notice::DaemonLost);
-                    client = self.context.daemon().await?;
+                    self.send_notice(AttachNotice::DaemonLost);
+                    client = self.context.connect_daemon().await?;
                     if let Some(lease) = &mut self.lease {
-                        lease.forget_daemon();
+                        lease.reset();
                     }
                 }
                 watched => {
-                    self.release(&client).await;
+                    self.release_lease(&client).await;
                     return watched;
                 }
             }
@@ -144,145 +149,161 @@ impl<'a> Attachment<'a> {
     }
 
     /// What goes on in the background has nobody to wait for.
-    async fn release(&mut self, client: &Client) {
+    async fn release_lease(&mut self, client: &DaemonConnection) {
         if let Some(lease) = &mut self.lease {
-            let _ = tokio::time::timeout(RELEASE_WITHIN, lease.release(client)).await;
+            let _ = tokio::time::timeout(RELEASE_TIMEOUT, lease.release(client)).await;
         }
     }
 
-    async fn watch(&mut self, client: &Client) -> Result<Attended, Failure> {
-        let mut output = self.follow(client)?;
-        let mut ended = client.stream(self.wait())?;
+    async fn watch_once(&mut self, client: &DaemonConnection) -> Result<AttachResult, CliError> {
+        let mut output = self.follow_output(client)?;
+        let mut ended = client.call_streaming(self.wait_request())?;
         // A daemon that went away may not have heard it.
-        let mut stop = self.stop(client)?;
+        let mut stop = self.request_stop(client)?;
         let mut end = None;
         loop {
             let all_is_there = output.is_none() && end.is_some();
             tokio::select! {
-                page = next_page(&mut self.printing, &mut output),
-                    if output.is_some() || all_is_there => match (page.map_err(unwritable)?, end.take()) {
+                page = next_page(&mut self.printer, &mut output),
+                    if output.is_some() || all_is_there => match (page.map_err(output_error)?, end.take()) {
                     (Some(step), ending) => {
                         end = ending;
-                        if self.show(step)? {
+                        if self.print_part(step)? {
                             output = None;
                         }
                     }
-                    (None, Some(task)) => return Ok(self.ended(task)),
+                    (None, Some(task)) => return Ok(self.finish_result(task)),
                     (None, None) => {}
                 },
-                step = ended.next(), if end.is_none() => {
-                    let Step::Done(mut waited) = step?;
-                    let lost = || Failure::broken("the daemon waited for something else");
+                step = ended.next_part(), if end.is_none() => {
+                    let ReplyStreamPart::Reply(mut waited) = step?;
+                    let lost = || CliError::internal("the daemon waited for something else");
                     end = Some(Box::new(waited.ended.pop().ok_or_else(lost)?));
                 }
                 Some(()) = self.interrupts.recv() => {
-                    self.interrupt();
-                    if self.asked == Asked::ToLeave {
-                        return Ok(Attended::Left);
+                    self.escalate_stop();
+                    if self.interrupt_level == InterruptLevel::Detach {
+                        return Ok(AttachResult::Detached);
                     }
-                    stop = self.stop(client)?;
+                    stop = self.request_stop(client)?;
                 }
                 // Asked beside the output, which must be taken for the answer to come through.
-                step = next(&mut stop) => {
+                step = next_part(&mut stop) => {
                     step?;
                     stop = None;
                 }
-                renewed = renew(&mut self.lease, client) => match renewed {
+                renewed = renew_lease(&mut self.lease, client) => match renewed {
                     // There is nothing to hold any more.
                     Err(ClientError::Refused(_)) => self.lease = None,
                     renewed => renewed?,
                 },
-                () = over(self.until) => {
-                    let _ = tokio::time::timeout(LAST_PAGE, ready(&mut self.printing)).await;
-                    return Ok(Attended::GoesOn);
+                () = wait_until(self.deadline) => {
+                    let _ = tokio::time::timeout(LAST_PAGE_TIMEOUT, wait_printed(&mut self.printer)).await;
+                    return Ok(AttachResult::StillRunning);
                 }
             }
         }
     }
 
-    fn follow(&self, client: &Client) -> Result<Option<Answers<Follow>>, Failure> {
-        let Showing::From(position) = self.output else { return Ok(None) };
-        let (which, from) = (Which::Combined, Beginning::At(position));
-        Ok(Some(client.stream(Follow { target: self.target.clone(), which, from })?))
+    fn follow_output(
+        &self,
+        client: &DaemonConnection,
+    ) -> Result<Option<ReplyStream<FollowOutputRequest>>, CliError> {
+        let OutputDisplay::From(position) = self.display else { return Ok(None) };
+        let (which, from) = (StreamSelection::Combined, OutputOffset::At(position));
+        Ok(Some(client.call_streaming(FollowOutputRequest {
+            target: self.target.clone(),
+            streams: which,
+            from,
+        })?))
     }
 
-    fn wait(&self) -> Wait {
-        let Target { session, task } = self.target.clone();
-        Wait { session, tasks: vec![task], mode: WaitMode::All, timeout_ms: None }
+    fn wait_request(&self) -> WaitRequest {
+        let TaskTarget { session, task } = self.target.clone();
+        WaitRequest { session, tasks: vec![task], mode: WaitMode::All, timeout_ms: None }
     }
 
-    fn ended(&mut self, task: Box<TaskInfo>) -> Attended {
-        match self.printing.as_ref().map_or(0, Printing::lost) {
-            0 => Attended::Ended(task),
-            _ if !self.is_lossless => Attended::Ended(task),
-            lost => Attended::EndedWithGaps(task, lost),
+    fn finish_result(&mut self, task: Box<TaskInfo>) -> AttachResult {
+        match self.printer.as_ref().map_or(0, PrinterThread::lost_bytes) {
+            0 => AttachResult::Ended(task),
+            _ if !self.is_lossless => AttachResult::Ended(task),
+            lost => AttachResult::EndedWithGaps(task, lost),
         }
     }
 
     /// Begins to write what came. True when nothing follows.
-    fn show(&mut self, step: Paged) -> Result<bool, Failure> {
+    fn print_part(&mut self, step: PageResult) -> Result<bool, CliError> {
         match step {
-            Ok(Step::Item(page)) => {
-                self.output = Showing::From(page.next);
+            Ok(ReplyStreamPart::Item(page)) => {
+                self.display = OutputDisplay::From(page.next);
                 if let Some(lease) = &mut self.lease {
                     lease.note_read(&page);
                 }
-                self.begin(Some(page));
+                self.start_page(Some(page));
                 Ok(false)
             }
-            Ok(Step::Done(())) => {
-                self.begin(None);
+            Ok(ReplyStreamPart::Reply(())) => {
+                self.start_page(None);
                 Ok(true)
             }
-            Err(ClientError::Refused(refusal)) if is_gone(refusal.kind) => Ok(true),
+            Err(ClientError::Refused(refusal)) if is_output_missing(refusal.kind) => Ok(true),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn begin(&mut self, page: Option<OutputPage>) {
-        if let Some(printing) = &mut self.printing {
-            printing.begin(page);
+    fn start_page(&mut self, page: Option<OutputPageItem>) {
+        if let Some(printing) = &mut self.printer {
+            printing.start_page(page);
         }
     }
 
     /// First kindly, then firmly, then not any more.
-    fn interrupt(&mut self) {
-        self.asked = match self.asked {
-            Asked::Nothing => {
-                self.tell(Notice::Stopping);
-                Asked::ToStop
+    fn escalate_stop(&mut self) {
+        self.interrupt_level = match self.interrupt_level {
+            InterruptLevel::NoStop => {
+                self.send_notice(AttachNotice::Stopping);
+                InterruptLevel::Graceful
             }
-            Asked::ToStop => {
-                self.tell(Notice::Forcing);
-                Asked::ToDie
+            InterruptLevel::Graceful => {
+                self.send_notice(AttachNotice::Forcing);
+                InterruptLevel::Forced
             }
-            Asked::ToDie | Asked::ToLeave => Asked::ToLeave,
+            InterruptLevel::Forced | InterruptLevel::Detach => InterruptLevel::Detach,
         };
     }
 
-    fn tell(&self, notice: Notice) {
-        if let Some(aside) = &self.aside {
+    fn send_notice(&self, notice: AttachNotice) {
+        if let Some(aside) = &self.notice_sender {
             let _ = aside.send(notice);
             return;
         }
-        note(&notice.text("the command goes on, looking for the next daemon", &self.target.task));
+        print_note(
+            &notice.render("the command goes on, looking for the next daemon", &self.target.task),
+        );
     }
 
     /// The stop that was asked for, if one was.
-    fn stop(&self, client: &Client) -> Result<Option<Answers<Stop>>, Failure> {
-        let grace_ms = match self.asked {
-            Asked::Nothing => return Ok(None),
-            Asked::ToStop => None,
-            Asked::ToDie | Asked::ToLeave => Some(0),
+    fn request_stop(
+        &self,
+        client: &DaemonConnection,
+    ) -> Result<Option<ReplyStream<StopRequest>>, CliError> {
+        let grace_ms = match self.interrupt_level {
+            InterruptLevel::NoStop => return Ok(None),
+            InterruptLevel::Graceful => None,
+            InterruptLevel::Forced | InterruptLevel::Detach => Some(0),
         };
         let reason = Some("interrupted".to_owned());
-        Ok(Some(client.stream(Stop { target: self.target.clone(), reason, grace_ms })?))
+        Ok(Some(client.call_streaming(StopRequest {
+            target: self.target.clone(),
+            reason,
+            grace_ms,
+        })?))
     }
 }
 
-impl Notice {
+impl AttachNotice {
     /// In words: what becomes of the work without a daemon, and who is to end.
-    pub(crate) fn text(self, without: &str, whom: &str) -> String {
+    pub(crate) fn render(self, without: &str, whom: &str) -> String {
         match self {
             Self::DaemonLost => format!("the daemon went away; {without}"),
             Self::Stopping => format!("stopping {whom}; Ctrl-C again to force it"),
@@ -292,46 +313,49 @@ impl Notice {
 }
 
 /// The output may be pruned, or was never made.
-fn is_gone(kind: RefusalKind) -> bool {
+fn is_output_missing(kind: RefusalKind) -> bool {
     matches!(kind, RefusalKind::NotFound | RefusalKind::Invalid)
 }
 
 /// The next page, when the one before it is written. None when that was the last.
 async fn next_page(
-    printing: &mut Option<Printing>,
-    output: &mut Option<Answers<Follow>>,
-) -> io::Result<Option<Paged>> {
-    ready(printing).await?;
+    printing: &mut Option<PrinterThread>,
+    output: &mut Option<ReplyStream<FollowOutputRequest>>,
+) -> io::Result<Option<PageResult>> {
+    wait_printed(printing).await?;
     match output {
-        Some(output) => Ok(Some(output.next().await)),
+        Some(output) => Ok(Some(output.next_part().await)),
         None => Ok(None),
     }
 }
 
-async fn ready(printing: &mut Option<Printing>) -> io::Result<()> {
+async fn wait_printed(printing: &mut Option<PrinterThread>) -> io::Result<()> {
     match printing {
-        Some(printing) => printing.ready().await,
+        Some(printing) => printing.wait_idle().await,
         None => Ok(()),
     }
 }
 
-async fn next<A: Ask>(
-    answers: &mut Option<Answers<A>>,
-) -> Result<Step<A::Item, A::Done>, ClientError> {
+async fn next_part<A: Call>(
+    answers: &mut Option<ReplyStream<A>>,
+) -> Result<ReplyStreamPart<A::Item, A::Reply>, ClientError> {
     match answers {
-        Some(answers) => answers.next().await,
+        Some(answers) => answers.next_part().await,
         None => std::future::pending().await,
     }
 }
 
-async fn renew(lease: &mut Option<ReaderLease>, client: &Client) -> Result<(), ClientError> {
+async fn renew_lease(
+    lease: &mut Option<ReaderLease>,
+    client: &DaemonConnection,
+) -> Result<(), ClientError> {
     match lease {
         Some(lease) => lease.renew(client).await,
         None => std::future::pending().await,
     }
 }
 
-async fn over(until: Option<Instant>) {
+async fn wait_until(until: Option<Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,
         None => std::future::pending().await,

@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_agent::mcp::{McpServer, check_name};
-use brigade_llm::{KeySource, Prices, ProviderOptions};
-use brigade_model::enclosure::bytes;
-use brigade_server::start::CONFIG_VARIABLE;
+use brigade_agent::mcp::{McpServerConfig, check_name};
+use brigade_llm::{KeySource, PriceTable, ProviderOptions};
+use brigade_model::sandbox::parse_bytes;
+use brigade_server::daemon_launcher::CONFIG_VARIABLE;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::exit::Failure;
+use crate::exit_code::CliError;
 use crate::telemetry::TelemetryConfig;
-use crate::{config_error, span};
+use crate::{config_error, duration};
 
 /// What can be set, with what holds when it is not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Config {
+pub(crate) struct UserConfig {
     /// With nobody connected and nothing alive for so long, the daemon leaves. `never` keeps it.
     pub(crate) idle_exit: String,
     /// The most that is kept of each output stream of a command, in bytes.
-    #[serde(deserialize_with = "size")]
+    #[serde(deserialize_with = "deserialize_size")]
     pub(crate) output_cap: u64,
     /// Variables of the daemon's environment that commands see beside the usual ones.
     pub(crate) pass_env: Vec<String>,
@@ -40,37 +40,37 @@ pub(crate) struct Config {
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
     /// Servers whose tools agents may be given, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) mcp_servers: BTreeMap<String, McpServer>,
+    pub(crate) mcp_servers: BTreeMap<String, McpServerConfig>,
     /// What models cost and how much fits into them, where that is not known.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) prices: Prices,
+    pub(crate) prices: PriceTable,
     /// Who may watch.
     #[serde(skip_serializing_if = "TelemetryConfig::is_default")]
     pub(crate) telemetry: TelemetryConfig,
 }
 
 /// The file that somebody named instead of the usual one.
-fn named_file() -> Option<PathBuf> {
+fn config_path_from_env() -> Option<PathBuf> {
     std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-fn is_named() -> bool {
-    named_file().is_some()
+fn has_config_path_from_env() -> bool {
+    config_path_from_env().is_some()
 }
 
 /// A number of bytes, or one as people write it: "64M".
-fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Size {
+    enum SizeField {
         Bytes(u64),
         Text(String),
     }
     // What stands in the file is not quoted.
     let wrong = || D::Error::custom("write a number of bytes, or a size such as \"64M\"");
-    match Size::deserialize(from).map_err(|_| wrong())? {
-        Size::Bytes(bytes) => Ok(bytes),
-        Size::Text(text) => bytes(&text).map_err(|_| wrong()),
+    match SizeField::deserialize(from).map_err(|_| wrong())? {
+        SizeField::Bytes(bytes) => Ok(bytes),
+        SizeField::Text(text) => parse_bytes(&text).map_err(|_| wrong()),
     }
 }
 
@@ -129,18 +129,18 @@ const FIELDS: [&str; 18] = [
     "max_output",
 ];
 
-fn is_default(prices: &Prices) -> bool {
-    *prices == Prices::default()
+fn is_default(prices: &PriceTable) -> bool {
+    *prices == PriceTable::default()
 }
 
 /// Whether a text is a name that environment variables have.
-fn is_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// A key as TOML has it.
-fn key(name: &str) -> String {
+fn render_toml_key(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(bare) {
         return name.to_owned();
@@ -148,55 +148,59 @@ fn key(name: &str) -> String {
     toml::Value::String(name.to_owned()).to_string()
 }
 
-impl Default for Config {
+impl Default for UserConfig {
     fn default() -> Self {
         Self {
             idle_exit: "10m".to_owned(),
-            output_cap: brigade_runtime::processes::options::OUTPUT_CAP,
+            output_cap: brigade_runtime::processes::options::DEFAULT_OUTPUT_CAP,
             pass_env: Vec::new(),
             shell: None,
             shared: SharedWorkspaces::default(),
             model: None,
             providers: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
-            prices: Prices::default(),
+            prices: PriceTable::default(),
             telemetry: TelemetryConfig::default(),
         }
     }
 }
 
-impl Config {
+impl UserConfig {
     /// The file: `BRIGADE_CONFIG`, else `brigade/config.toml` in the user's configuration directory.
     pub(crate) fn path() -> Option<PathBuf> {
-        if let Some(path) = named_file() {
+        if let Some(path) = config_path_from_env() {
             return Some(path);
         }
-        Self::folder().map(|base| base.join("brigade/config.toml"))
+        Self::config_dir().map(|base| base.join("brigade/config.toml"))
     }
 
     /// The user's configuration directory.
-    pub(crate) fn folder() -> Option<PathBuf> {
+    pub(crate) fn config_dir() -> Option<PathBuf> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let base = set("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         base.or_else(|| Some(PathBuf::from(set("HOME")?).join(".config")))
     }
 
-    pub(crate) fn load() -> Result<Self, Failure> {
+    pub(crate) fn load() -> Result<Self, CliError> {
         let Some(path) = Self::path() else { return Ok(Self::default()) };
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && is_named() => {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::NotFound && has_config_path_from_env() =>
+            {
                 let problem = format!("{}: there is no such file", path.display());
-                return Err(Failure::usage(problem).hint(format!("{CONFIG_VARIABLE} names it")));
+                return Err(
+                    CliError::usage(problem).with_hint(format!("{CONFIG_VARIABLE} names it"))
+                );
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
-            Err(error) => return Err(Failure::usage(format!("{}: {error}", path.display()))),
+            Err(error) => return Err(CliError::usage(format!("{}: {error}", path.display()))),
         };
         let wrong = |problem: String| {
-            Failure::usage(format!("{}: {}", path.display(), problem.trim_end()))
-                .hint("`brigade config` shows every key with its value")
+            CliError::usage(format!("{}: {}", path.display(), problem.trim_end()))
+                .with_hint("`brigade config` shows every key with its value")
         };
         let names = [&KEYS[..], &FIELDS[..]].concat();
         let unreadable = |error| wrong(config_error::describe(&error, &text, &names));
@@ -205,7 +209,7 @@ impl Config {
             return Err(wrong(config_error::unknown_name(unknown, &KEYS)));
         }
         let config: Self = toml::from_str(&text).map_err(unreadable)?;
-        config.idle().map_err(|problem| wrong(format!("idle_exit: {problem}")))?;
+        config.idle_timeout().map_err(|problem| wrong(format!("idle_exit: {problem}")))?;
         for (name, options) in &config.providers {
             if let KeySource::File(file) = &options.key
                 && file.is_relative()
@@ -214,7 +218,7 @@ impl Config {
                 return Err(wrong(format!("providers.{name}.key: `file` is no absolute path")));
             }
             if let KeySource::Env(variable) = &options.key
-                && !is_variable(variable)
+                && !is_variable_name(variable)
             {
                 return Err(wrong(format!("providers.{name}.key: `env` is no name of a variable")));
             }
@@ -227,21 +231,21 @@ impl Config {
     }
 
     /// As it could stand in its file, what belongs together on one line.
-    pub(crate) fn written(&self) -> Result<String, toml::ser::Error> {
+    pub(crate) fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let (providers, mcp_servers) = (BTreeMap::new(), BTreeMap::new());
-        let prices = Prices::default();
+        let prices = PriceTable::default();
         let plain = Self { providers, mcp_servers, prices, ..self.clone() };
         let mut text = toml::to_string(&plain)?;
         let table = toml::Table::try_from(self)?;
         for part in ["providers", "mcp_servers", "prices"] {
             let entries = table.get(part).and_then(toml::Value::as_table);
             for (name, entry) in entries.into_iter().flatten() {
-                text.push_str(&format!("\n[{part}.{}]\n", key(name)));
+                text.push_str(&format!("\n[{part}.{}]\n", render_toml_key(name)));
                 let mut fields: Vec<_> = entry.as_table().into_iter().flatten().collect();
                 fields.sort_by_key(|(field, _)| FIELDS.iter().position(|known| known == field));
                 for (field, value) in fields {
                     if value.as_table().is_none_or(|table| !table.is_empty()) {
-                        text.push_str(&format!("{} = {value}\n", key(field)));
+                        text.push_str(&format!("{} = {value}\n", render_toml_key(field)));
                     }
                 }
             }
@@ -257,11 +261,11 @@ impl Config {
         }
     }
 
-    pub(crate) fn idle(&self) -> Result<Option<Duration>, String> {
+    pub(crate) fn idle_timeout(&self) -> Result<Option<Duration>, String> {
         if self.idle_exit == "never" {
             return Ok(None);
         }
-        span::parse(&self.idle_exit).map(Some)
+        duration::parse_duration(&self.idle_exit).map(Some)
     }
 }
 
@@ -304,14 +308,14 @@ context = 131072
 
     #[test]
     fn every_key_is_known() {
-        let config: Config = toml::from_str(ALL).unwrap();
+        let config: UserConfig = toml::from_str(ALL).unwrap();
         let table = toml::Table::try_from(config).unwrap();
         assert_eq!(table.keys().map(String::as_str).collect::<Vec<_>>(), KEYS);
     }
 
     #[test]
     fn a_size_is_written_as_people_write_it() {
-        let cap = |text: &str| toml::from_str::<Config>(&format!("output_cap = {text}"));
+        let cap = |text: &str| toml::from_str::<UserConfig>(&format!("output_cap = {text}"));
         for (text, bytes) in [("65536", 65_536), ("\"64K\"", 65_536), ("\"1G\"", 1 << 30)] {
             assert_eq!(cap(text).unwrap().output_cap, bytes, "{text}");
         }
@@ -326,11 +330,11 @@ context = 131072
         let page = include_str!("../../../docs/command.md");
         let (_, rest) = page.split_once("```toml\n").unwrap();
         let (text, _) = rest.split_once("```").unwrap();
-        let config: Config = toml::from_str(text).unwrap();
+        let config: UserConfig = toml::from_str(text).unwrap();
         assert_eq!((config.providers.len(), config.model.is_some()), (3, true));
         assert_eq!(config.mcp_servers.len(), 2);
         assert!(config.prices.facts("local/qwen3-32b").price.is_some());
-        assert_eq!(toml::from_str::<Config>(&config.written().unwrap()).unwrap(), config);
+        assert_eq!(toml::from_str::<UserConfig>(&config.to_toml().unwrap()).unwrap(), config);
     }
 
     #[test]
@@ -338,16 +342,16 @@ context = 131072
         let page = include_str!("../../../docs/mcp-servers.md");
         let (_, rest) = page.split_once("```toml\n").unwrap();
         let (text, _) = rest.split_once("```").unwrap();
-        let config: Config = toml::from_str(text).unwrap();
+        let config: UserConfig = toml::from_str(text).unwrap();
         assert_eq!(config.mcp_servers.len(), 2);
-        assert_eq!(toml::from_str::<Config>(&config.written().unwrap()).unwrap(), config);
+        assert_eq!(toml::from_str::<UserConfig>(&config.to_toml().unwrap()).unwrap(), config);
     }
 
     #[test]
     fn it_is_written_as_it_was_read() {
-        let config: Config = toml::from_str(ALL).unwrap();
-        assert_eq!(config.written().unwrap(), ALL);
-        let plain = Config::default().written().unwrap();
-        assert_eq!(toml::from_str::<Config>(&plain).unwrap(), Config::default());
+        let config: UserConfig = toml::from_str(ALL).unwrap();
+        assert_eq!(config.to_toml().unwrap(), ALL);
+        let plain = UserConfig::default().to_toml().unwrap();
+        assert_eq!(toml::from_str::<UserConfig>(&plain).unwrap(), UserConfig::default());
     }
 }

@@ -1,22 +1,22 @@
 //! What is wrong with a configuration file, in words that quote none of its values: any of them may be a
 //! secret that somebody wrote there.
 
-use brigade_llm::nearest::most_like;
+use brigade_llm::suggestion::find_nearest;
 use toml::Value;
 
 /// What stands for a value.
-const VALUE: &str = "`…`";
+const REDACTED_VALUE: &str = "`…`";
 /// A shorter value is in too many words to be left out of all of them.
-const BARE_LEAST: usize = 8;
+const BARE_VALUE_MIN: usize = 8;
 /// The longest unknown name that is repeated, if it looks like nothing else.
-const NAME_MOST: usize = 24;
+const NAME_CHARS_MAX: usize = 24;
 
 /// Where it is, under which name, and what was expected there.
 pub(crate) fn describe(error: &toml::de::Error, text: &str, names: &[&str]) -> String {
-    let place = error.span().map(|span| Place::of(text, span.start));
+    let place = error.span().map(|span| FilePosition::of(text, span.start));
     let line = place.as_ref().map(|place| format!("line {}: ", place.line)).unwrap_or_default();
     let name = place.and_then(|place| place.name.filter(|name| names.contains(&&**name)));
-    let message = without_values(error.message(), text);
+    let message = redact_values(error.message(), text);
     match name.as_deref() {
         Some("key" | "bearer") => format!(
             "{line}`{}`: {message}; a key itself is not written there, but where it is: \
@@ -30,9 +30,9 @@ pub(crate) fn describe(error: &toml::de::Error, text: &str, names: &[&str]) -> S
 
 /// A name that nobody knows, if it may be repeated: what looks like a secret is none of our names.
 pub(crate) fn unknown_name(name: &str, names: &[&str]) -> String {
-    let near = most_like(name, names.iter().copied());
+    let near = find_nearest(name, names.iter().copied());
     let looks_like_one = |c: char| c.is_ascii_lowercase() || c == '_' || c == '-';
-    if near.is_none() && !(name.len() <= NAME_MOST && name.chars().all(looks_like_one)) {
+    if near.is_none() && !(name.len() <= NAME_CHARS_MAX && name.chars().all(looks_like_one)) {
         return "unknown key".to_owned();
     }
     let near = near.map(|near| format!("; did you mean {near}?"));
@@ -40,12 +40,12 @@ pub(crate) fn unknown_name(name: &str, names: &[&str]) -> String {
 }
 
 /// A place in a file: its line, and the name before the `=` of that line.
-struct Place {
+struct FilePosition {
     line: usize,
     name: Option<String>,
 }
 
-impl Place {
+impl FilePosition {
     fn of(text: &str, at: usize) -> Self {
         let at = text.floor_char_boundary(at);
         let line = text[..at].matches('\n').count() + 1;
@@ -56,21 +56,21 @@ impl Place {
 }
 
 /// A message without any text of the file that is a value or a name that is not ours.
-fn without_values(message: &str, text: &str) -> String {
+fn redact_values(message: &str, text: &str) -> String {
     let mut found = Vec::new();
     match toml::from_str::<toml::Table>(text) {
-        Ok(table) => gather(&Value::Table(table), &mut found),
+        Ok(table) => collect_values(&Value::Table(table), &mut found),
         // Nothing is known of what it quotes.
-        Err(_) => found.extend(quoted(message)),
+        Err(_) => found.extend(quoted_parts(message)),
     }
     // Longer ones first: one may be a part of another.
     found.sort_by_key(|value| std::cmp::Reverse(value.len()));
     let mut message = message.to_owned();
     for value in found {
         for shown in [format!("`{value}`"), format!("{value:?}"), format!("\"{value}\"")] {
-            message = message.replace(&shown, VALUE);
+            message = message.replace(&shown, REDACTED_VALUE);
         }
-        if value.len() >= BARE_LEAST {
+        if value.len() >= BARE_VALUE_MIN {
             message = message.replace(&*value, "…");
         }
     }
@@ -78,17 +78,17 @@ fn without_values(message: &str, text: &str) -> String {
 }
 
 /// All texts of a file but for names that could be ours.
-fn gather(value: &Value, found: &mut Vec<String>) {
+fn collect_values(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),
-        Value::Array(values) => values.iter().for_each(|value| gather(value, found)),
+        Value::Array(values) => values.iter().for_each(|value| collect_values(value, found)),
         Value::Table(table) => {
             for (name, value) in table {
                 let is_plain = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
                 if !is_plain {
                     found.push(name.clone());
                 }
-                gather(value, found);
+                collect_values(value, found);
             }
         }
         Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
@@ -98,7 +98,7 @@ fn gather(value: &Value, found: &mut Vec<String>) {
 }
 
 /// What stands between backticks or quotes.
-fn quoted(message: &str) -> impl Iterator<Item = String> + '_ {
+fn quoted_parts(message: &str) -> impl Iterator<Item = String> + '_ {
     ['`', '"']
         .into_iter()
         .flat_map(|mark| message.split(mark).skip(1).step_by(2).map(str::to_owned))
@@ -107,7 +107,7 @@ fn quoted(message: &str) -> impl Iterator<Item = String> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::UserConfig;
 
     const SECRET: &str = "sk-proj-0123456789abcdef";
 
@@ -127,7 +127,7 @@ mod tests {
             format!("pass_env = \"{SECRET}\"\n"),
             format!("model = [\"{SECRET}\"]\n\n= \"{SECRET}\""),
         ] {
-            let error = toml::from_str::<Config>(&text).expect_err(&text);
+            let error = toml::from_str::<UserConfig>(&text).expect_err(&text);
             let told = describe(&error, &text, &["key", "kind", "output_cap"]);
             assert!(!told.contains("0123456789") && told.contains("line "), "{text}\n{told}");
         }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn it_is_said_what_would_be_right() {
         let text = format!("[providers.openai]\nkind = \"openai\"\nkey = \"{SECRET}\"\n");
-        let error = toml::from_str::<Config>(&text).expect_err("a wrong key");
+        let error = toml::from_str::<UserConfig>(&text).expect_err("a wrong key");
         let told = describe(&error, &text, &["key"]);
         assert!(told.starts_with("line 3: `key`: unknown variant `…`, expected "), "{told}");
         assert!(told.contains("a key itself is not written there"), "{told}");

@@ -7,46 +7,46 @@
 //! of them said), [`models`] (whom they ask), [`telemetry`] (what is seen of
 //! them from outside), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
 
-mod asking;
 mod attach;
 mod byte_forward;
-mod card;
-mod commands;
+mod call_card;
 mod config;
 mod config_error;
-mod confine;
+mod configured_models;
 mod context;
-mod exit;
-mod feed;
-mod lease;
+mod duration;
+mod exit_code;
 mod limit_args;
-mod live;
-mod models;
-mod output;
-mod overrides;
-mod show;
-mod span;
+mod live_view;
+mod output_printer;
+mod override_args;
+mod pending_input;
+mod reader_lease;
+mod render;
+mod sandbox_args;
+mod stdin_forward;
 mod styled_line;
+mod subcommands;
 mod telemetry;
-mod top;
+mod top_view;
 mod transcript;
 mod workspace;
 
 use clap::Parser;
 
-use crate::commands::Command;
-use crate::context::{Context, Global};
-use crate::exit::Exit;
+use crate::context::{CliContext, GlobalArgs};
+use crate::exit_code::CliExitCode;
+use crate::subcommands::Subcommand;
 
 /// Background work that survives: hand a command to something that outlives your session, and get the
 /// true result back.
 #[derive(Debug, Parser)]
 #[command(name = "brigade", version, arg_required_else_help = true, after_help = EXAMPLES)]
-struct Brigade {
+struct BrigadeArgs {
     #[command(flatten)]
-    global: Global,
+    global_args: GlobalArgs,
     #[command(subcommand)]
-    command: Command,
+    subcommand: Subcommand,
 }
 
 const EXAMPLES: &str = "\
@@ -70,37 +70,39 @@ Exit codes:
 
 fn main() -> std::process::ExitCode {
     // Where the companion binary cannot be executed, this program is its own shim.
-    brigade_process::companion::run_if_asked();
-    if commands::daemon::is_detached(std::env::args_os()) {
-        brigade_process::machine::close_inherited_descriptors();
+    brigade_process::companion::run_shim_if_requested();
+    if subcommands::daemon::is_detached(std::env::args_os()) {
+        brigade_process::machine_identity::close_inherited_descriptors();
     }
-    let parsed = Brigade::try_parse().unwrap_or_else(|error| misunderstood(&error));
-    let exit = match Context::new(parsed.global) {
-        Ok(context) => run(parsed.command, context),
+    let parsed = BrigadeArgs::try_parse().unwrap_or_else(|error| exit_with_usage_error(&error));
+    let exit = match CliContext::new(parsed.global_args) {
+        Ok(context) => run_subcommand(parsed.subcommand, context),
         Err(error) => error.report(),
     };
     exit.into()
 }
 
 /// Says what is wrong with the arguments, and of the commonest mistake what would be right.
-fn misunderstood(error: &clap::Error) -> ! {
+fn exit_with_usage_error(error: &clap::Error) -> ! {
     let is_exec = std::env::args_os().nth(1).is_some_and(|word| word == "exec");
     let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
     if is_exec && unknown {
         let _ = error.print();
-        show::note("the command and its arguments stand after `--`: brigade exec -- make -j4");
+        render::print_note(
+            "the command and its arguments stand after `--`: brigade exec -- make -j4",
+        );
         std::process::exit(error.exit_code());
     }
     error.exit()
 }
 
-fn run(command: Command, context: Context) -> Exit {
-    if command.is_daemon()
-        && let Err(error) = commands::daemon::harden()
+fn run_subcommand(command: Subcommand, context: CliContext) -> CliExitCode {
+    if command.runs_daemon()
+        && let Err(error) = subcommands::daemon::harden()
     {
-        return exit::Failure::from(error).report();
+        return exit_code::CliError::from(error).report();
     }
-    let mut runtime = if command.is_daemon() {
+    let mut runtime = if command.runs_daemon() {
         tokio::runtime::Builder::new_multi_thread()
     } else {
         tokio::runtime::Builder::new_current_thread()
@@ -108,7 +110,7 @@ fn run(command: Command, context: Context) -> Exit {
     let runtime = runtime.enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return exit::Failure::from(error).report(),
+        Err(error) => return exit_code::CliError::from(error).report(),
     };
     let exit = match runtime.block_on(command.run(&context)) {
         Ok(exit) => exit,
@@ -138,11 +140,11 @@ mod tests {
 
     #[test]
     fn examples_fit_a_terminal() {
-        check(&Brigade::command(), "");
+        check(&BrigadeArgs::command(), "");
     }
 
     #[test]
     fn the_arguments_are_sound() {
-        Brigade::command().debug_assert();
+        BrigadeArgs::command().debug_assert();
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use anstyle::Style;
 use brigade_model::plain_text::PlainText;
 
-use crate::show;
+use crate::render;
 
 /// Text in parts, each with a style. Escape sequences come from styles only: every text is filtered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,19 +25,19 @@ impl StyledLine {
     /// Adds text as it is, but for what a terminal obeys.
     #[must_use]
     pub(crate) fn text(self, text: impl AsRef<str>) -> Self {
-        self.painted(Style::new(), text)
+        self.styled(Style::new(), text)
     }
 
     /// Adds text in a style.
     #[must_use]
-    pub(crate) fn painted(mut self, style: Style, text: impl AsRef<str>) -> Self {
+    pub(crate) fn styled(mut self, style: Style, text: impl AsRef<str>) -> Self {
         self.0.push(StyledPart { style, text: PlainText::of(text.as_ref()) });
         self
     }
 
     /// How many columns of a terminal it takes.
     pub(crate) fn columns(&self) -> usize {
-        self.0.iter().map(|part| show::columns(part.text.as_str())).sum()
+        self.0.iter().map(|part| render::display_width(part.text.as_str())).sum()
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn only_our_own_styles_reach_a_terminal() {
         let bold = Style::new().bold();
-        let line = StyledLine::from("a\x1b[31mb").painted(bold, "c\x1b]0;x\x07").text("\u{e0041}d");
+        let line = StyledLine::from("a\x1b[31mb").styled(bold, "c\x1b]0;x\x07").text("\u{e0041}d");
         let shown = line.to_string();
         assert_eq!(shown, format!("a\u{fffd}[31mb{bold}c\u{fffd}]0;x\u{fffd}{bold:#}d"));
         assert_eq!(line.columns(), "a?[31mbc?]0;x?d".len());

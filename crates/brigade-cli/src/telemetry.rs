@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_agent::telemetry::TARGET;
-use brigade_runtime::meters;
+use brigade_runtime::runtime_metrics;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
 use serde::{Deserialize, Serialize};
@@ -19,19 +19,19 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-use crate::exit::Failure;
-use spans::Spans;
+use crate::exit_code::CliError;
+use spans::SpanLayer;
 
 /// What is logged unless BRIGADE_LOG says otherwise. The library that speaks MCP logs what servers say,
 /// which may be much and may be secret.
-const LOGGED: &str = "info,rmcp=error";
+const DEFAULT_LOG_FILTER: &str = "info,rmcp=error";
 
 /// How long leaving waits for a collector to take the last spans.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often what was measured is summed up while nobody asks.
-const SUM_UP: Duration = Duration::from_secs(60);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// In seconds: from a commit in memory to a disk that has to be waited for.
-const BUCKETS: [f64; 12] =
+const COMMIT_SECONDS_BUCKETS: [f64; 12] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
 
 /// Of the configuration.
@@ -53,21 +53,21 @@ impl TelemetryConfig {
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     exporter: Option<Arc<BatchSpanProcessor>>,
-    counts: PrometheusHandle,
+    metrics: PrometheusHandle,
 }
 
 impl Telemetry {
     /// Logs to standard error, counts, and sends spans if that was asked for. Once per process.
-    pub(crate) fn start(config: &TelemetryConfig) -> Result<Self, Failure> {
-        let filter =
-            EnvFilter::try_from_env("BRIGADE_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
+    pub(crate) fn start(config: &TelemetryConfig) -> Result<Self, CliError> {
+        let filter = EnvFilter::try_from_env("BRIGADE_LOG")
+            .unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG_FILTER));
         // Spans are for collectors; without one nobody is to pay for them.
         let log = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
         let log = log.with_filter(filter.and(filter_fn(|about| about.target() != TARGET)));
-        let exporter = otlp::exporter(config).map(|found| found.map(Arc::new));
+        let exporter = otlp::build_span_processor(config).map(|found| found.map(Arc::new));
         let sent = exporter.as_ref().ok().and_then(Option::as_ref).map(|exporter| {
             let is_ours = filter_fn(|about| about.target() == TARGET && about.is_span());
-            Spans::new(exporter.clone()).with_filter(is_ours)
+            SpanLayer::new(exporter.clone()).with_filter(is_ours)
         });
         tracing_subscriber::registry().with(log).with(sent).init();
         let exporter = exporter.unwrap_or_else(|problem| {
@@ -75,30 +75,30 @@ impl Telemetry {
             tracing::warn!(problem, "spans are not sent");
             None
         });
-        Ok(Self { exporter, counts: recorder()? })
+        Ok(Self { exporter, metrics: install_recorder()? })
     }
 
     /// What is counted, as Prometheus reads it.
-    pub(crate) fn counts(&self) -> impl Fn() -> String + Send + Sync + 'static {
-        let counts = self.counts.clone();
+    pub(crate) fn metrics_renderer(&self) -> impl Fn() -> String + Send + Sync + 'static {
+        let counts = self.metrics.clone();
         move || counts.render()
     }
 
     /// Keeps what was measured from piling up. Never returns.
-    pub(crate) fn sum_up(&self) -> impl Future<Output = ()> + Send + 'static {
-        let counts = self.counts.clone();
+    pub(crate) fn run_upkeep(&self) -> impl Future<Output = ()> + Send + 'static {
+        let counts = self.metrics.clone();
         async move {
             loop {
-                tokio::time::sleep(SUM_UP).await;
+                tokio::time::sleep(UPKEEP_INTERVAL).await;
                 counts.run_upkeep();
             }
         }
     }
 
     /// Sends what is left, as long as that does not take long.
-    pub(crate) async fn finish(self) {
+    pub(crate) async fn flush(self) {
         let Some(exporter) = self.exporter else { return };
-        let last = move || exporter.shutdown_with_timeout(LAST_WORDS);
+        let last = move || exporter.shutdown_with_timeout(FLUSH_TIMEOUT);
         match tokio::task::spawn_blocking(last).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the last spans were not sent"),
@@ -107,11 +107,12 @@ impl Telemetry {
     }
 }
 
-fn recorder() -> Result<PrometheusHandle, Failure> {
-    let commits = Matcher::Full(meters::COMMIT_SECONDS.to_owned());
-    let builder = PrometheusBuilder::new().set_buckets_for_metric(commits, &BUCKETS);
-    let recorder = builder.map_err(|error| Failure::broken(error.to_string()))?.build_recorder();
+fn install_recorder() -> Result<PrometheusHandle, CliError> {
+    let commits = Matcher::Full(runtime_metrics::COMMIT_SECONDS.to_owned());
+    let builder = PrometheusBuilder::new().set_buckets_for_metric(commits, &COMMIT_SECONDS_BUCKETS);
+    let recorder = builder.map_err(|error| CliError::internal(error.to_string()))?.build_recorder();
     let handle = recorder.handle();
-    metrics::set_global_recorder(recorder).map_err(|error| Failure::broken(error.to_string()))?;
+    metrics::set_global_recorder(recorder)
+        .map_err(|error| CliError::internal(error.to_string()))?;
     Ok(handle)
 }

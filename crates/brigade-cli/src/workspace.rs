@@ -3,27 +3,27 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::exit::Failure;
+use crate::exit_code::CliError;
 
 /// The directory of this process, which somebody may have removed.
-pub(crate) fn current_directory() -> Result<PathBuf, Failure> {
+pub(crate) fn current_directory() -> Result<PathBuf, CliError> {
     std::env::current_dir().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::usage("the current directory was removed")
-            .hint("go to another one, or name one: `exec --cwd /PATH`, and --workspace NAME"),
-        _ => Failure::usage(format!("the current directory: {error}")),
+        io::ErrorKind::NotFound => CliError::usage("the current directory was removed")
+            .with_hint("go to another one, or name one: `exec --cwd /PATH`, and --workspace NAME"),
+        _ => CliError::usage(format!("the current directory: {error}")),
     })
 }
 
 /// The canonical path of the git root above it, else of the directory itself.
-pub(crate) fn of_directory(directory: &Path) -> Result<String, Failure> {
+pub(crate) fn session_name_of(directory: &Path) -> Result<String, CliError> {
     let directory = directory
         .canonicalize()
-        .map_err(|error| Failure::usage(format!("{}: {error}", directory.display())))?;
+        .map_err(|error| CliError::usage(format!("{}: {error}", directory.display())))?;
     let root = directory.ancestors().find(|above| above.join(".git").exists());
     let root = root.unwrap_or(&directory);
     root.to_str().map(str::to_owned).ok_or_else(|| {
-        Failure::usage(format!("the path {} is not UTF-8", root.display()))
-            .hint("name a workspace: --workspace NAME")
+        CliError::usage(format!("the path {} is not UTF-8", root.display()))
+            .with_hint("name a workspace: --workspace NAME")
     })
 }
 
@@ -37,8 +37,8 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let below = root.join("src/deep");
         std::fs::create_dir_all(&below).unwrap();
-        assert_eq!(of_directory(&below).unwrap(), below.to_str().unwrap());
+        assert_eq!(session_name_of(&below).unwrap(), below.to_str().unwrap());
         std::fs::create_dir(root.join(".git")).unwrap();
-        assert_eq!(of_directory(&below).unwrap(), root.to_str().unwrap());
+        assert_eq!(session_name_of(&below).unwrap(), root.to_str().unwrap());
     }
 }

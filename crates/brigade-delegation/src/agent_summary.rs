@@ -1,26 +1,26 @@
 //! An agent as a model reads of it: its step, its last words, its questions, its usage.
 
-use brigade_model::result_text::clipped;
+use brigade_model::result_text::truncate_with_hint;
 use serde_json::{Map, Value, json};
 
-use crate::span::{render_span, truncate_line};
+use crate::short_text::{render_duration, truncate_line};
 
-const LAST_WORDS_SHOWN: usize = 200;
+const LAST_TEXT_CHARS_MAX: usize = 200;
 /// The longest part of a question, note or result that is shown at once.
-pub const TEXT_SHOWN: usize = 8 * 1024;
+pub const TEXT_BYTES_MAX: usize = 8 * 1024;
 
 /// The part of a task that only agents have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentSummary {
     pub step: u32,
     /// In a word or two: thinking, or the tools that run.
-    pub doing: String,
-    pub last_words: Option<String>,
+    pub activity: String,
+    pub last_text: Option<String>,
     /// How long nothing has happened, of an agent that has stalled.
     pub stalled_ms: Option<u64>,
     pub usage: UsageSummary,
     pub questions: Vec<OpenQuestion>,
-    pub approvals: Vec<PendingApproval>,
+    pub approvals: Vec<ApprovalSummary>,
 }
 
 /// The tokens and money that an agent and its descendants have used.
@@ -41,19 +41,19 @@ pub struct OpenQuestion {
     pub number: u32,
     pub text: String,
     /// The tool that the client is to run, where it is no question.
-    pub client_tool: Option<Value>,
+    pub client_call: Option<Value>,
 }
 
 /// A tool call that waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PendingApproval {
+pub struct ApprovalSummary {
     pub call: u32,
     pub text: String,
 }
 
 impl OpenQuestion {
     pub fn verb(&self) -> &'static str {
-        if self.client_tool.is_some() { "waits for its client" } else { "asks" }
+        if self.client_call.is_some() { "waits for its client" } else { "asks" }
     }
 }
 
@@ -65,10 +65,10 @@ impl AgentSummary {
             if self.step > 0 {
                 parts.push(format!("step {}", self.step));
             }
-            parts.push(self.doing.clone());
+            parts.push(self.activity.clone());
         }
         if let Some(quiet) = self.stalled_ms {
-            parts.push(format!("stalled: nothing happened for {}", render_span(quiet)));
+            parts.push(format!("stalled: nothing happened for {}", render_duration(quiet)));
         }
         if self.usage.tokens > 0 {
             parts.push(format!("{} tokens", self.usage.tokens));
@@ -81,28 +81,28 @@ impl AgentSummary {
     }
 
     /// Its most pressing need, or its status, in one line.
-    pub(crate) fn glance(&self, is_alive: bool) -> Option<String> {
+    pub(crate) fn status_line(&self, is_alive: bool) -> Option<String> {
         if let Some(approval) = self.approvals.first() {
-            let call = truncate_line(&approval.text, LAST_WORDS_SHOWN);
+            let call = truncate_line(&approval.text, LAST_TEXT_CHARS_MAX);
             return Some(format!("waits for an approval: {call}"));
         }
         if let Some(question) = self.questions.first() {
-            let asked = truncate_line(&question.text, LAST_WORDS_SHOWN);
+            let asked = truncate_line(&question.text, LAST_TEXT_CHARS_MAX);
             return Some(format!("{}: {asked}", question.verb()));
         }
-        let words = self.shown_words().map(|words| format!(": {words}")).unwrap_or_default();
+        let words = self.last_text_line().map(|words| format!(": {words}")).unwrap_or_default();
         self.status(is_alive).map(|status| format!("{status}{words}"))
     }
 
-    pub(crate) fn shown_words(&self) -> Option<String> {
-        let words = self.last_words.as_deref()?.trim();
-        (!words.is_empty()).then(|| truncate_line(words, LAST_WORDS_SHOWN))
+    pub(crate) fn last_text_line(&self) -> Option<String> {
+        let words = self.last_text.as_deref()?.trim();
+        (!words.is_empty()).then(|| truncate_line(words, LAST_TEXT_CHARS_MAX))
     }
 
     /// What the reader must do for it: have the user approve a call, answer a question.
     pub fn guidance(&self, address: &str) -> Vec<String> {
-        let approvals = self.approvals.iter().map(|PendingApproval { call, text }| {
-            let text = truncate_line(text, LAST_WORDS_SHOWN);
+        let approvals = self.approvals.iter().map(|ApprovalSummary { call, text }| {
+            let text = truncate_line(text, LAST_TEXT_CHARS_MAX);
             format!(
                 "{address} waits for an approval of this call: {text}. Only the user can give it: \
                  `brigade approve {address} {call}`."
@@ -116,7 +116,8 @@ impl AgentSummary {
         let mut lines = Vec::new();
         for question in &self.questions {
             let read_on = format!("read_output, task {address:?}");
-            let asked = clipped(&question.text, TEXT_SHOWN, "The question", &read_on);
+            let asked =
+                truncate_with_hint(&question.text, TEXT_BYTES_MAX, "The question", &read_on);
             lines.push(format!(
                 "{address} {} (question {}): {asked}",
                 question.verb(),
@@ -141,15 +142,15 @@ impl AgentSummary {
             if self.step > 0 {
                 fields.insert("step".into(), json!(self.step));
             }
-            if !self.doing.is_empty() {
-                fields.insert("doing".into(), json!(self.doing));
+            if !self.activity.is_empty() {
+                fields.insert("doing".into(), json!(self.activity));
             }
-            if let Some(words) = self.shown_words() {
+            if let Some(words) = self.last_text_line() {
                 fields.insert("last_words".into(), json!(words));
             }
         }
         if let Some(quiet) = self.stalled_ms {
-            fields.insert("stalled_for".into(), json!(render_span(quiet)));
+            fields.insert("stalled_for".into(), json!(render_duration(quiet)));
         }
         if let Some(usage) = self.usage.fields() {
             fields.insert("usage".into(), usage);
@@ -169,7 +170,7 @@ impl AgentSummary {
 impl OpenQuestion {
     fn fields(&self) -> Value {
         let mut fields = json!({ "question": self.number, "text": self.text });
-        if let Some(tool) = &self.client_tool {
+        if let Some(tool) = &self.client_call {
             fields["client"] = tool.clone();
         }
         fields

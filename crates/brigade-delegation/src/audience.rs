@@ -25,37 +25,37 @@ pub struct ClientProfile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitBounds {
     pub default_secs: u64,
-    pub most_secs: u64,
+    pub max_secs: u64,
 }
 
 /// The longest wait of an agent; a longer one is cut to it.
 const AGENT_WAIT_MAX_SECS: u64 = 24 * 60 * 60;
 /// Beyond this a number of seconds is a mistake.
-const ABSURD_SECS: f64 = 1e9;
+const WAIT_ARGUMENT_SECS_MAX: f64 = 1e9;
 /// The longest time after which a task is ended.
 const DEADLINE_MAX_SECS: f64 = 1e8;
 
 /// Clients that give a call minutes, by the beginning of the names that they give themselves. Every
 /// other one may give it up after 60 seconds.
-const PATIENT_CLIENTS: [&str; 3] = ["claude-code", "gemini-cli", "qwen-c"];
+const LONG_WAIT_CLIENTS: [&str; 3] = ["claude-code", "gemini-cli", "qwen-c"];
 
 impl WaitBounds {
     /// Shorter than the 60 seconds that most clients give a call.
-    pub const USUAL: Self = Self { default_secs: 50, most_secs: 50 };
-    const PATIENT: Self = Self { default_secs: 50, most_secs: 240 };
+    pub const DEFAULT: Self = Self { default_secs: 50, max_secs: 50 };
+    const LONG: Self = Self { default_secs: 50, max_secs: 240 };
 
     /// Returns the bounds for a client by the name that it gives itself.
     pub fn for_client(name: &str) -> Self {
-        match PATIENT_CLIENTS.iter().any(|patient| name.starts_with(patient)) {
-            true => Self::PATIENT,
-            false => Self::USUAL,
+        match LONG_WAIT_CLIENTS.iter().any(|patient| name.starts_with(patient)) {
+            true => Self::LONG,
+            false => Self::DEFAULT,
         }
     }
 }
 
 impl ClientProfile {
     /// A client that is not known.
-    pub const USUAL: Self = Self { is_within_task: false, wait: WaitBounds::USUAL };
+    pub const UNKNOWN: Self = Self { is_within_task: false, wait: WaitBounds::DEFAULT };
 }
 
 impl Audience {
@@ -64,7 +64,7 @@ impl Audience {
     }
 
     /// The arguments that mean nothing to this audience: `keep` where no task owns the work.
-    pub(crate) fn without_keep(
+    pub(crate) fn select_hidden_args(
         self,
         for_agents: &'static [&'static str],
         for_clients: &'static [&'static str],
@@ -81,9 +81,9 @@ impl Audience {
     pub fn read_wait(self, argument: &str, secs: f64) -> Result<Duration, Refusal> {
         let most = match self {
             Self::Agent => AGENT_WAIT_MAX_SECS,
-            Self::Client(client) => client.wait.most_secs,
+            Self::Client(client) => client.wait.max_secs,
         };
-        let problem = if secs.is_nan() || secs.is_infinite() || secs > ABSURD_SECS {
+        let problem = if secs.is_nan() || secs.is_infinite() || secs > WAIT_ARGUMENT_SECS_MAX {
             "is not a sensible number"
         } else if secs < 0.0 {
             "is negative"

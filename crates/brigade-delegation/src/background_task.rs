@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::output::OutputTail;
-use crate::span::render_secs;
+use crate::delegation_reply::DelegationReply;
+use crate::output_tail::OutputTail;
+use crate::short_text::render_secs;
 use crate::task_summary::TaskSummary;
-use crate::tool_reply::ToolReply;
 use crate::user_approval::{UserApproval, add_approvals};
 
 /// Why a reply comes before the end of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackgroundReason {
     /// The caller wanted no more than the address.
-    Asked,
+    Requested,
     /// The task did not end within this time.
-    Slow(Duration),
+    TimedOut(Duration),
     /// The task needs input.
     InputRequired,
 }
@@ -31,23 +31,23 @@ pub struct BackgroundTask {
     /// The calls of it and its descendants that wait for the user.
     pub approvals: Vec<UserApproval>,
     /// The shell line that waits for the task.
-    pub wake_line: Option<String>,
+    pub wait_command: Option<String>,
 }
 
 impl BackgroundTask {
-    pub fn render(&self) -> ToolReply {
+    pub fn render(&self) -> DelegationReply {
         let Self { summary, .. } = self;
         let address = &summary.address;
         let mut headline = format!("{}.", summary.headline());
         match self.reason {
-            BackgroundReason::Slow(wait) if summary.is_alive => headline.push_str(&format!(
+            BackgroundReason::TimedOut(wait) if summary.is_alive => headline.push_str(&format!(
                 " It did not end within {} and runs on in the background.",
                 render_secs(wait)
             )),
             _ if self.existed => headline.push_str(" It had been started before with this key."),
             _ => {}
         }
-        let mut reply = ToolReply::new(headline);
+        let mut reply = DelegationReply::new(headline);
         let mut fields = summary.fields();
         if let Some(output) = &self.output {
             if !output.text().is_empty() {
@@ -63,7 +63,7 @@ impl BackgroundTask {
         reply.add_guidance([format!(
             "Call wait_tasks for its result; read_output, send_message and stop_task take {address:?}."
         )]);
-        if let Some(line) = &self.wake_line {
+        if let Some(line) = &self.wait_command {
             reply.add_guidance([format!(
                 "To be woken when it ends, run this in a background shell of your own:\n{line}"
             )]);
@@ -71,24 +71,24 @@ impl BackgroundTask {
         reply.add_fields(fields);
         add_approvals(&mut reply, &self.approvals);
         if self.existed {
-            reply.set("existed", json!(true));
+            reply.set_field("existed", json!(true));
         }
-        if let Some(line) = &self.wake_line {
-            reply.set("wait_command", json!(line));
+        if let Some(line) = &self.wait_command {
+            reply.set_field("wait_command", json!(line));
         }
         reply
     }
 }
 
 /// The reply to an agent that started a task in the background.
-pub fn render_started(address: &str, existed: bool) -> ToolReply {
+pub fn render_started(address: &str, existed: bool) -> DelegationReply {
     let before = if existed { " It had been started before with this key." } else { "" };
-    ToolReply::new(format!("{address} has started.{before}"))
+    DelegationReply::new(format!("{address} has started.{before}"))
 }
 
 /// The reply to an agent whose command did not end in time.
-pub fn render_moved(address: &str, wait: Duration) -> ToolReply {
-    ToolReply::new(format!(
+pub fn render_timed_out(address: &str, wait: Duration) -> DelegationReply {
+    DelegationReply::new(format!(
         "{address} did not end within {} and runs on in the background.",
         render_secs(wait)
     ))

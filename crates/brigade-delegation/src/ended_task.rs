@@ -1,18 +1,18 @@
 //! A task that has ended, with its result.
 
 use brigade_model::json::Json;
-use brigade_model::result_text::{clipped, result_text};
+use brigade_model::result_text::{render_result, truncate_with_hint};
 use serde_json::{Value, json};
 
-use crate::agent_summary::TEXT_SHOWN;
-use crate::output::OutputTail;
+use crate::agent_summary::TEXT_BYTES_MAX;
+use crate::delegation_reply::DelegationReply;
+use crate::output_tail::OutputTail;
 use crate::task_summary::TaskSummary;
-use crate::tool_reply::ToolReply;
 
 /// How much is shown of all results in one reply.
-const RESULTS_SHOWN: usize = 30_000;
+const RESULTS_BYTES_MAX: usize = 30_000;
 /// The least that is shown of one among many.
-const SHARE_LEAST: usize = 400;
+const RESULT_BYTES_MIN: usize = 400;
 
 /// A task that has ended, as far as its result is shown.
 #[derive(Clone, Debug)]
@@ -28,19 +28,19 @@ pub enum EndedResult {
     /// The result of an agent or a job, if it has one.
     Value(Option<Json>),
     /// Output that could not be read.
-    Unread,
+    Unreadable,
 }
 
 /// Returns how much each of so many results may show.
-pub fn share(count: usize) -> usize {
-    (RESULTS_SHOWN / count.max(1)).clamp(SHARE_LEAST, TEXT_SHOWN)
+pub fn bytes_per_result(count: usize) -> usize {
+    (RESULTS_BYTES_MAX / count.max(1)).clamp(RESULT_BYTES_MIN, TEXT_BYTES_MAX)
 }
 
 impl EndedTask {
     /// Its own failure is a result like any other.
-    pub fn render(&self, share: usize) -> ToolReply {
+    pub fn render(&self, share: usize) -> DelegationReply {
         let Self { summary, result } = self;
-        let mut reply = ToolReply::new(format!("{}.", summary.headline()));
+        let mut reply = DelegationReply::new(format!("{}.", summary.headline()));
         let mut fields = summary.fields();
         match result {
             EndedResult::Output(tail) => {
@@ -53,12 +53,14 @@ impl EndedTask {
             }
             EndedResult::Value(Some(result)) => {
                 let read_on = format!("read_output, task {:?}", summary.address);
-                let text = clipped(&result_text(result), share, "The result", &read_on);
+                let text =
+                    truncate_with_hint(&render_result(result), share, "The result", &read_on);
                 reply.add_body(&text);
-                fields.insert("result".into(), whole_value(result, share).unwrap_or(json!(text)));
+                fields
+                    .insert("result".into(), decode_if_short(result, share).unwrap_or(json!(text)));
             }
             EndedResult::Value(None) => {}
-            EndedResult::Unread => reply.add_guidance([format!(
+            EndedResult::Unreadable => reply.add_guidance([format!(
                 "Its output could not be read; call read_output with task {:?}.",
                 summary.address
             )]),
@@ -68,6 +70,6 @@ impl EndedTask {
     }
 }
 
-fn whole_value(result: &Json, most: usize) -> Option<Value> {
+fn decode_if_short(result: &Json, most: usize) -> Option<Value> {
     (result.as_str().len() <= most).then(|| result.decode().ok()).flatten()
 }

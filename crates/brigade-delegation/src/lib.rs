@@ -24,43 +24,43 @@ pub mod agent_summary;
 pub mod ask_parent;
 pub mod audience;
 pub mod background_task;
+pub mod delegation_reply;
 pub mod ended_task;
 pub mod list_tasks;
-pub mod note;
-pub mod output;
+pub mod output_tail;
 pub mod read_output;
 pub mod run_process;
 pub mod send_message;
-pub mod span;
+pub mod short_text;
 pub mod spawn_agent;
 pub mod stop_task;
+pub mod task_note;
 pub mod task_summary;
 pub mod tool_args;
-pub mod tool_reply;
 pub mod user_approval;
 pub mod wait_tasks;
 
-pub use agent_summary::{AgentSummary, OpenQuestion, PendingApproval, UsageSummary};
+pub use agent_summary::{AgentSummary, ApprovalSummary, OpenQuestion, UsageSummary};
 pub use ask_parent::AskParent;
 pub use audience::{Audience, ClientProfile, WaitBounds};
 pub use background_task::{BackgroundReason, BackgroundTask};
+pub use delegation_reply::DelegationReply;
 pub use ended_task::{EndedResult, EndedTask};
-pub use list_tasks::{ListReply, ListTasks, TaskFilter};
-pub use note::TaskNote;
-pub use output::OutputTail;
+pub use list_tasks::{ListTasks, ListTasksReply, TaskFilter};
+pub use output_tail::OutputTail;
 pub use read_output::{OutputMatches, OutputPart, OutputStream, ReadOutput};
 pub use run_process::RunProcess;
-pub use send_message::{SendMessage, SentReply};
-pub use spawn_agent::{Budget, SpawnAgent};
-pub use stop_task::{StopReply, StopTask};
+pub use send_message::{SendMessage, SendMessageReply};
+pub use spawn_agent::{BudgetArgs, SpawnAgent};
+pub use stop_task::{StopTask, StopTaskReply};
+pub use task_note::TaskNote;
 pub use task_summary::TaskSummary;
-pub use tool_args::{ToolArgs, ToolDefinition, ToolHints, define, read_args};
-pub use tool_reply::ToolReply;
+pub use tool_args::{ToolArgs, ToolDefinition, ToolHints, define_tool, read_args};
 pub use user_approval::UserApproval;
-pub use wait_tasks::{WaitEnd, WaitReply, WaitTasks};
+pub use wait_tasks::{WaitEnd, WaitTasks, WaitTasksReply};
 
 /// The names of the tools.
-pub const NAMES: [&str; 8] = [
+pub const TOOL_NAMES: [&str; 8] = [
     SpawnAgent::NAME,
     RunProcess::NAME,
     ListTasks::NAME,

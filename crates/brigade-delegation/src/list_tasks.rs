@@ -6,13 +6,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::note::{TaskNote, add_notes};
+use crate::delegation_reply::DelegationReply;
+use crate::task_note::{TaskNote, add_notes};
 use crate::task_summary::TaskSummary;
 use crate::tool_args::{ToolArgs, ToolHints};
-use crate::tool_reply::ToolReply;
 
 /// The most tasks that one reply has.
-pub const PAGE: usize = 50;
+pub const TASKS_PER_PAGE: usize = 50;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -30,7 +30,7 @@ pub struct ListTasks {
 #[serde(rename_all = "snake_case")]
 pub enum TaskFilter {
     All,
-    Living,
+    Alive,
     Ended,
     Queued,
     Running,
@@ -45,7 +45,7 @@ pub enum TaskFilter {
 impl ToolArgs for ListTasks {
     const NAME: &'static str = "list_tasks";
     const TITLE: &'static str = "List tasks";
-    const HINTS: ToolHints = ToolHints::READS;
+    const HINTS: ToolHints = ToolHints::READ_ONLY;
 
     fn description(audience: Audience) -> String {
         match audience {
@@ -75,7 +75,7 @@ impl ToolArgs for ListTasks {
 
 impl ListTasks {
     /// Returns the number below which the tasks of the page are.
-    pub fn before(&self) -> Result<Option<u32>, Refusal> {
+    pub fn parse_cursor(&self) -> Result<Option<u32>, Refusal> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         // An address is as good as its number.
         let number = cursor.rsplit(':').next().and_then(|number| number.parse().ok());
@@ -93,10 +93,10 @@ impl TaskFilter {
         matches!(self, Self::All | Self::Ended | Self::Succeeded | Self::Failed | Self::Cancelled)
     }
 
-    pub fn fits(self, state: &str, is_alive: bool) -> bool {
+    pub fn matches(self, state: &str, is_alive: bool) -> bool {
         match self {
             Self::All => true,
-            Self::Living => is_alive,
+            Self::Alive => is_alive,
             Self::Ended => !is_alive,
             filter => state.eq_ignore_ascii_case(&format!("{filter:?}")),
         }
@@ -105,20 +105,20 @@ impl TaskFilter {
 
 /// One page of tasks, the newest last.
 #[derive(Clone, Debug)]
-pub struct ListReply {
+pub struct ListTasksReply {
     pub audience: Audience,
     pub tasks: Vec<TaskSummary>,
     /// All that fit the filter, on this page or not.
-    pub total: usize,
+    pub total_count: usize,
     /// Those that are older than the page.
-    pub older: usize,
+    pub older_count: usize,
     pub filter: Option<TaskFilter>,
     pub notes: Vec<TaskNote>,
 }
 
-impl ListReply {
-    pub fn render(&self) -> ToolReply {
-        let mut reply = ToolReply::new(self.headline());
+impl ListTasksReply {
+    pub fn render(&self) -> DelegationReply {
+        let mut reply = DelegationReply::new(self.headline());
         let lines: Vec<String> = self.tasks.iter().map(TaskSummary::list_line).collect();
         reply.add_body(&lines.join("\n"));
         add_notes(&mut reply, &self.notes);
@@ -127,20 +127,20 @@ impl ListReply {
         }
         let tasks: Vec<Value> =
             self.tasks.iter().map(|task| Value::Object(task.fields())).collect();
-        reply.set("tasks", json!(tasks));
-        reply.set("total", json!(self.total));
+        reply.set_field("tasks", json!(tasks));
+        reply.set_field("total", json!(self.total_count));
         if let Some(cursor) = self.next_cursor() {
             reply.add_guidance([format!(
                 "{} older tasks are not shown: call list_tasks with cursor {cursor:?}.",
-                self.older
+                self.older_count
             )]);
-            reply.set("next_cursor", json!(cursor));
+            reply.set_field("next_cursor", json!(cursor));
         }
         reply
     }
 
     fn next_cursor(&self) -> Option<String> {
-        let oldest = self.tasks.first().filter(|_| self.older > 0)?;
+        let oldest = self.tasks.first().filter(|_| self.older_count > 0)?;
         oldest.address.rsplit(':').next().map(str::to_owned)
     }
 
@@ -154,9 +154,9 @@ impl ListReply {
             }
             (0, Some(TaskFilter::All)) => "There are no tasks.".to_owned(),
             (0, Some(_)) => "There are no tasks in this state.".to_owned(),
-            (1, _) if self.total == 1 => "1 task.".to_owned(),
-            (shown, _) if shown == self.total => format!("{shown} tasks."),
-            (shown, _) => format!("{shown} of {} tasks, the newest last.", self.total),
+            (1, _) if self.total_count == 1 => "1 task.".to_owned(),
+            (shown, _) if shown == self.total_count => format!("{shown} tasks."),
+            (shown, _) => format!("{shown} of {} tasks, the newest last.", self.total_count),
         }
     }
 }

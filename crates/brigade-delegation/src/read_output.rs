@@ -6,18 +6,18 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::audience::Audience;
-use crate::output::{Keep, fit_lines};
+use crate::delegation_reply::DelegationReply;
+use crate::output_tail::{KeptPart, truncate_for_json_lines};
 use crate::task_summary::TaskSummary;
 use crate::tool_args::{ToolArgs, ToolHints};
-use crate::tool_reply::ToolReply;
 
 const BYTES_DEFAULT: u64 = 8_000;
 /// The most that every client shows its model.
 pub const BYTES_MAX: u64 = 40_000;
 /// Room for what a reply has beside the output.
-const OVERHEAD: usize = 2_000;
+const REPLY_OVERHEAD_BYTES: usize = 2_000;
 /// At least a letter, so that a reader who goes on gets on.
-const BYTES_LEAST: u64 = 4;
+const BYTES_MIN: u64 = 4;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -49,7 +49,7 @@ pub enum OutputStream {
 impl ToolArgs for ReadOutput {
     const NAME: &'static str = "read_output";
     const TITLE: &'static str = "Read output";
-    const HINTS: ToolHints = ToolHints::READS;
+    const HINTS: ToolHints = ToolHints::READ_ONLY;
 
     fn description(_audience: Audience) -> String {
         "Read the output of a command, or the conversation of a sub-agent, while it runs or after it \
@@ -66,7 +66,7 @@ impl ReadOutput {
             Some(0) => Err(Refusal::invalid(format!(
                 "the argument `max_bytes` is 0; give 1 to {BYTES_MAX}"
             ))),
-            bytes => Ok(bytes.unwrap_or(BYTES_DEFAULT).clamp(BYTES_LEAST, BYTES_MAX) as usize),
+            bytes => Ok(bytes.unwrap_or(BYTES_DEFAULT).clamp(BYTES_MIN, BYTES_MAX) as usize),
         }
     }
 
@@ -94,23 +94,24 @@ pub struct OutputPart {
 
 impl OutputPart {
     /// Cuts it to what every client shows its model.
-    pub fn fit(mut self, keep: Keep) -> Self {
-        let part = fit_lines(&self.text, BYTES_MAX as usize - OVERHEAD, keep);
+    pub fn truncate_for_clients(mut self, keep: KeptPart) -> Self {
+        let part =
+            truncate_for_json_lines(&self.text, BYTES_MAX as usize - REPLY_OVERHEAD_BYTES, keep);
         if part.len() < self.text.len() {
             let cut = (self.text.len() - part.len()) as u64;
             match keep {
-                Keep::Beginning => self.next -= cut,
-                Keep::End => self.from += cut,
+                KeptPart::Beginning => self.next -= cut,
+                KeptPart::End => self.from += cut,
             }
             self.text = part.to_owned();
         }
         self
     }
 
-    pub fn render(&self, task: &TaskSummary) -> ToolReply {
+    pub fn render(&self, task: &TaskSummary) -> DelegationReply {
         let Self { from, next, total, .. } = *self;
         let headline = format!("{}; bytes {from} to {next} of {total}.", task.headline());
-        let mut reply = ToolReply::new(headline);
+        let mut reply = DelegationReply::new(headline);
         let body = self.text.trim_end_matches('\n');
         reply.add_body(if body.is_empty() { "(no output here)" } else { body });
         if next < total {
@@ -121,10 +122,10 @@ impl OutputPart {
         reply.add_fields(task.fields());
         // Joined with newlines these are the bytes: a last line that is empty ends the one before.
         let lines: Vec<&str> = self.text.split('\n').collect();
-        reply.set("output", json!(lines));
-        reply.set("from", json!(from));
-        reply.set("next", json!(next));
-        reply.set("total_bytes", json!(total));
+        reply.set_field("output", json!(lines));
+        reply.set_field("from", json!(from));
+        reply.set_field("next", json!(next));
+        reply.set_field("total_bytes", json!(total));
         reply
     }
 }
@@ -141,7 +142,7 @@ pub struct OutputMatches {
 
 impl OutputMatches {
     /// Shows as many lines as fit, from the first.
-    pub fn render(&self, task: &TaskSummary, max_bytes: usize) -> ToolReply {
+    pub fn render(&self, task: &TaskSummary, max_bytes: usize) -> DelegationReply {
         let found = self.lines.len();
         let lines = self.lines.iter().map(|(at, line)| format!("{at}: {line}"));
         let mut spent = 0;
@@ -153,7 +154,7 @@ impl OutputMatches {
             .collect();
         let many = if self.has_more { " or more" } else { "" };
         let verb = if found == 1 { "line matches" } else { "lines match" };
-        let mut reply = ToolReply::new(format!("{}; {found}{many} {verb}.", task.headline()));
+        let mut reply = DelegationReply::new(format!("{}; {found}{many} {verb}.", task.headline()));
         reply.add_body(&shown.join("\n"));
         if let Some((next, _)) = self.lines.get(shown.len()) {
             reply.add_guidance([format!(
@@ -169,8 +170,8 @@ impl OutputMatches {
             )]);
         }
         reply.add_fields(task.fields());
-        reply.set("matches", json!(shown));
-        reply.set("matching_lines", json!(found));
+        reply.set_field("matches", json!(shown));
+        reply.set_field("matching_lines", json!(found));
         reply
     }
 }

@@ -11,7 +11,7 @@ use crate::audience::{Audience, read_deadline};
 use crate::tool_args::{ToolArgs, ToolHints, require_text};
 
 /// How long a call of an agent waits that does not say.
-const AGENT_WAIT_SECS: u64 = 120;
+const AGENT_DEFAULT_WAIT_SECS: u64 = 120;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -77,8 +77,8 @@ impl ToolArgs for RunProcess {
 
     const ALIASES: &'static [(&'static str, &'static str)] = &[("run_in_background", "background")];
 
-    fn hidden(audience: Audience) -> &'static [&'static str] {
-        audience.without_keep(&["stdin"], &[], &["keep"])
+    fn hidden_args(audience: Audience) -> &'static [&'static str] {
+        audience.select_hidden_args(&["stdin"], &[], &["keep"])
     }
 
     fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
@@ -92,7 +92,7 @@ impl ToolArgs for RunProcess {
         let wait = format!(
             "How many seconds this call waits; then the command moves to the background. {} The command \
              is not killed: deadline_secs does that. 0 returns at once.",
-            wait_range(audience)
+            render_wait_range(audience)
         );
         vec![
             ("cwd", format!("Where it runs: absolute, or relative to {base}. Default: {base}.")),
@@ -104,19 +104,19 @@ impl ToolArgs for RunProcess {
 }
 
 /// The bounds of `wait_secs`, for its description.
-fn wait_range(audience: Audience) -> String {
+fn render_wait_range(audience: Audience) -> String {
     let default = default_wait(audience).as_secs();
     match audience {
         Audience::Agent => format!("Default {default}."),
         Audience::Client(client) => {
-            format!("Default {default}, most {}.", client.wait.most_secs)
+            format!("Default {default}, most {}.", client.wait.max_secs)
         }
     }
 }
 
 fn default_wait(audience: Audience) -> Duration {
     Duration::from_secs(match audience {
-        Audience::Agent => AGENT_WAIT_SECS,
+        Audience::Agent => AGENT_DEFAULT_WAIT_SECS,
         Audience::Client(client) => client.wait.default_secs,
     })
 }

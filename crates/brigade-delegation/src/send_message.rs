@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::audience::Audience;
+use crate::delegation_reply::DelegationReply;
 use crate::tool_args::{ToolArgs, ToolHints, require_text};
-use crate::tool_reply::ToolReply;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -60,11 +60,11 @@ impl ToolArgs for SendMessage {
         .to_owned()
     }
 
-    fn hidden(audience: Audience) -> &'static [&'static str] {
+    fn hidden_args(audience: Audience) -> &'static [&'static str] {
         if audience.is_agent() { &["close", "question"] } else { &["reply_to"] }
     }
 
-    fn required(audience: Audience) -> &'static [&'static str] {
+    fn required_args(audience: Audience) -> &'static [&'static str] {
         if audience.is_agent() { &["message"] } else { &[] }
     }
 
@@ -95,13 +95,13 @@ impl SendMessage {
 
 /// The fate of a message, as far as it is known at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SentReply {
+pub enum SendMessageReply {
     /// A line of input for a command.
-    Line { closes: bool },
+    InputLine { closes: bool },
     /// Only the end of a command's input.
-    Closed,
+    InputClosed,
     /// The answer to a question.
-    Answer { question: Option<u32> },
+    Answered { question: Option<u32> },
     /// A message to a task of which no more is known here.
     Sent,
     /// A message to an agent that lives.
@@ -109,18 +109,18 @@ pub enum SentReply {
     /// A message to an agent that had ended, and continues with it.
     Resumed,
     /// A message to so many tasks.
-    ToAll { count: usize },
+    Broadcast { count: usize },
 }
 
-impl SentReply {
-    pub fn render(&self, to: &str) -> ToolReply {
+impl SendMessageReply {
+    pub fn render(&self, to: &str) -> DelegationReply {
         let text = match self {
-            Self::Line { closes: false } => format!("The line was sent to {to}."),
-            Self::Line { closes: true } => {
+            Self::InputLine { closes: false } => format!("The line was sent to {to}."),
+            Self::InputLine { closes: true } => {
                 format!("The line was sent to {to}, and its standard input is closed after it.")
             }
-            Self::Closed => format!("The standard input of {to} is closed."),
-            Self::Answer { .. } => format!("The question of {to} is answered, and it continues."),
+            Self::InputClosed => format!("The standard input of {to} is closed."),
+            Self::Answered { .. } => format!("The question of {to} is answered, and it continues."),
             Self::Sent => format!("The message was sent to {to}."),
             Self::Delivered { interrupts: true } => {
                 format!("The message was sent to {to}, which reads it at once.")
@@ -131,17 +131,21 @@ impl SentReply {
             Self::Resumed => format!(
                 "{to} had ended and continues with the message. Call wait_tasks for its result."
             ),
-            Self::ToAll { count: 0 } => {
+            Self::Broadcast { count: 0 } => {
                 "The message was sent to nobody: no task of yours is running.".to_owned()
             }
-            Self::ToAll { count } => format!("The message was sent to {count} tasks."),
+            Self::Broadcast { count } => format!("The message was sent to {count} tasks."),
         };
-        let mut reply = ToolReply::new(text);
-        reply.set("to", json!(to));
+        let mut reply = DelegationReply::new(text);
+        reply.set_field("to", json!(to));
         match self {
-            Self::Line { closes: true } | Self::Closed => reply.set("closed", json!(true)),
-            Self::Answer { question: Some(question) } => reply.set("answered", json!(question)),
-            Self::Resumed => reply.set("resumed", json!(true)),
+            Self::InputLine { closes: true } | Self::InputClosed => {
+                reply.set_field("closed", json!(true))
+            }
+            Self::Answered { question: Some(question) } => {
+                reply.set_field("answered", json!(question))
+            }
+            Self::Resumed => reply.set_field("resumed", json!(true)),
             _ => {}
         }
         reply

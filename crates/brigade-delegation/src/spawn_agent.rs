@@ -41,7 +41,7 @@ pub struct SpawnAgent {
     pub key: Option<String>,
     /// The most that it and everything it starts may use.
     #[serde(default)]
-    pub budget: Option<Budget>,
+    pub budget: Option<BudgetArgs>,
     /// A JSON schema that its result must fit.
     #[serde(default)]
     pub result_schema: Option<Map<String, Value>>,
@@ -53,7 +53,7 @@ pub struct SpawnAgent {
 /// The most that a sub-agent and everything it starts may use.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Budget {
+pub struct BudgetArgs {
     #[serde(default)]
     tokens: Option<u64>,
     #[serde(default)]
@@ -86,8 +86,8 @@ impl ToolArgs for SpawnAgent {
         .to_owned()
     }
 
-    fn hidden(audience: Audience) -> &'static [&'static str] {
-        audience.without_keep(&["model", "wait_secs"], &[], &["keep"])
+    fn hidden_args(audience: Audience) -> &'static [&'static str] {
+        audience.select_hidden_args(&["model", "wait_secs"], &[], &["keep"])
     }
 
     fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
@@ -95,7 +95,7 @@ impl ToolArgs for SpawnAgent {
         let mut docs =
             vec![("keep", format!("Let it run on when {owner}, instead of being stopped."))];
         if let Audience::Client(client) = audience {
-            let WaitBounds { default_secs, most_secs } = client.wait;
+            let WaitBounds { default_secs, max_secs: most_secs } = client.wait;
             docs.push((
                 "wait_secs",
                 format!(
@@ -136,8 +136,8 @@ impl SpawnAgent {
     }
 }
 
-impl Budget {
-    pub fn limits(self) -> Result<Limits, Refusal> {
+impl BudgetArgs {
+    pub fn to_limits(self) -> Result<Limits, Refusal> {
         let money = match self.dollars {
             Some(dollars) if !(0.0..=1e9).contains(&dollars) => {
                 let text = format!("the argument `budget`: {dollars} is not an amount of dollars");

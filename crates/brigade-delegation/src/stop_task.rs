@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::audience::Audience;
+use crate::delegation_reply::DelegationReply;
 use crate::task_summary::TaskSummary;
 use crate::tool_args::{ToolArgs, ToolHints};
-use crate::tool_reply::ToolReply;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -60,16 +60,16 @@ impl ToolArgs for StopTask {
 
 /// The state of a task that was told to stop.
 #[derive(Clone, Debug)]
-pub struct StopReply {
+pub struct StopTaskReply {
     pub task: TaskSummary,
     /// How many tasks are stopped; none of one that had ended before.
-    pub stopped: u64,
+    pub stopped_count: u64,
 }
 
-impl StopReply {
-    pub fn render(&self) -> ToolReply {
-        let mut reply = ToolReply::new(format!("{}.", self.task.headline()));
-        if self.stopped == 0 {
+impl StopTaskReply {
+    pub fn render(&self) -> DelegationReply {
+        let mut reply = DelegationReply::new(format!("{}.", self.task.headline()));
+        if self.stopped_count == 0 {
             reply.add_guidance(["It had ended before; nothing was stopped.".to_owned()]);
         } else if self.task.is_alive {
             reply.add_guidance([
@@ -77,7 +77,7 @@ impl StopReply {
             ]);
         }
         reply.add_fields(self.task.fields());
-        reply.set("stopped_tasks", json!(self.stopped));
+        reply.set_field("stopped_tasks", json!(self.stopped_count));
         reply
     }
 }

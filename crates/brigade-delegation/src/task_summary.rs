@@ -5,11 +5,11 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use crate::agent_summary::AgentSummary;
-use crate::span::{render_span, truncate_line};
+use crate::short_text::{render_duration, truncate_line};
 
-const DESCRIPTION_LISTED: usize = 80;
-const DESCRIPTION_SHOWN: usize = 1_000;
-const DETAIL_LISTED: usize = 200;
+const LISTED_DESCRIPTION_CHARS: usize = 80;
+const SHOWN_DESCRIPTION_CHARS: usize = 1_000;
+const LISTED_DETAIL_CHARS: usize = 200;
 
 /// A task, with what both kinds of callers know of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +57,7 @@ impl TaskSummary {
             _ => {}
         }
         let preposition = if self.is_alive { "for" } else { "after" };
-        let _ = write!(line, " {preposition} {}", render_span(self.elapsed_ms));
+        let _ = write!(line, " {preposition} {}", render_duration(self.elapsed_ms));
         if let Some(status) = self.agent.as_ref().and_then(|agent| agent.status(self.is_alive)) {
             let _ = write!(line, ", {status}");
         }
@@ -71,7 +71,7 @@ impl TaskSummary {
     }
 
     /// The detail, unless the state and the exit code say the same.
-    fn told_detail(&self) -> Option<&str> {
+    fn distinct_detail(&self) -> Option<&str> {
         let detail = self.detail.as_deref().filter(|detail| *detail != self.state)?;
         let said = match (self.exit_code, self.signal) {
             (Some(code), _) => format!("{} (exit code {code})", self.state),
@@ -84,13 +84,13 @@ impl TaskSummary {
     /// The headline with its description, and the last words of an agent that lives.
     pub fn list_line(&self) -> String {
         let listed = Self {
-            detail: self.detail.as_deref().map(|detail| truncate_line(detail, DETAIL_LISTED)),
+            detail: self.detail.as_deref().map(|detail| truncate_line(detail, LISTED_DETAIL_CHARS)),
             ..self.clone()
         };
-        let description = truncate_line(&self.description, DESCRIPTION_LISTED);
+        let description = truncate_line(&self.description, LISTED_DESCRIPTION_CHARS);
         let line = format!("{}: {description}", listed.headline());
         let words =
-            self.agent.as_ref().filter(|_| self.is_alive).and_then(AgentSummary::shown_words);
+            self.agent.as_ref().filter(|_| self.is_alive).and_then(AgentSummary::last_text_line);
         match words {
             Some(words) => format!("{line}\n  says: {words}"),
             None => line,
@@ -98,8 +98,8 @@ impl TaskSummary {
     }
 
     /// Its most pressing need or its status, where there is one to tell in a line.
-    pub fn glance(&self) -> Option<String> {
-        self.agent.as_ref().and_then(|agent| agent.glance(self.is_alive))
+    pub fn status_line(&self) -> Option<String> {
+        self.agent.as_ref().and_then(|agent| agent.status_line(self.is_alive))
     }
 
     /// What the reader must do for it.
@@ -129,12 +129,12 @@ impl TaskSummary {
         add("address", json!(self.address));
         add("name", json!(self.name));
         add("state", json!(self.state));
-        add("detail", json!(self.told_detail()));
+        add("detail", json!(self.distinct_detail()));
         add("exit_code", json!(self.exit_code));
         add("signal", json!(self.signal));
-        add("elapsed", json!(render_span(self.elapsed_ms)));
+        add("elapsed", json!(render_duration(self.elapsed_ms)));
         let kind = if self.agent.is_some() { "task" } else { "command" };
-        add(kind, json!(truncate_line(&self.description, DESCRIPTION_SHOWN)));
+        add(kind, json!(truncate_line(&self.description, SHOWN_DESCRIPTION_CHARS)));
         add("other_conversation", if self.other_conversation { json!(true) } else { Value::Null });
         add("returned_before", if self.returned_before { json!(true) } else { Value::Null });
         if let Some(agent) = &self.agent {

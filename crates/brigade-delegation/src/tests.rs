@@ -4,21 +4,21 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 
-const TOP_CLIENT: Audience = Audience::Client(ClientProfile::USUAL);
+const TOP_CLIENT: Audience = Audience::Client(ClientProfile::UNKNOWN);
 const INNER_CLIENT: Audience =
-    Audience::Client(ClientProfile { is_within_task: true, wait: WaitBounds::USUAL });
+    Audience::Client(ClientProfile { is_within_task: true, wait: WaitBounds::DEFAULT });
 const AUDIENCES: [Audience; 3] = [Audience::Agent, TOP_CLIENT, INNER_CLIENT];
 
 fn all(audience: Audience) -> [ToolDefinition; 8] {
     [
-        define::<SpawnAgent>(audience),
-        define::<RunProcess>(audience),
-        define::<ListTasks>(audience),
-        define::<WaitTasks>(audience),
-        define::<SendMessage>(audience),
-        define::<StopTask>(audience),
-        define::<ReadOutput>(audience),
-        define::<AskParent>(audience),
+        define_tool::<SpawnAgent>(audience),
+        define_tool::<RunProcess>(audience),
+        define_tool::<ListTasks>(audience),
+        define_tool::<WaitTasks>(audience),
+        define_tool::<SendMessage>(audience),
+        define_tool::<StopTask>(audience),
+        define_tool::<ReadOutput>(audience),
+        define_tool::<AskParent>(audience),
     ]
 }
 
@@ -32,7 +32,7 @@ fn every_definition_is_strict_and_says_when_not_to_use_it() {
     for audience in AUDIENCES {
         for tool in all(audience) {
             let ToolDefinition { name, description, schema, .. } = tool;
-            assert!(NAMES.contains(&name));
+            assert!(TOOL_NAMES.contains(&name));
             assert_eq!(schema["additionalProperties"], json!(false), "{name}");
             assert!(
                 description.contains("Not ") && description.len() < 500,
@@ -121,7 +121,7 @@ fn agent(usage: UsageSummary) -> TaskSummary {
         description: "Look.".into(),
         agent: Some(AgentSummary {
             step: 2,
-            last_words: Some("I look.".into()),
+            last_text: Some("I look.".into()),
             usage,
             ..AgentSummary::default()
         }),
@@ -153,7 +153,7 @@ fn last_words_are_those_of_an_agent_that_lives() {
 
 #[test]
 fn both_halves_of_a_reply_have_its_guidance() {
-    let mut reply = ToolReply::new("It runs.");
+    let mut reply = DelegationReply::new("It runs.");
     reply.add_body("a line");
     reply.add_guidance(["Call wait_tasks.".to_owned()]);
     let mut fields = Map::new();
@@ -161,5 +161,5 @@ fn both_halves_of_a_reply_have_its_guidance() {
     reply.add_fields(fields);
     assert_eq!(reply.text(), "It runs.\na line\nCall wait_tasks.");
     let expect = r#"{"message":"It runs.\nCall wait_tasks.","output":["a line"]}"#;
-    assert_eq!(reply.structured().to_string(), expect);
+    assert_eq!(reply.structured_content().to_string(), expect);
 }

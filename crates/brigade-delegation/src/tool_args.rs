@@ -1,6 +1,6 @@
 //! A tool as an argument type: its definition for an audience, and how its arguments are read.
 
-use brigade_model::arguments::{find_problems, read_by, schema_of};
+use brigade_model::arguments::{find_problems, read_arguments_by, schema_of};
 use brigade_model::refusal::Refusal;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ pub trait ToolArgs: DeserializeOwned + JsonSchema + Send + Sync + 'static {
     fn description(audience: Audience) -> String;
 
     /// Arguments that mean nothing to this audience. They are not offered, and refused as unknown.
-    fn hidden(_audience: Audience) -> &'static [&'static str] {
+    fn hidden_args(_audience: Audience) -> &'static [&'static str] {
         &[]
     }
 
@@ -26,7 +26,7 @@ pub trait ToolArgs: DeserializeOwned + JsonSchema + Send + Sync + 'static {
     const ALIASES: &'static [(&'static str, &'static str)] = &[];
 
     /// Arguments that this audience must give, beside those that the type requires.
-    fn required(_audience: Audience) -> &'static [&'static str] {
+    fn required_args(_audience: Audience) -> &'static [&'static str] {
         &[]
     }
 
@@ -51,7 +51,7 @@ pub struct ToolHints {
 
 impl ToolHints {
     /// A tool that only looks.
-    pub const READS: Self = Self {
+    pub const READ_ONLY: Self = Self {
         is_read_only: true,
         is_destructive: false,
         is_idempotent: true,
@@ -77,7 +77,7 @@ pub struct ToolDefinition {
 }
 
 /// Returns the definition of a tool for an audience.
-pub fn define<T: ToolArgs>(audience: Audience) -> ToolDefinition {
+pub fn define_tool<T: ToolArgs>(audience: Audience) -> ToolDefinition {
     ToolDefinition {
         name: T::NAME,
         title: T::TITLE,
@@ -90,7 +90,7 @@ pub fn define<T: ToolArgs>(audience: Audience) -> ToolDefinition {
 fn schema_for<T: ToolArgs>(audience: Audience) -> Map<String, Value> {
     let mut schema = schema_of::<T>();
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-        for name in T::hidden(audience) {
+        for name in T::hidden_args(audience) {
             properties.shift_remove(*name);
         }
         for (name, text) in T::argument_docs(audience) {
@@ -99,7 +99,7 @@ fn schema_for<T: ToolArgs>(audience: Audience) -> Map<String, Value> {
             }
         }
     }
-    for name in T::required(audience) {
+    for name in T::required_args(audience) {
         let required = schema.entry("required").or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(required) = required {
             required.push((*name).into());
@@ -110,15 +110,16 @@ fn schema_for<T: ToolArgs>(audience: Audience) -> Map<String, Value> {
 
 /// Arguments that programs add to the calls of their model. They mean nothing here and are ignored;
 /// Gemini CLI orders its own calls by the first.
-const CLIENT_MADE: [&str; 1] = ["wait_for_previous"];
+const CLIENT_ADDED_ARGUMENTS: [&str; 1] = ["wait_for_previous"];
 
 /// Removes what is not the model's, and calls the rest by its name here.
-fn normalize<T: ToolArgs>(
+fn normalize_args<T: ToolArgs>(
     audience: Audience,
     arguments: &mut Map<String, Value>,
 ) -> Result<(), Refusal> {
     arguments.retain(|name, value| {
-        !value.is_null() && (audience.is_agent() || !CLIENT_MADE.contains(&name.as_str()))
+        !value.is_null()
+            && (audience.is_agent() || !CLIENT_ADDED_ARGUMENTS.contains(&name.as_str()))
     });
     for (alias, name) in T::ALIASES {
         let Some(value) = arguments.shift_remove(*alias) else { continue };
@@ -146,12 +147,12 @@ pub fn read_args<T: ToolArgs>(
     audience: Audience,
     mut arguments: Map<String, Value>,
 ) -> Result<T, Refusal> {
-    normalize::<T>(audience, &mut arguments)?;
+    normalize_args::<T>(audience, &mut arguments)?;
     let is_given = |name: &&str| arguments.contains_key(*name);
-    let fits_audience =
-        !T::hidden(audience).iter().any(is_given) && T::required(audience).iter().all(is_given);
+    let fits_audience = !T::hidden_args(audience).iter().any(is_given)
+        && T::required_args(audience).iter().all(is_given);
     let read = match fits_audience {
-        true => read_by(arguments.clone(), || schema_for::<T>(audience)),
+        true => read_arguments_by(arguments.clone(), || schema_for::<T>(audience)),
         false => Err(find_problems(&schema_for::<T>(audience), &arguments).join("; ")),
     };
     read.map_err(|problem| {

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::span::truncate_line;
-use crate::tool_reply::ToolReply;
+use crate::delegation_reply::DelegationReply;
+use crate::short_text::truncate_line;
 
-const CALL_SHOWN: usize = 200;
+const SHOWN_CALL_CHARS: usize = 200;
 
 /// A pending approval, as the model that has to tell its user reads of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl UserApproval {
     fn guidance(&self) -> String {
         let Self { address, user_command, .. } = self;
         let name = self.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
-        let call = truncate_line(&self.text, CALL_SHOWN);
+        let call = truncate_line(&self.text, SHOWN_CALL_CHARS);
         format!(
             "{address}{name} waits for the user to approve: {call}. Only the user can: ask the user to run \
              `{user_command}` in a terminal, then call wait_tasks."
@@ -34,16 +34,16 @@ impl UserApproval {
         json!({
             "address": self.address,
             "call": self.call,
-            "text": truncate_line(&self.text, CALL_SHOWN),
+            "text": truncate_line(&self.text, SHOWN_CALL_CHARS),
             "user_command": self.user_command,
         })
     }
 }
 
 /// Adds what the user has to do, to both halves of a reply.
-pub(crate) fn add_approvals(reply: &mut ToolReply, approvals: &[UserApproval]) {
+pub(crate) fn add_approvals(reply: &mut DelegationReply, approvals: &[UserApproval]) {
     if !approvals.is_empty() {
         reply.add_guidance(approvals.iter().map(UserApproval::guidance));
-        reply.set("approvals", approvals.iter().map(UserApproval::fields).collect());
+        reply.set_field("approvals", approvals.iter().map(UserApproval::fields).collect());
     }
 }

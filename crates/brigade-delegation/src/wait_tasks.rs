@@ -9,12 +9,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::audience::{Audience, WaitBounds};
-use crate::ended_task::{EndedTask, share};
-use crate::note::{TaskNote, add_notes};
-use crate::span::render_secs;
+use crate::delegation_reply::DelegationReply;
+use crate::ended_task::{EndedTask, bytes_per_result};
+use crate::short_text::render_secs;
+use crate::task_note::{TaskNote, add_notes};
 use crate::task_summary::TaskSummary;
 use crate::tool_args::{ToolArgs, ToolHints};
-use crate::tool_reply::ToolReply;
 use crate::user_approval::{UserApproval, add_approvals};
 
 /// The most results that a reply to a client has.
@@ -30,7 +30,7 @@ pub struct WaitTasks {
     pub tasks: Option<Vec<String>>,
     /// Return when any of them has ended (default), or when all have.
     #[serde(default)]
-    pub mode: Option<Mode>,
+    pub mode: Option<WaitTasksMode>,
     /// How long to wait.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
@@ -39,7 +39,7 @@ pub struct WaitTasks {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum WaitTasksMode {
     Any,
     All,
 }
@@ -90,7 +90,7 @@ impl ToolArgs for WaitTasks {
         let range = match audience {
             Audience::Agent => "Default: no end.".to_owned(),
             Audience::Client(client) => {
-                let WaitBounds { default_secs, most_secs } = client.wait;
+                let WaitBounds { default_secs, max_secs: most_secs } = client.wait;
                 format!("Default {default_secs}, most {most_secs}.")
             }
         };
@@ -104,7 +104,7 @@ impl ToolArgs for WaitTasks {
 
 impl WaitTasks {
     /// The tasks that are named; none for all of the caller's.
-    pub fn names(&self) -> Result<&[String], Refusal> {
+    pub fn task_names(&self) -> Result<&[String], Refusal> {
         let names = self.tasks.as_deref().unwrap_or_default();
         if names.len() > TASKS_MAX {
             let count = names.len();
@@ -117,8 +117,8 @@ impl WaitTasks {
 
     pub fn mode(&self) -> WaitMode {
         match self.mode {
-            Some(Mode::All) => WaitMode::All,
-            Some(Mode::Any) | None => WaitMode::Any,
+            Some(WaitTasksMode::All) => WaitMode::All,
+            Some(WaitTasksMode::Any) | None => WaitMode::Any,
         }
     }
 
@@ -135,7 +135,7 @@ impl WaitTasks {
 }
 
 /// The most running tasks that a reply lists.
-const RUNNING_LISTED: usize = 20;
+const LISTED_RUNNING_MAX: usize = 20;
 
 /// Why a wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,11 +153,11 @@ pub enum WaitEnd {
 
 /// The outcome of a wait.
 #[derive(Clone, Debug)]
-pub struct WaitReply {
+pub struct WaitTasksReply {
     pub end: WaitEnd,
     pub ended: Vec<EndedTask>,
     /// Results that are ready, beyond those that one reply has.
-    pub more_ready: usize,
+    pub more_ready_count: usize,
     /// Tasks that were named, and were not waited for because one reply does not have them all.
     pub not_waited_for: Vec<String>,
     pub still_running: Vec<TaskSummary>,
@@ -168,12 +168,13 @@ pub struct WaitReply {
     pub notes: Vec<TaskNote>,
 }
 
-impl WaitReply {
-    pub fn render(&self) -> ToolReply {
-        let mut reply = ToolReply::new(self.headline());
+impl WaitTasksReply {
+    pub fn render(&self) -> DelegationReply {
+        let mut reply = DelegationReply::new(self.headline());
         add_notes(&mut reply, &self.notes);
-        let share = share(self.ended.len());
-        let ended: Vec<ToolReply> = self.ended.iter().map(|task| task.render(share)).collect();
+        let share = bytes_per_result(self.ended.len());
+        let ended: Vec<DelegationReply> =
+            self.ended.iter().map(|task| task.render(share)).collect();
         for task in &ended {
             reply.add_body(&task.text());
         }
@@ -188,17 +189,17 @@ impl WaitReply {
         }
         add_approvals(&mut reply, &self.approvals);
         if !self.others.is_empty() {
-            let lines = self.others.iter().take(RUNNING_LISTED).map(TaskSummary::list_line);
+            let lines = self.others.iter().take(LISTED_RUNNING_MAX).map(TaskSummary::list_line);
             let lines: Vec<String> = lines.collect();
             reply.add_body(&format!("Started by others:\n{}", lines.join("\n")));
             reply.add_guidance(["Name a task of others to wait for it.".to_owned()]);
-            let others = self.others.iter().take(RUNNING_LISTED);
-            reply.set("others", others.map(|task| Value::Object(task.fields())).collect());
+            let others = self.others.iter().take(LISTED_RUNNING_MAX);
+            reply.set_field("others", others.map(|task| Value::Object(task.fields())).collect());
         }
-        if self.more_ready > 0 {
+        if self.more_ready_count > 0 {
             reply.add_guidance([format!(
                 "{} more results are ready: call wait_tasks again.",
-                self.more_ready
+                self.more_ready_count
             )]);
         }
         if !self.not_waited_for.is_empty() {
@@ -206,14 +207,14 @@ impl WaitReply {
                 "{} of the tasks were not waited for: call wait_tasks again with them.",
                 self.not_waited_for.len()
             )]);
-            reply.set("not_waited_for", json!(self.not_waited_for));
+            reply.set_field("not_waited_for", json!(self.not_waited_for));
         }
-        let ended: Vec<Value> = ended.iter().map(ToolReply::structured).collect();
-        let running = self.still_running.iter().take(RUNNING_LISTED);
+        let ended: Vec<Value> = ended.iter().map(DelegationReply::structured_content).collect();
+        let running = self.still_running.iter().take(LISTED_RUNNING_MAX);
         let running: Vec<Value> = running.map(|task| Value::Object(task.fields())).collect();
-        reply.set("ended", json!(ended));
-        reply.set("still_running", json!(running));
-        reply.set("timed_out", json!(matches!(self.end, WaitEnd::TimedOut(_))));
+        reply.set_field("ended", json!(ended));
+        reply.set_field("still_running", json!(running));
+        reply.set_field("timed_out", json!(matches!(self.end, WaitEnd::TimedOut(_))));
         reply
     }
 
@@ -254,9 +255,9 @@ impl WaitReply {
 /// Lists tasks that are still running.
 pub fn render_running(tasks: &[TaskSummary]) -> String {
     let mut lines = vec!["Still running:".to_owned()];
-    lines.extend(tasks.iter().take(RUNNING_LISTED).map(TaskSummary::list_line));
-    if tasks.len() > RUNNING_LISTED {
-        lines.push(format!("and {} more: call list_tasks.", tasks.len() - RUNNING_LISTED));
+    lines.extend(tasks.iter().take(LISTED_RUNNING_MAX).map(TaskSummary::list_line));
+    if tasks.len() > LISTED_RUNNING_MAX {
+        lines.push(format!("and {} more: call list_tasks.", tasks.len() - LISTED_RUNNING_MAX));
     }
     lines.join("\n")
 }

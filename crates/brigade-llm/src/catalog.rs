@@ -11,7 +11,7 @@ use rig_core::providers::openai::wire as openai;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::{ErrorKind, ModelError};
+use crate::error::{ModelError, ModelErrorKind};
 use crate::model::Model;
 use crate::providers::{Provider, ProviderOptions};
 
@@ -33,13 +33,13 @@ pub enum ProviderKind {
 }
 
 /// Dialects that want more than a key and a base URL, or have a kind of their own here.
-const LEFT_OUT: [&str; 5] = ["azure.openai", "chatgpt", "copilot", "ollama", "openai"];
+const EXCLUDED_DIALECTS: [&str; 5] = ["azure.openai", "chatgpt", "copilot", "ollama", "openai"];
 
 impl ProviderKind {
     /// Every kind, the ones of their own first.
     pub fn all() -> impl Iterator<Item = Self> {
         let own = [Self::OpenAi, Self::OpenAiChat, Self::Anthropic, Self::Gemini, Self::Ollama];
-        own.into_iter().chain(openai::all().map(|dialect| dialect.name).filter_map(other))
+        own.into_iter().chain(openai::all().map(|dialect| dialect.name).filter_map(dialect_kind))
     }
 
     pub fn name(self) -> &'static str {
@@ -80,8 +80,8 @@ impl ProviderKind {
     }
 }
 
-fn other(name: &'static str) -> Option<ProviderKind> {
-    (!LEFT_OUT.contains(&name)).then_some(ProviderKind::Other(name))
+fn dialect_kind(name: &'static str) -> Option<ProviderKind> {
+    (!EXCLUDED_DIALECTS.contains(&name)).then_some(ProviderKind::Other(name))
 }
 
 impl FromStr for ProviderKind {
@@ -91,7 +91,7 @@ impl FromStr for ProviderKind {
         Self::all().find(|kind| kind.name() == name).ok_or_else(|| {
             let known: Vec<_> = Self::all().map(Self::name).collect();
             ModelError::new(
-                ErrorKind::Invalid,
+                ModelErrorKind::Invalid,
                 format!("no provider is named `{name}`; there are {}", known.join(", ")),
             )
         })
@@ -132,7 +132,7 @@ impl FromStr for ModelName {
                 Ok(Self { provider: provider.into(), model: model.into() })
             }
             _ => Err(ModelError::new(
-                ErrorKind::Invalid,
+                ModelErrorKind::Invalid,
                 format!("`{name}` names no model; write provider/model, as ollama/qwen3"),
             )),
         }
@@ -142,38 +142,38 @@ impl FromStr for ModelName {
 /// The providers of one program: each kind under its own name with its defaults, and what the user
 /// set up under a name of their choice. One is made when it is first asked for.
 #[derive(Debug, Default)]
-pub struct Catalog {
-    set_up: BTreeMap<String, ProviderOptions>,
-    made: Mutex<BTreeMap<String, Arc<Provider>>>,
+pub struct ProviderCatalog {
+    configured: BTreeMap<String, ProviderOptions>,
+    providers: Mutex<BTreeMap<String, Arc<Provider>>>,
 }
 
 /// A model that was found: whom to call, and what to put into [`Request::model`].
 ///
 /// [`Request::model`]: crate::Request::model
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ResolvedModel {
     pub provider: Arc<dyn Model>,
     pub model: Arc<str>,
 }
 
-impl Catalog {
+impl ProviderCatalog {
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets up the provider of this name, also one that is there by default.
-    pub fn with(mut self, name: impl Into<String>, options: ProviderOptions) -> Self {
-        self.set_up.insert(name.into(), options);
+    pub fn with_provider(mut self, name: impl Into<String>, options: ProviderOptions) -> Self {
+        self.configured.insert(name.into(), options);
         self
     }
 
     /// How the provider of this name is reached.
     pub fn options(&self, provider: &str) -> Result<ProviderOptions, ModelError> {
-        if let Some(options) = self.set_up.get(provider) {
+        if let Some(options) = self.configured.get(provider) {
             return Ok(options.clone());
         }
         let kind = provider.parse().map_err(|mut error: ModelError| {
-            for name in self.set_up.keys() {
+            for name in self.configured.keys() {
                 error.message.push_str(&format!(", {name}"));
             }
             error
@@ -182,9 +182,9 @@ impl Catalog {
     }
 
     /// Nothing is sent, and no key is read yet.
-    pub fn find(&self, name: &str) -> Result<Found, ModelError> {
+    pub fn find(&self, name: &str) -> Result<ResolvedModel, ModelError> {
         let name: ModelName = name.parse()?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
         let provider = match made.get(&*name.provider) {
             Some(provider) => provider.clone(),
             None => {
@@ -193,6 +193,6 @@ impl Catalog {
                 provider
             }
         };
-        Ok(Found { provider, model: name.model })
+        Ok(ResolvedModel { provider, model: name.model })
     }
 }

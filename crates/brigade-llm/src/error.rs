@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct ModelError {
-    pub kind: ErrorKind,
+    pub kind: ModelErrorKind,
     pub message: String,
     /// The HTTP status, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,7 +20,7 @@ pub struct ModelError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
+pub enum ModelErrorKind {
     /// Too many requests or tokens.
     RateLimited,
     /// The provider is overloaded or failed inside.
@@ -41,9 +41,9 @@ pub enum ErrorKind {
     Exhausted,
 }
 
-impl ErrorKind {
+impl ModelErrorKind {
     /// Whether the same request may fare better a little later.
-    pub fn is_passing(self) -> bool {
+    pub fn is_transient(self) -> bool {
         match self {
             Self::RateLimited | Self::Server | Self::Connection | Self::Timeout | Self::Garbage => {
                 true
@@ -54,7 +54,7 @@ impl ErrorKind {
 }
 
 impl ModelError {
-    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), status: None, retry_after: None }
     }
 }

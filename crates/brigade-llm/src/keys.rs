@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ErrorKind, ModelError};
+use crate::error::{ModelError, ModelErrorKind};
 
 /// Longer than any key; a file named by mistake is not read into a header.
-const LONGEST: u64 = 64 * 1024;
+const KEY_FILE_MAX: u64 = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,7 +24,7 @@ pub enum KeySource {
 
 /// A key. It shows itself to nobody who only looks.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Key(String);
+pub(crate) struct ApiKey(String);
 
 impl KeySource {
     /// Whether there is a key, or what to do about it.
@@ -32,30 +32,31 @@ impl KeySource {
         self.read().map(|_| ())
     }
 
-    pub(crate) fn read(&self) -> Result<Key, ModelError> {
+    pub(crate) fn read(&self) -> Result<ApiKey, ModelError> {
         let text = match self {
-            Self::Env(name) => std::env::var(name)
-                .map_err(|_| missing(format!("set the environment variable {name} to the key")))?,
+            Self::Env(name) => std::env::var(name).map_err(|_| {
+                key_error(format!("set the environment variable {name} to the key"))
+            })?,
             Self::File(path) => {
                 let shown = path.display();
                 let size = std::fs::metadata(path).map(|found| found.len()).unwrap_or(0);
-                if size > LONGEST {
-                    return Err(missing(format!("{shown} is too long to be a key")));
+                if size > KEY_FILE_MAX {
+                    return Err(key_error(format!("{shown} is too long to be a key")));
                 }
                 std::fs::read_to_string(path)
-                    .map_err(|error| missing(format!("put the key into {shown}: {error}")))?
+                    .map_err(|error| key_error(format!("put the key into {shown}: {error}")))?
             }
-            Self::None => return Ok(Key::default()),
+            Self::None => return Ok(ApiKey::default()),
         };
         let text = text.trim();
         if text.is_empty() {
-            return Err(missing(format!("{self} is empty: put the key there")));
+            return Err(key_error(format!("{self} is empty: put the key there")));
         }
         // What a header cannot hold would come back as an error that quotes it.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(missing(format!("{self} holds something that is no key")));
+            return Err(key_error(format!("{self} holds something that is no key")));
         }
-        Ok(Key(text.to_owned()))
+        Ok(ApiKey(text.to_owned()))
     }
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for KeySource {
     }
 }
 
-impl Key {
+impl ApiKey {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -79,12 +80,12 @@ impl Key {
     }
 }
 
-impl Debug for Key {
+impl Debug for ApiKey {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("[key]")
     }
 }
 
-fn missing(what: String) -> ModelError {
-    ModelError::new(ErrorKind::Auth, what)
+fn key_error(what: String) -> ModelError {
+    ModelError::new(ModelErrorKind::Auth, what)
 }

@@ -26,35 +26,37 @@ pub mod catalog;
 pub mod conversation;
 pub mod deadline;
 pub mod error;
-pub mod gate;
 pub mod keys;
 pub mod model;
-pub mod nearest;
 pub mod prices;
 pub mod providers;
+pub mod rate_limiter;
 pub mod recording;
 pub mod retry;
 pub mod scripted;
+pub mod suggestion;
 #[cfg(test)]
 mod testing;
 pub mod transport;
 #[cfg(feature = "wire-server")]
 pub mod wire_server;
 
-pub use catalog::{Catalog, Found, ModelName, ProviderKind};
+pub use catalog::{ModelName, ProviderCatalog, ProviderKind, ResolvedModel};
 pub use conversation::{
-    Arguments, AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult, UserMessage,
+    AssistantMessage, ChatMessage, ContentBlock, ReasoningBlock, ToolArguments, ToolCall,
+    ToolResult, UserMessage,
 };
-pub use deadline::Deadline;
-pub use error::{ErrorKind, ModelError};
-pub use gate::{Gate, GateOptions, GateStanding, Gated};
+pub use deadline::DeadlineModel;
+pub use error::{ModelError, ModelErrorKind};
 pub use keys::KeySource;
 pub use model::{
-    Effort, Model, Part, PartStream, Reply, Request, StopReason, TokenUsage, ToolSpec,
+    Model, ModelReply, ModelRequest, PartStream, ReasoningEffort, ReplyPart, StopReason,
+    TokenUsage, ToolSpec,
 };
-pub use prices::{LongPrompts, ModelFacts, PerMillion, Price, Prices};
+pub use prices::{LongPrompts, ModelFacts, PerMillion, PriceTable, TokenPrice};
 pub use providers::{Provider, ProviderOptions};
-pub use recording::{Recorder, RecordingError, Replay};
-pub use retry::{Retry, RetryOptions};
-pub use scripted::{Script, ScriptError, Scripted};
-pub use transport::Limits;
+pub use rate_limiter::{RateLimitedModel, RateLimiter, RateLimiterOptions, RateLimiterStatus};
+pub use recording::{Recorder, RecordingError, ReplayModel};
+pub use retry::{RetryModel, RetryOptions};
+pub use scripted::{Script, ScriptError, ScriptedModel};
+pub use transport::TransportLimits;

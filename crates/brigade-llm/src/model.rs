@@ -8,39 +8,39 @@ use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::conversation::{AssistantMessage, Message};
+use crate::conversation::{AssistantMessage, ChatMessage};
 use crate::error::ModelError;
 
 /// Parts as they come. The last is [`Part::Finished`] or an error: a stream that just ends was cut
 /// off, and is told as such by whoever made it. Dropping it ends the call.
-pub type PartStream = Pin<Box<dyn Stream<Item = Result<Part, ModelError>> + Send>>;
+pub type PartStream = Pin<Box<dyn Stream<Item = Result<ReplyPart, ModelError>> + Send>>;
 
 /// Something that continues a conversation.
 pub trait Model: Debug + Send + Sync + 'static {
     /// Begins one call. Nothing is sent before the stream is polled.
-    fn call(&self, request: Arc<Request>) -> PartStream;
+    fn call(&self, request: Arc<ModelRequest>) -> PartStream;
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct ModelRequest {
     /// Who asks, as a person or a script knows it: the agent's name or address. Not sent.
-    pub asker: Arc<str>,
+    pub agent: Arc<str>,
     /// The provider's name of the model.
     pub model: Arc<str>,
     pub system: Arc<str>,
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
     /// Sent with every request of a conversation: calls made earlier must stay calls.
     pub tools: Arc<[ToolSpec]>,
     /// The most tokens of the reply.
     pub max_output: u32,
     pub temperature: Option<f64>,
-    pub effort: Option<Effort>,
+    pub effort: Option<ReasoningEffort>,
 }
 
 /// How much the model is to think, where it can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effort {
+pub enum ReasoningEffort {
     Low,
     Medium,
     High,
@@ -57,7 +57,7 @@ pub struct ToolSpec {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum ReplyPart {
     /// The next words.
     Text(String),
     /// The next words of its thoughts.
@@ -65,15 +65,15 @@ pub enum Part {
     /// A call of this tool has begun; its arguments are in the reply.
     Call { name: String },
     /// It waits for its turn at the provider. Said now and then while it does.
-    InLine,
+    Queued,
     /// The call was begun anew, and what came before is void.
     Restarted { because: String },
     /// The whole reply.
-    Finished(Box<Reply>),
+    Finished(Box<ModelReply>),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct ModelReply {
     pub message: AssistantMessage,
     pub usage: TokenUsage,
     pub stop: StopReason,

@@ -9,14 +9,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::TokenUsage;
 
-mod known;
+mod known_models;
 
 /// What is known of models: the built-in table, and over it what a configuration says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Prices {
+pub struct PriceTable {
     /// By the model's name, or its beginning and a `*`.
-    given: BTreeMap<String, ModelFacts>,
+    overrides: BTreeMap<String, ModelFacts>,
 }
 
 /// What is known of one model. What a configuration leaves out, the built-in table answers.
@@ -24,7 +24,7 @@ pub struct Prices {
 #[serde(default, deny_unknown_fields)]
 pub struct ModelFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub price: Option<Price>,
+    pub price: Option<TokenPrice>,
     /// The most tokens of a request and its reply together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
@@ -36,7 +36,7 @@ pub struct ModelFacts {
 /// In a configuration: dollars per million tokens, as price lists have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct TokenPrice {
     pub input: PerMillion,
     /// Read from the provider's cache; as `input` unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,17 +64,18 @@ pub struct LongPrompts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PerMillion(pub u64);
 
-impl Prices {
+impl PriceTable {
     /// The built-in table with these over it.
-    pub fn with(given: impl IntoIterator<Item = (String, ModelFacts)>) -> Self {
-        Self { given: given.into_iter().collect() }
+    pub fn with_overrides(given: impl IntoIterator<Item = (String, ModelFacts)>) -> Self {
+        Self { overrides: given.into_iter().collect() }
     }
 
     /// What is known of a model; of an unknown one, nothing. With a provider in front of its name,
     /// what is given for the model there goes before what is given for it anywhere.
     pub fn facts(&self, model: &str) -> ModelFacts {
         let names = std::iter::successors(Some(model), |name| Some(name.split_once('/')?.1));
-        let given = names.filter_map(|name| self.given(name)).chain(known::facts(model));
+        let given =
+            names.filter_map(|name| self.find_override(name)).chain(known_models::facts(model));
         given.fold(ModelFacts::default(), |sure, less| ModelFacts {
             price: sure.price.or(less.price),
             context: sure.context.or(less.context),
@@ -84,41 +85,41 @@ impl Prices {
 
     /// Millionths of a dollar, rounded up, if the price is known.
     pub fn cost(&self, model: &str, usage: &TokenUsage) -> Option<u64> {
-        Some(self.facts(model).price?.of(usage))
+        Some(self.facts(model).price?.cost(usage))
     }
 
     /// The longest entry that fits.
-    fn given(&self, model: &str) -> Option<ModelFacts> {
-        if let Some(facts) = self.given.get(model) {
+    fn find_override(&self, model: &str) -> Option<ModelFacts> {
+        if let Some(facts) = self.overrides.get(model) {
             return Some(*facts);
         }
-        let fitting = self.given.iter().filter(|(name, _)| {
+        let fitting = self.overrides.iter().filter(|(name, _)| {
             name.strip_suffix('*').is_some_and(|beginning| model.starts_with(beginning))
         });
         fitting.max_by_key(|(name, _)| name.len()).map(|(_, facts)| *facts)
     }
 }
 
-impl Price {
+impl TokenPrice {
     /// Millionths of a dollar, rounded up.
-    pub fn of(&self, usage: &TokenUsage) -> u64 {
+    pub fn cost(&self, usage: &TokenUsage) -> u64 {
         let cached = usage.cached.min(usage.input);
         let written = usage.cache_written.min(usage.input - cached);
         let fresh = usage.input - cached - written;
         let long = self.long.filter(|long| usage.input > long.above);
         let (input_percent, output_percent) =
             long.map_or((100, 100), |long| (long.input_percent, long.output_percent));
-        let input = times(fresh, self.input)
-            .saturating_add(times(cached, self.cached_input.unwrap_or(self.input)))
-            .saturating_add(times(written, self.cache_write.unwrap_or(self.input)))
+        let input = token_cost(fresh, self.input)
+            .saturating_add(token_cost(cached, self.cached_input.unwrap_or(self.input)))
+            .saturating_add(token_cost(written, self.cache_write.unwrap_or(self.input)))
             .saturating_mul(input_percent.into());
-        let output = times(usage.output, self.output).saturating_mul(output_percent.into());
+        let output = token_cost(usage.output, self.output).saturating_mul(output_percent.into());
         let micros = input.saturating_add(output).div_ceil(100 * 1_000_000);
         u64::try_from(micros).unwrap_or(u64::MAX)
     }
 }
 
-fn times(tokens: u64, price: PerMillion) -> u128 {
+fn token_cost(tokens: u64, price: PerMillion) -> u128 {
     u128::from(tokens) * u128::from(price.0)
 }
 
@@ -147,13 +148,13 @@ mod tests {
         TokenUsage { input, cached, cache_written, output }
     }
 
-    fn configured(text: &str) -> Prices {
+    fn configured(text: &str) -> PriceTable {
         toml::from_str(text).unwrap()
     }
 
     #[test]
     fn each_kind_of_token_has_its_price() {
-        let prices = Prices::default();
+        let prices = PriceTable::default();
         for (usage, dollars_e6) in [
             (usage(1_000_000, 0, 0, 0), 5_000_000),
             (usage(1_000_000, 1_000_000, 0, 0), 500_000),
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_unknown_model_has_no_price() {
-        let prices = Prices::default();
+        let prices = PriceTable::default();
         for model in ["", "llama", "claude-opus-9", "gpt-6-astra-fast", "gpt-66-sol", "my/gpt"] {
             assert_eq!(prices.cost(model, &usage(1, 0, 0, 1)), None, "{model}");
             assert_eq!(prices.facts(model), ModelFacts::default(), "{model}");
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn dates_providers_and_aliases_are_the_same_model() {
-        let prices = Prices::default();
+        let prices = PriceTable::default();
         let cost = |model: &str| prices.cost(model, &usage(1_000_000, 0, 0, 0));
         for model in ["claude-opus-4-5-20251101", "anthropic/claude-opus-4-5", "claude-opus-4-5@x"]
         {
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn long_prompts_cost_more_as_a_whole() {
-        let prices = Prices::default();
+        let prices = PriceTable::default();
         let cost = |input| prices.cost("gpt-6-sol", &usage(input, 0, 0, 1_000_000));
         assert_eq!(cost(272_000), Some(544_000 + 10_000_000));
         assert_eq!(cost(272_001), Some(1_088_004 + 15_000_000));
@@ -240,9 +241,9 @@ mod tests {
     fn what_is_no_price_is_refused() {
         for bad in ["-1", "nan", "1e9", "\"3\""] {
             let text = format!("m = {{ price = {{ input = {bad}, output = 1 }} }}");
-            assert!(toml::from_str::<Prices>(&text).is_err(), "{bad}");
+            assert!(toml::from_str::<PriceTable>(&text).is_err(), "{bad}");
         }
-        let error = toml::from_str::<Prices>("m = { prise = 1 }").unwrap_err();
+        let error = toml::from_str::<PriceTable>("m = { prise = 1 }").unwrap_err();
         assert!(error.to_string().contains("prise"), "{error}");
     }
 }

@@ -7,9 +7,9 @@
 //! - `lean`: what rig decodes with, within bounds
 //! - `errors`: what an error means
 
-mod errors;
-mod items;
-mod lean;
+mod bounded_wire;
+mod error_mapping;
+mod native_items;
 mod reply;
 mod request;
 
@@ -33,18 +33,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::catalog::ProviderKind;
-use crate::error::{ErrorKind, ModelError};
-use crate::keys::{Key, KeySource};
-use crate::model::{Model, Part, PartStream, Request};
-use crate::transport::{Guard, Limits, is_here};
+use crate::error::{ModelError, ModelErrorKind};
+use crate::keys::{ApiKey, KeySource};
+use crate::model::{Model, ModelRequest, PartStream, ReplyPart};
+use crate::transport::{BoundedHttpClient, TransportLimits, is_loopback};
 
-use errors::Secrets;
-use lean::Lean;
+use bounded_wire::BoundedWire;
+use error_mapping::ErrorRedactor;
 
 /// How a provider is reached. In a file of settings it is `kind`, and where it differs from what
 /// the kind has by default `base_url`, `key` and `extra`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "ProviderSettings", into = "ProviderSettings")]
 pub struct ProviderOptions {
     pub kind: ProviderKind,
     /// Where it is, when not where its kind is at home.
@@ -52,7 +52,7 @@ pub struct ProviderOptions {
     pub key: KeySource,
     /// The key may be sent over http to another machine, where whoever is on the way can read it.
     pub allow_http: bool,
-    pub limits: Limits,
+    pub limits: TransportLimits,
     /// Fields added to the body of every request as they are, such as `options.num_ctx` of Ollama.
     pub extra: Map<String, Value>,
 }
@@ -64,7 +64,7 @@ impl ProviderOptions {
             Some(name) => KeySource::Env(name.to_owned()),
             None => KeySource::None,
         };
-        let (allow_http, limits) = (false, Limits::default());
+        let (allow_http, limits) = (false, TransportLimits::default());
         Self { kind, base_url: None, key, allow_http, limits, extra: Map::new() }
     }
 
@@ -74,10 +74,10 @@ impl ProviderOptions {
         let has_password =
             url.authority().is_some_and(|authority| authority.as_str().contains('@'));
         let has_secret = self.key != KeySource::None || has_password;
-        let is_open = url.scheme_str() == Some("http") && !is_here(&url);
+        let is_open = url.scheme_str() == Some("http") && !is_loopback(&url);
         if has_secret && is_open && !self.allow_http {
             return Err(ModelError::new(
-                ErrorKind::Invalid,
+                ModelErrorKind::Invalid,
                 "a key is sent to other machines over https only; say `key = \"none\"` where none is \
                  wanted, or `allow_http = true`",
             ));
@@ -86,7 +86,7 @@ impl ProviderOptions {
     }
 
     fn url(&self) -> Result<Uri, ModelError> {
-        parsed(self.base_url.as_deref().unwrap_or(self.kind.base_url()))
+        parse_base_url(self.base_url.as_deref().unwrap_or(self.kind.base_url()))
     }
 
     /// Lets the key be sent over http to another machine.
@@ -105,7 +105,7 @@ impl ProviderOptions {
         self
     }
 
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: TransportLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -113,7 +113,7 @@ impl ProviderOptions {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ProviderSettings {
     kind: ProviderKind,
     base_url: Option<String>,
     key: Option<KeySource>,
@@ -123,17 +123,17 @@ struct Written {
     extra: Map<String, Value>,
 }
 
-impl From<ProviderOptions> for Written {
+impl From<ProviderOptions> for ProviderSettings {
     fn from(options: ProviderOptions) -> Self {
         let ProviderOptions { kind, base_url, key, allow_http, limits: _, extra } = options;
         Self { kind, base_url, key: Some(key), allow_http, extra }
     }
 }
 
-impl From<Written> for ProviderOptions {
-    fn from(written: Written) -> Self {
+impl From<ProviderSettings> for ProviderOptions {
+    fn from(written: ProviderSettings) -> Self {
         let usual = Self::new(written.kind);
-        let Written { kind, base_url, key, allow_http, extra } = written;
+        let ProviderSettings { kind, base_url, key, allow_http, extra } = written;
         let key = key.unwrap_or(usual.key);
         Self { kind, base_url, key, allow_http, limits: usual.limits, extra }
     }
@@ -157,14 +157,14 @@ impl Debug for ProviderOptions {
 #[derive(Clone)]
 pub struct Provider {
     options: Arc<ProviderOptions>,
-    guard: Guard,
+    http_client: BoundedHttpClient,
 }
 
 impl Provider {
     pub fn new(options: ProviderOptions) -> Result<Self, ModelError> {
         options.check()?;
-        let guard = Guard::new(options.limits, &options.url()?)?;
-        Ok(Self { guard, options: Arc::new(options) })
+        let guard = BoundedHttpClient::new(options.limits, &options.url()?)?;
+        Ok(Self { http_client: guard, options: Arc::new(options) })
     }
 
     pub fn options(&self) -> &ProviderOptions {
@@ -172,19 +172,21 @@ impl Provider {
     }
 
     /// Opens the reply. rig sends nothing before it is polled.
-    fn open(
+    fn open_reply(
         &self,
-        request: &Request,
-        key: &Key,
+        request: &ModelRequest,
+        key: &ApiKey,
     ) -> Result<Streamed<Completion>, Box<ProviderError>> {
-        let asked = request::translate(request, &self.options);
+        let asked = request::translate_request(request, &self.options);
         let model = request.model.to_string();
         let base = self.options.base_url.as_deref();
         match self.options.kind {
-            ProviderKind::OpenAi => self.responses(openai_config(&OPENAI, key, base), model, asked),
+            ProviderKind::OpenAi => {
+                self.stream_responses(openai_config(&OPENAI, key, base), model, asked)
+            }
             ProviderKind::OpenAiChat => {
                 let config = openai_config(&OPENAI, key, base);
-                self.stream(config.chat(model), asked)
+                self.stream_completion(config.chat(model), asked)
             }
             ProviderKind::Other(name) => {
                 let dialect = by_name(name).ok_or_else(|| {
@@ -192,8 +194,8 @@ impl Provider {
                 })?;
                 let config = openai_config(dialect, key, base);
                 match config.completion_route() {
-                    Route::Responses => self.responses(config, model, asked),
-                    _ => self.stream(config.chat(model), asked),
+                    Route::Responses => self.stream_responses(config, model, asked),
+                    _ => self.stream_completion(config.chat(model), asked),
                 }
             }
             ProviderKind::Anthropic => {
@@ -201,48 +203,48 @@ impl Provider {
                 if let Some(base) = base {
                     config = config.with_base_url(base);
                 }
-                let wire = config.connect(self.guard.clone()).completion(model).wire;
+                let wire = config.connect(self.http_client.clone()).completion(model).wire;
                 // A conversation only grows, so each request repeats the one before it.
-                self.stream(wire.with_prompt_caching(), asked)
+                self.stream_completion(wire.with_prompt_caching(), asked)
             }
             ProviderKind::Gemini => {
                 let mut config = GeminiConfig::new("");
                 if let Some(base) = base {
                     config = config.with_base_url(base);
                 }
-                let guard = self.guard.with_key_header("x-goog-api-key", key);
+                let guard = self.http_client.with_key_header("x-goog-api-key", key);
                 let wire = config.connect(guard.clone()).completion(model).wire;
-                Lean::new(wire, self.options.limits.parts).stream(asked, guard)
+                BoundedWire::new(wire, self.options.limits.parts).stream(asked, guard)
             }
             ProviderKind::Ollama => {
                 let mut config = OllamaConfig::new().with_api_key(key.expose());
                 if let Some(base) = base {
                     config = config.with_base_url(base);
                 }
-                let wire = config.connect(self.guard.clone()).native_completion(model).wire;
-                self.stream(wire, asked)
+                let wire = config.connect(self.http_client.clone()).native_completion(model).wire;
+                self.stream_completion(wire, asked)
             }
         }
     }
 
-    fn responses(
+    fn stream_responses(
         &self,
         config: OpenAIConfig,
         model: String,
         asked: CompletionRequest,
     ) -> Result<Streamed<Completion>, Box<ProviderError>> {
-        let asked = request::stateless(asked);
+        let asked = request::make_stateless(asked);
         let plain = request::is_without_reasoning(&model);
-        let mut wire = Lean::new(Responses::new(config, model), self.options.limits.parts);
+        let mut wire = BoundedWire::new(Responses::new(config, model), self.options.limits.parts);
         if plain {
-            wire = wire.editing(|body| {
+            wire = wire.with_body_edit(|body| {
                 body.shift_remove("include");
             });
         }
-        wire.stream(asked, self.guard.clone())
+        wire.stream(asked, self.http_client.clone())
     }
 
-    fn stream<W>(
+    fn stream_completion<W>(
         &self,
         wire: W,
         asked: CompletionRequest,
@@ -250,12 +252,12 @@ impl Provider {
     where
         W: Wire<Op = Completion, Payload = Encoded, Frame = WireFrame>,
     {
-        Lean::new(wire, self.options.limits.parts).stream(asked, self.guard.clone())
+        BoundedWire::new(wire, self.options.limits.parts).stream(asked, self.http_client.clone())
     }
 }
 
 impl Model for Provider {
-    fn call(&self, request: Arc<Request>) -> PartStream {
+    fn call(&self, request: Arc<ModelRequest>) -> PartStream {
         let provider = self.clone();
         Box::pin(async_stream::stream! {
             let key = match provider.options.key.read() {
@@ -265,11 +267,11 @@ impl Model for Provider {
                     return;
                 }
             };
-            let secrets = Secrets::new(&provider.options, &key);
-            let mut opened = match provider.open(&request, &key) {
+            let secrets = ErrorRedactor::new(&provider.options, &key);
+            let mut opened = match provider.open_reply(&request, &key) {
                 Ok(opened) => opened,
                 Err(error) => {
-                    yield Err(secrets.told(&error));
+                    yield Err(secrets.to_model_error(&error));
                     return;
                 }
             };
@@ -281,24 +283,24 @@ impl Model for Provider {
                     Ok(Item::Event(event)) => event,
                     Ok(Item::Unknown(_)) => continue,
                     Err(error) => {
-                        yield Err(secrets.told(&error));
+                        yield Err(secrets.to_model_error(&error));
                         return;
                     }
                 };
                 parts += usize::from(matches!(event, StreamEvent::Start { .. }));
                 if parts > limits.parts {
-                    yield Err(too_many(&limits));
+                    yield Err(too_many_parts_error(&limits));
                     return;
                 }
-                if let Some(part) = translated(event) {
+                if let Some(part) = translate_event(event) {
                     yield Ok(part);
                 }
             }
             yield match opened.finish().await {
-                Ok(response) => reply::translate(response, &limits)
-                    .map(|reply| Part::Finished(Box::new(reply)))
-                    .map_err(|error| secrets.stripped(error)),
-                Err(error) => Err(secrets.told(&error)),
+                Ok(response) => reply::translate_reply(response, &limits)
+                    .map(|reply| ReplyPart::Finished(Box::new(reply)))
+                    .map_err(|error| secrets.redact(error)),
+                Err(error) => Err(secrets.to_model_error(&error)),
             };
         })
     }
@@ -313,23 +315,23 @@ impl Debug for Provider {
     }
 }
 
-fn translated(event: StreamEvent) -> Option<Part> {
+fn translate_event(event: StreamEvent) -> Option<ReplyPart> {
     match event {
         StreamEvent::Start { kind: PartKind::ToolCall, name: Some(name), .. } => {
-            Some(Part::Call { name: name.into() })
+            Some(ReplyPart::Call { name: name.into() })
         }
-        StreamEvent::Text { text, .. } => Some(Part::Text(text)),
-        StreamEvent::Reasoning { text, .. } => Some(Part::Reasoning(text)),
+        StreamEvent::Text { text, .. } => Some(ReplyPart::Text(text)),
+        StreamEvent::Reasoning { text, .. } => Some(ReplyPart::Reasoning(text)),
         StreamEvent::Start { .. } | StreamEvent::Arguments { .. } | StreamEvent::End { .. } => None,
     }
 }
 
-fn too_many(limits: &Limits) -> ModelError {
+fn too_many_parts_error(limits: &TransportLimits) -> ModelError {
     let told = format!("the provider sent a reply of more than {} parts", limits.parts);
-    ModelError::new(ErrorKind::Garbage, told)
+    ModelError::new(ModelErrorKind::Garbage, told)
 }
 
-fn openai_config(dialect: &Dialect, key: &Key, base: Option<&str>) -> OpenAIConfig {
+fn openai_config(dialect: &Dialect, key: &ApiKey, base: Option<&str>) -> OpenAIConfig {
     let mut config = OpenAIConfig::with_key(dialect, key.expose());
     if key.is_empty() && config.auth == Auth::Bearer {
         config.auth = Auth::OptionalBearer;
@@ -341,11 +343,11 @@ fn openai_config(dialect: &Dialect, key: &Key, base: Option<&str>) -> OpenAIConf
 }
 
 /// The address is the user's, and wrong before anything is sent.
-fn parsed(url: &str) -> Result<Uri, ModelError> {
+fn parse_base_url(url: &str) -> Result<Uri, ModelError> {
     match url.parse::<Uri>() {
         Ok(parsed) if matches!(parsed.scheme_str(), Some("http" | "https")) => Ok(parsed),
         _ => Err(ModelError::new(
-            ErrorKind::Invalid,
+            ModelErrorKind::Invalid,
             "the base URL of a provider begins with http:// or https://",
         )),
     }

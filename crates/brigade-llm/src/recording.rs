@@ -11,7 +11,7 @@
 //! A call is found by who asks, how many replies the conversation has, and what came since the last
 //! one. Addresses and times in that may be others than in the recording; see [`normal`].
 
-pub mod normal;
+pub mod normalize;
 mod recorder;
 mod replay;
 
@@ -19,33 +19,33 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::Message;
+use crate::conversation::ChatMessage;
 use crate::error::ModelError;
-use crate::model::{Part, Request};
+use crate::model::{ModelRequest, ReplyPart};
 
 pub use recorder::Recorder;
-pub use replay::Replay;
+pub use replay::ReplayModel;
 
 const VERSION: u32 = 1;
 
 /// The first line of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Heading {
+struct RecordingHeader {
     brigade_recording: u32,
 }
 
 /// One call, as a line has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Recorded {
+struct RecordedCall {
     agent: String,
     model: String,
     /// How many replies the conversation had.
     replies: usize,
     /// What came since the last of them.
-    heard: Vec<Heard>,
+    input: Vec<RecordedInput>,
     /// All that was said, to the last part or the error.
-    parts: Vec<Part>,
+    parts: Vec<ReplyPart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<ModelError>,
 }
@@ -53,7 +53,7 @@ struct Recorded {
 /// Something that a model hears. The ids of calls are the provider's, and are left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Heard {
+enum RecordedInput {
     User(String),
     Result {
         tool: String,
@@ -63,14 +63,14 @@ enum Heard {
     },
 }
 
-impl Heard {
+impl RecordedInput {
     fn text(&self) -> &str {
         match self {
             Self::User(text) | Self::Result { text, .. } => text,
         }
     }
 
-    fn what(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::User(_) => "a message".to_owned(),
             Self::Result { tool, failed: false, .. } => format!("the result of {tool}"),
@@ -80,18 +80,20 @@ impl Heard {
 }
 
 /// What was heard before each reply, and since the last: always one more than there are replies.
-fn heard(request: &Request) -> Vec<Vec<Heard>> {
+fn inputs_by_reply(request: &ModelRequest) -> Vec<Vec<RecordedInput>> {
     let mut all = vec![Vec::new()];
     for message in &request.messages {
         let Some(last) = all.last_mut() else { continue };
         match message {
-            Message::User(user) => last.push(Heard::User(user.text.to_string())),
-            Message::Results(results) => last.extend(results.iter().map(|result| Heard::Result {
-                tool: result.name.to_string(),
-                text: result.text.to_string(),
-                failed: result.failed,
-            })),
-            Message::Assistant(_) => all.push(Vec::new()),
+            ChatMessage::User(user) => last.push(RecordedInput::User(user.text.to_string())),
+            ChatMessage::Results(results) => {
+                last.extend(results.iter().map(|result| RecordedInput::Result {
+                    tool: result.name.to_string(),
+                    text: result.text.to_string(),
+                    failed: result.failed,
+                }))
+            }
+            ChatMessage::Assistant(_) => all.push(Vec::new()),
         }
     }
     all

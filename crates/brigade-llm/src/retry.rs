@@ -7,8 +7,8 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
-use crate::error::{ErrorKind, ModelError};
-use crate::model::{Model, Part, PartStream, Request};
+use crate::error::{ModelError, ModelErrorKind};
+use crate::model::{Model, ModelRequest, PartStream, ReplyPart};
 
 /// How often and how long a call is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,15 +17,15 @@ pub struct RetryOptions {
     pub tries: u32,
     /// The pause before the second try. Each further pause is twice as long, and a random part of
     /// up to its whole length is added to each, so that callers that failed together part.
-    pub first_pause: Duration,
+    pub min_pause: Duration,
     /// The pause grows no longer than this, the random part apart.
-    pub longest_pause: Duration,
+    pub max_pause: Duration,
     /// The longest a provider may ask to be left alone; when it asks for more, the call fails at
     /// once, because whoever waits should know.
-    pub patience: Duration,
+    pub max_retry_after: Duration,
     /// No try begins later than this after the first. One that runs is not cut off: a long reply
     /// is not a failure.
-    pub total: Duration,
+    pub total_timeout: Duration,
     /// Makes the random part repeatable.
     pub seed: Option<u64>,
 }
@@ -34,10 +34,10 @@ impl Default for RetryOptions {
     fn default() -> Self {
         Self {
             tries: 8,
-            first_pause: Duration::from_millis(500),
-            longest_pause: Duration::from_secs(30),
-            patience: Duration::from_secs(300),
-            total: Duration::from_secs(900),
+            min_pause: Duration::from_millis(500),
+            max_pause: Duration::from_secs(30),
+            max_retry_after: Duration::from_secs(300),
+            total_timeout: Duration::from_secs(900),
             seed: None,
         }
     }
@@ -45,10 +45,10 @@ impl Default for RetryOptions {
 
 impl RetryOptions {
     /// Tries are counted by the call, not by the pauses: what a provider asks for is one of them.
-    fn pauses(&self) -> ExponentialBackoff {
+    fn backoff(&self) -> ExponentialBackoff {
         let pauses = ExponentialBuilder::new()
-            .with_min_delay(self.first_pause)
-            .with_max_delay(self.longest_pause)
+            .with_min_delay(self.min_pause)
+            .with_max_delay(self.max_pause)
             .with_factor(2.0)
             .without_max_times();
         match self.seed {
@@ -60,26 +60,26 @@ impl RetryOptions {
 
 /// A model whose passing errors are tried again.
 #[derive(Clone, Debug)]
-pub struct Retry {
+pub struct RetryModel {
     inner: Arc<dyn Model>,
     options: Arc<RetryOptions>,
 }
 
-impl Retry {
-    pub fn over(inner: Arc<dyn Model>, options: RetryOptions) -> Self {
+impl RetryModel {
+    pub fn wrap(inner: Arc<dyn Model>, options: RetryOptions) -> Self {
         Self { inner, options: Arc::new(options) }
     }
 }
 
-impl Model for Retry {
-    fn call(&self, request: Arc<Request>) -> PartStream {
-        let call = Call {
+impl Model for RetryModel {
+    fn call(&self, request: Arc<ModelRequest>) -> PartStream {
+        let call = RetriedCall {
             model: self.clone(),
             request,
-            pauses: self.options.pauses(),
+            backoff: self.options.backoff(),
             deadline: None,
-            tried: 0,
-            state: State::Pausing { until: None },
+            tries: 0,
+            state: RetryState::Pausing { until: None },
         };
         Box::pin(stream::unfold(call, |mut call| async move {
             let item = call.next().await?;
@@ -89,17 +89,17 @@ impl Model for Retry {
 }
 
 /// One call with all its tries.
-struct Call {
-    model: Retry,
-    request: Arc<Request>,
-    pauses: ExponentialBackoff,
+struct RetriedCall {
+    model: RetryModel,
+    request: Arc<ModelRequest>,
+    backoff: ExponentialBackoff,
     /// Known when the first try begins; none is so far away that it never comes.
     deadline: Option<Instant>,
-    tried: u32,
-    state: State,
+    tries: u32,
+    state: RetryState,
 }
 
-enum State {
+enum RetryState {
     /// Before a try.
     Pausing {
         until: Option<Instant>,
@@ -109,79 +109,80 @@ enum State {
         /// Whether somebody has seen a part of this try.
         seen: bool,
     },
-    Over,
+    Finished,
 }
 
-impl Call {
-    async fn next(&mut self) -> Option<Result<Part, ModelError>> {
+impl RetriedCall {
+    async fn next(&mut self) -> Option<Result<ReplyPart, ModelError>> {
         loop {
             let (parts, seen) = match &mut self.state {
-                State::Over => return None,
-                State::Pausing { until } => {
+                RetryState::Finished => return None,
+                RetryState::Pausing { until } => {
                     if let Some(until) = *until {
                         tokio::time::sleep_until(until).await;
                     }
-                    self.begin();
+                    self.start_try();
                     continue;
                 }
-                State::Trying { parts, seen } => (parts, seen),
+                RetryState::Trying { parts, seen } => (parts, seen),
             };
             let error = match parts.next().await {
                 Some(Ok(part)) => {
-                    *seen |= !matches!(part, Part::InLine);
-                    if matches!(part, Part::Finished(_)) {
-                        self.state = State::Over;
+                    *seen |= !matches!(part, ReplyPart::Queued);
+                    if matches!(part, ReplyPart::Finished(_)) {
+                        self.state = RetryState::Finished;
                     }
                     return Some(Ok(part));
                 }
                 Some(Err(error)) => error,
-                None => ModelError::new(ErrorKind::Connection, "the reply was cut off"),
+                None => ModelError::new(ModelErrorKind::Connection, "the reply was cut off"),
             };
             let seen = *seen;
-            match self.pause_after(&error) {
-                Some(until) => self.state = State::Pausing { until: Some(until) },
+            match self.next_try_at(&error) {
+                Some(until) => self.state = RetryState::Pausing { until: Some(until) },
                 None => {
-                    self.state = State::Over;
-                    return Some(Err(self.given_up(error)));
+                    self.state = RetryState::Finished;
+                    return Some(Err(self.final_error(error)));
                 }
             }
             if seen {
-                return Some(Ok(Part::Restarted { because: error.message }));
+                return Some(Ok(ReplyPart::Restarted { because: error.message }));
             }
         }
     }
 
-    fn begin(&mut self) {
-        self.tried += 1;
-        if self.tried == 1 {
-            self.deadline = Instant::now().checked_add(self.model.options.total);
+    fn start_try(&mut self) {
+        self.tries += 1;
+        if self.tries == 1 {
+            self.deadline = Instant::now().checked_add(self.model.options.total_timeout);
         }
         let parts = self.model.inner.call(Arc::clone(&self.request));
-        self.state = State::Trying { parts, seen: false };
+        self.state = RetryState::Trying { parts, seen: false };
     }
 
     /// When the next try is due, if there is to be one.
-    fn pause_after(&mut self, error: &ModelError) -> Option<Instant> {
+    fn next_try_at(&mut self, error: &ModelError) -> Option<Instant> {
         let options = &self.model.options;
-        if !error.kind.is_passing() || self.tried >= options.tries {
+        if !error.kind.is_transient() || self.tries >= options.tries {
             return None;
         }
         let asked = error.retry_after.unwrap_or_default();
-        if asked > options.patience {
+        if asked > options.max_retry_after {
             return None;
         }
-        let until = Instant::now().checked_add(asked.saturating_add(self.pauses.next()?))?;
+        let until = Instant::now().checked_add(asked.saturating_add(self.backoff.next()?))?;
         self.deadline.is_none_or(|deadline| until <= deadline).then_some(until)
     }
 
-    fn given_up(&self, mut error: ModelError) -> ModelError {
-        if let Some(asked) = error.retry_after.filter(|asked| *asked > self.model.options.patience)
+    fn final_error(&self, mut error: ModelError) -> ModelError {
+        if let Some(asked) =
+            error.retry_after.filter(|asked| *asked > self.model.options.max_retry_after)
         {
             let asked = humantime::format_duration(Duration::from_secs(asked.as_secs()));
             error.message.push_str(&format!("; the provider asks to be left alone for {asked}"));
         }
-        if self.tried > 1 {
-            error.message.push_str(&format!(" (tried {} times)", self.tried));
+        if self.tries > 1 {
+            error.message.push_str(&format!(" (tried {} times)", self.tries));
         }
         error
     }

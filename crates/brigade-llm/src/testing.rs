@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::conversation::{AssistantMessage, Content, Message};
-use crate::model::{Reply, Request, StopReason, TokenUsage};
+use crate::conversation::{AssistantMessage, ChatMessage, ContentBlock};
+use crate::model::{ModelReply, ModelRequest, StopReason, TokenUsage};
 
-pub(crate) fn request(asker: &str) -> Arc<Request> {
-    Arc::new(asking(asker, vec![Message::user("hello")]))
+pub(crate) fn request(asker: &str) -> Arc<ModelRequest> {
+    Arc::new(asking(asker, vec![ChatMessage::user("hello")]))
 }
 
-pub(crate) fn asking(asker: &str, messages: Vec<Message>) -> Request {
-    Request {
-        asker: asker.into(),
+pub(crate) fn asking(asker: &str, messages: Vec<ChatMessage>) -> ModelRequest {
+    ModelRequest {
+        agent: asker.into(),
         model: "test".into(),
         system: "".into(),
         messages,
@@ -22,10 +22,10 @@ pub(crate) fn asking(asker: &str, messages: Vec<Message>) -> Request {
     }
 }
 
-pub(crate) fn reply(text: &str) -> Reply {
-    Reply {
+pub(crate) fn reply(text: &str) -> ModelReply {
+    ModelReply {
         message: AssistantMessage {
-            content: vec![Content::Text(text.into())],
+            content: vec![ContentBlock::Text(text.into())],
             ..AssistantMessage::default()
         },
         usage: TokenUsage::default(),

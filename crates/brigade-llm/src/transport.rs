@@ -13,19 +13,19 @@ use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use rig_core::http_client::{self, HttpClientExt, LazyBody, MultipartForm, StreamingResponse};
 use tokio::time::timeout;
 
-use crate::error::{ErrorKind, ModelError};
-use crate::keys::Key;
+use crate::error::{ModelError, ModelErrorKind};
+use crate::keys::ApiKey;
 
 /// What one call may take. What is above it is an error, except for arguments: a call of a tool
 /// with longer ones is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    pub connect: Duration,
+pub struct TransportLimits {
+    pub connect_timeout: Duration,
     /// From the request to the head of the response. A model on the same machine may be loaded
     /// from disk in that time.
-    pub headers: Duration,
+    pub header_timeout: Duration,
     /// Between two pieces of the stream. A model may think for minutes and say nothing.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Of one line of the stream.
     pub line_bytes: usize,
     /// Of the whole stream.
@@ -36,12 +36,12 @@ pub struct Limits {
     pub parts: usize,
 }
 
-impl Default for Limits {
+impl Default for TransportLimits {
     fn default() -> Self {
         Self {
-            connect: Duration::from_secs(15),
-            headers: Duration::from_secs(300),
-            idle: Duration::from_secs(300),
+            connect_timeout: Duration::from_secs(15),
+            header_timeout: Duration::from_secs(300),
+            idle_timeout: Duration::from_secs(300),
             line_bytes: 8 << 20,
             body_bytes: 64 << 20,
             argument_bytes: 1 << 20,
@@ -57,38 +57,38 @@ const ERROR_BYTES: usize = 64 * 1024;
 const READ_AHEAD: usize = 64 * 1024;
 
 /// How much is handed on at once.
-const FEW: usize = 4 * 1024;
+const PIECE_BYTES: usize = 4 * 1024;
 
 /// What went wrong on the way, as it travels through rig's errors to the place that reads it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Interrupted {
-    pub(crate) kind: ErrorKind,
+pub(crate) struct TransportError {
+    pub(crate) kind: ModelErrorKind,
     pub(crate) message: String,
 }
 
 #[derive(Clone)]
-pub(crate) struct Guard {
+pub(crate) struct BoundedHttpClient {
     client: reqwest::Client,
-    limits: Limits,
+    limits: TransportLimits,
     /// Set where rig would put the key into the URL, which ends up in errors, in logs and at
     /// proxies. rig is given no key then.
     key_header: Option<(&'static str, HeaderValue)>,
 }
 
-impl Guard {
+impl BoundedHttpClient {
     /// For the provider at this address.
-    pub(crate) fn new(limits: Limits, base_url: &Uri) -> Result<Self, ModelError> {
+    pub(crate) fn new(limits: TransportLimits, base_url: &Uri) -> Result<Self, ModelError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Another thread may have been first, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let mut client = reqwest::Client::builder()
-            .connect_timeout(limits.connect)
+            .connect_timeout(limits.connect_timeout)
             // A redirect would take the key along to wherever it points.
             .redirect(reqwest::redirect::Policy::none())
             .http1_only();
-        if is_here(base_url) {
+        if is_loopback(base_url) {
             // A proxy does not know this machine, and the system's certificates, which take a
             // while to read, say nothing about it.
             client = client.no_proxy();
@@ -98,12 +98,12 @@ impl Guard {
         }
         let client = client
             .build()
-            .map_err(|error| ModelError::new(ErrorKind::Connection, described(error)))?;
+            .map_err(|error| ModelError::new(ModelErrorKind::Connection, describe_error(error)))?;
         Ok(Self { client, limits, key_header: None })
     }
 
     /// The same, sending the key in this header and not in the URL.
-    pub(crate) fn with_key_header(&self, header: &'static str, key: &Key) -> Self {
+    pub(crate) fn with_key_header(&self, header: &'static str, key: &ApiKey) -> Self {
         let value = HeaderValue::from_str(key.expose()).ok().map(|mut value| {
             value.set_sensitive(true);
             (header, value)
@@ -111,10 +111,13 @@ impl Guard {
         Self { key_header: value, ..self.clone() }
     }
 
-    async fn head(&self, request: Request<Bytes>) -> Result<reqwest::Response, Interrupted> {
+    async fn send_request(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<reqwest::Response, TransportError> {
         let (mut parts, body) = request.into_parts();
         if let Some((header, key)) = &self.key_header {
-            parts.uri = without_key(parts.uri)?;
+            parts.uri = strip_key(parts.uri)?;
             parts.headers.insert(*header, key.clone());
         }
         let sent = self
@@ -123,28 +126,31 @@ impl Guard {
             .headers(parts.headers)
             .body(body)
             .send();
-        match timeout(self.limits.headers, sent).await {
+        match timeout(self.limits.header_timeout, sent).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_timeout() => Err(late("no connection", self.limits.connect)),
-            Ok(Err(error)) => Err(lost(error)),
-            Err(_) => Err(late("no answer", self.limits.headers)),
+            Ok(Err(error)) if error.is_timeout() => {
+                Err(timeout_error("no connection", self.limits.connect_timeout))
+            }
+            Ok(Err(error)) => Err(connection_error(error)),
+            Err(_) => Err(timeout_error("no answer", self.limits.header_timeout)),
         }
     }
 
-    async fn open(&self, request: Request<Bytes>) -> http_client::Result<StreamingResponse> {
-        let mut response = self.head(request).await.map_err(http_client::Error::instance)?;
+    async fn open_stream(&self, request: Request<Bytes>) -> http_client::Result<StreamingResponse> {
+        let mut response =
+            self.send_request(request).await.map_err(http_client::Error::instance)?;
         let status = response.status();
         let headers = response.headers().clone();
         if status != http::StatusCode::OK {
-            let body = self.error_body(&mut response).await;
+            let body = self.read_error_body(&mut response).await;
             return Err(http_client::Error::non_success_with_details(status, headers, body));
         }
-        let mut lines = Lines::new(response, self.limits);
+        let mut lines = LineReader::new(response, self.limits);
         let body = async_stream::stream! {
             loop {
                 match lines.next().await {
                     Ok(Some(mut bytes)) => while !bytes.is_empty() {
-                        yield Ok(some_lines(&mut bytes));
+                        yield Ok(take_lines(&mut bytes));
                     },
                     Ok(None) => return,
                     Err(error) => {
@@ -161,7 +167,7 @@ impl Guard {
     }
 
     /// As much of it as comes in time: the status alone says what is to be done.
-    async fn error_body(&self, response: &mut reqwest::Response) -> String {
+    async fn read_error_body(&self, response: &mut reqwest::Response) -> String {
         let mut body = Vec::new();
         let read = async {
             while let Ok(Some(chunk)) = response.chunk().await {
@@ -172,97 +178,97 @@ impl Guard {
                 }
             }
         };
-        let _ = timeout(self.limits.idle.min(Duration::from_secs(10)), read).await;
+        let _ = timeout(self.limits.idle_timeout.min(Duration::from_secs(10)), read).await;
         String::from_utf8_lossy(&body).into_owned()
     }
 }
 
 /// Whether an address is of this machine.
-pub(crate) fn is_here(url: &Uri) -> bool {
+pub(crate) fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// The bytes of a response in whole lines, so that the framer behind it never searches the
 /// beginning of a long line again, and within their limits.
-struct Lines {
+struct LineReader {
     response: reqwest::Response,
-    limits: Limits,
-    held: BytesMut,
+    limits: TransportLimits,
+    buffer: BytesMut,
     /// How much of `held` is known to have no end of a line in it.
     scanned: usize,
-    read: usize,
+    bytes_read: usize,
     /// How the response ended, once it has.
-    ended: Option<Result<(), Interrupted>>,
+    end: Option<Result<(), TransportError>>,
 }
 
-impl Lines {
-    fn new(response: reqwest::Response, limits: Limits) -> Self {
-        Self { response, limits, held: BytesMut::new(), scanned: 0, read: 0, ended: None }
+impl LineReader {
+    fn new(response: reqwest::Response, limits: TransportLimits) -> Self {
+        Self { response, limits, buffer: BytesMut::new(), scanned: 0, bytes_read: 0, end: None }
     }
 
-    async fn next(&mut self) -> Result<Option<Bytes>, Interrupted> {
+    async fn next(&mut self) -> Result<Option<Bytes>, TransportError> {
         loop {
-            if let Some(whole) = self.whole()? {
+            if let Some(whole) = self.take_whole_lines()? {
                 return Ok(Some(whole));
             }
-            match &self.ended {
+            match &self.end {
                 Some(Err(error)) => return Err(error.clone()),
-                Some(Ok(())) if self.held.is_empty() => return Ok(None),
-                Some(Ok(())) => return Ok(Some(self.held.split().freeze())),
-                None => self.read_on().await?,
+                Some(Ok(())) if self.buffer.is_empty() => return Ok(None),
+                Some(Ok(())) => return Ok(Some(self.buffer.split().freeze())),
+                None => self.read_more().await?,
             }
         }
     }
 
-    async fn read_on(&mut self) -> Result<(), Interrupted> {
-        let Ok(chunk) = timeout(self.limits.idle, self.response.chunk()).await else {
-            return Err(late("nothing more", self.limits.idle));
+    async fn read_more(&mut self) -> Result<(), TransportError> {
+        let Ok(chunk) = timeout(self.limits.idle_timeout, self.response.chunk()).await else {
+            return Err(timeout_error("nothing more", self.limits.idle_timeout));
         };
-        self.take(chunk);
+        self.push_chunk(chunk);
         // Whoever reads this stops at the provider's last word. What stands behind it, when it is
         // there already, is the end of the response, which frees the connection for the next call.
-        let enough = self.read + READ_AHEAD;
-        while self.ended.is_none()
-            && self.read < enough
+        let enough = self.bytes_read + READ_AHEAD;
+        while self.end.is_none()
+            && self.bytes_read < enough
             && let Some(chunk) = self.response.chunk().now_or_never()
         {
-            self.take(chunk);
+            self.push_chunk(chunk);
         }
         Ok(())
     }
 
-    fn take(&mut self, chunk: reqwest::Result<Option<Bytes>>) {
+    fn push_chunk(&mut self, chunk: reqwest::Result<Option<Bytes>>) {
         match chunk {
             Ok(Some(chunk)) => {
-                self.read += chunk.len();
-                self.held.extend_from_slice(&chunk);
-                if self.read > self.limits.body_bytes {
-                    self.ended = Some(Err(too_much("a reply", self.limits.body_bytes)));
+                self.bytes_read += chunk.len();
+                self.buffer.extend_from_slice(&chunk);
+                if self.bytes_read > self.limits.body_bytes {
+                    self.end = Some(Err(too_large_error("a reply", self.limits.body_bytes)));
                 }
             }
-            Ok(None) => self.ended = Some(Ok(())),
-            Err(error) => self.ended = Some(Err(lost(error))),
+            Ok(None) => self.end = Some(Ok(())),
+            Err(error) => self.end = Some(Err(connection_error(error))),
         }
     }
 
     /// The lines that are whole by now.
-    fn whole(&mut self) -> Result<Option<Bytes>, Interrupted> {
-        let fresh = &self.held[self.scanned..];
+    fn take_whole_lines(&mut self) -> Result<Option<Bytes>, TransportError> {
+        let fresh = &self.buffer[self.scanned..];
         let end = fresh.iter().rposition(|byte| matches!(byte, b'\n' | b'\r'));
-        let whole = end.map(|end| self.held.split_to(self.scanned + end + 1).freeze());
-        self.scanned = self.held.len();
+        let whole = end.map(|end| self.buffer.split_to(self.scanned + end + 1).freeze());
+        self.scanned = self.buffer.len();
         let longest = whole.as_deref().map_or(0, longest_line).max(self.scanned);
         match longest > self.limits.line_bytes {
-            true => Err(too_much("a line", self.limits.line_bytes)),
+            true => Err(too_large_error("a line", self.limits.line_bytes)),
             false => Ok(whole),
         }
     }
 }
 
 /// A few lines from the front: the framer moves all it holds by each line it takes.
-fn some_lines(bytes: &mut Bytes) -> Bytes {
-    let from = bytes.len().min(FEW);
+fn take_lines(bytes: &mut Bytes) -> Bytes {
+    let from = bytes.len().min(PIECE_BYTES);
     let end = bytes[from..].iter().position(|byte| *byte == b'\n');
     bytes.split_to(end.map_or(bytes.len(), |end| from + end + 1))
 }
@@ -271,7 +277,7 @@ fn longest_line(bytes: &[u8]) -> usize {
     bytes.split(|byte| *byte == b'\n').map(<[u8]>::len).max().unwrap_or(0)
 }
 
-impl HttpClientExt for Guard {
+impl HttpClientExt for BoundedHttpClient {
     fn send<T, U>(
         &self,
         request: Request<T>,
@@ -281,7 +287,7 @@ impl HttpClientExt for Guard {
         U: From<Bytes> + Send + 'static,
     {
         drop(request);
-        async { Err(unused()) }
+        async { Err(unsupported_error()) }
     }
 
     fn send_multipart<U>(
@@ -292,7 +298,7 @@ impl HttpClientExt for Guard {
         U: From<Bytes> + Send + 'static,
     {
         drop(request);
-        async { Err(unused()) }
+        async { Err(unsupported_error()) }
     }
 
     fn send_streaming<T>(
@@ -302,26 +308,26 @@ impl HttpClientExt for Guard {
     where
         T: Into<Bytes> + Send,
     {
-        self.open(request.map(Into::into))
+        self.open_stream(request.map(Into::into))
     }
 }
 
 /// Every reply is read as a stream.
-fn unused() -> http_client::Error {
-    http_client::Error::instance(Interrupted {
-        kind: ErrorKind::Invalid,
+fn unsupported_error() -> http_client::Error {
+    http_client::Error::instance(TransportError {
+        kind: ModelErrorKind::Invalid,
         message: "only streams are read".into(),
     })
 }
 
-impl Debug for Guard {
+impl Debug for BoundedHttpClient {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
 /// The URL without the `key=` of its query.
-fn without_key(uri: Uri) -> Result<Uri, Interrupted> {
+fn strip_key(uri: Uri) -> Result<Uri, TransportError> {
     let Some(query) = uri.query() else { return Ok(uri) };
     let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
     let path = uri.path();
@@ -329,8 +335,8 @@ fn without_key(uri: Uri) -> Result<Uri, Interrupted> {
         true => path.to_owned(),
         false => format!("{path}?{}", rest.join("&")),
     };
-    let unfit = || Interrupted {
-        kind: ErrorKind::Invalid,
+    let unfit = || TransportError {
+        kind: ModelErrorKind::Invalid,
         message: "the base URL and the model's name make no URL".into(),
     };
     let mut parts = uri.into_parts();
@@ -338,30 +344,30 @@ fn without_key(uri: Uri) -> Result<Uri, Interrupted> {
     Uri::from_parts(parts).map_err(|_| unfit())
 }
 
-fn late(what: &str, limit: Duration) -> Interrupted {
-    Interrupted {
-        kind: ErrorKind::Timeout,
+fn timeout_error(what: &str, limit: Duration) -> TransportError {
+    TransportError {
+        kind: ModelErrorKind::Timeout,
         message: format!("{what} from the provider within {limit:?}"),
     }
 }
 
-fn too_much(what: &str, limit: usize) -> Interrupted {
-    Interrupted {
-        kind: ErrorKind::Garbage,
+fn too_large_error(what: &str, limit: usize) -> TransportError {
+    TransportError {
+        kind: ModelErrorKind::Garbage,
         message: format!("the provider sent {what} of more than {limit} bytes"),
     }
 }
 
-fn lost(error: reqwest::Error) -> Interrupted {
+fn connection_error(error: reqwest::Error) -> TransportError {
     let kind = match error.is_builder() {
-        true => ErrorKind::Invalid,
-        false => ErrorKind::Connection,
+        true => ModelErrorKind::Invalid,
+        false => ModelErrorKind::Connection,
     };
-    Interrupted { kind, message: described(error) }
+    TransportError { kind, message: describe_error(error) }
 }
 
 /// The error and its causes, without the URL.
-fn described(error: reqwest::Error) -> String {
+fn describe_error(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -377,7 +383,7 @@ fn described(error: reqwest::Error) -> String {
 
 /// How long the provider wants to be left alone: seconds, or a date. A date is measured against
 /// the one the response carries, so that it holds whatever our own clock says.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse().ok()) {
         return Some(Duration::from_millis(millis));

@@ -28,10 +28,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::catalog::ProviderKind;
-use crate::conversation::Message;
-use crate::error::{ErrorKind, ModelError};
+use crate::conversation::ChatMessage;
+use crate::error::{ModelError, ModelErrorKind};
 use crate::keys::KeySource;
-use crate::model::{Model, Part, Reply, Request, ToolSpec};
+use crate::model::{Model, ModelReply, ModelRequest, ReplyPart, ToolSpec};
 use crate::providers::ProviderOptions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ impl WireFormat {
         [Self::Chat, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
     /// The provider that speaks it.
-    pub fn kind(self) -> ProviderKind {
+    pub fn provider_kind(self) -> ProviderKind {
         match self {
             Self::Chat => ProviderKind::OpenAiChat,
             Self::Responses => ProviderKind::OpenAi,
@@ -75,7 +75,7 @@ pub struct WireRequest {
     pub model: String,
     pub system: String,
     /// An `opaque` here is the item as it stood in the body.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
     pub tools: Vec<ToolSpec>,
     pub max_output: Option<u32>,
     /// All of it, as it was sent.
@@ -91,19 +91,19 @@ impl WireRequest {
 /// What the server does with a request.
 #[derive(Clone, Debug)]
 pub enum WireReply {
-    Reply(Reply),
+    Reply(ModelReply),
     /// The reply with a pause before each event.
-    Slow(Reply, Duration),
+    Slow(ModelReply, Duration),
     /// The reply byte by byte.
-    Torn(Reply),
+    ByteByByte(ModelReply),
     /// Half of the events, then nothing more.
-    HangIn(Reply),
+    HangMidway(ModelReply),
     /// Half of the events, then the connection is gone.
-    CutIn(Reply),
+    DisconnectMidway(ModelReply),
     /// Half of the events, then the end of the body, as a proxy does it that lost its own server.
-    EndIn(Reply),
+    EndMidway(ModelReply),
     /// Half of the events, then an error in the words of the format.
-    FailIn(Reply, WireFault),
+    FailMidway(ModelReply, WireFault),
     Status(WireStatus),
     /// Nothing at all.
     Hang,
@@ -139,8 +139,8 @@ impl WireStatus {
 /// A server on a loopback port. It ends when it is dropped.
 pub struct WireServer {
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<WireRequest>>>,
-    open: watch::Receiver<usize>,
+    requests: Arc<Mutex<Vec<WireRequest>>>,
+    connection_count: watch::Receiver<usize>,
     _accepting: JoinSet<()>,
 }
 
@@ -148,37 +148,37 @@ impl WireServer {
     pub async fn start(
         answer: impl Fn(WireRequest) -> WireReply + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::serve(Answers::Closure(Box::new(answer))).await
+        Self::serve(ReplySource::Closure(Box::new(answer))).await
     }
 
     /// Answers with what this model says. It is asked by the name of the model, because who asks
     /// is not sent.
-    pub async fn serving(model: Arc<dyn Model>) -> io::Result<Self> {
-        Self::serve(Answers::Model(model)).await
+    pub async fn start_with_model(model: Arc<dyn Model>) -> io::Result<Self> {
+        Self::serve(ReplySource::Model(model)).await
     }
 
-    async fn serve(answers: Answers) -> io::Result<Self> {
+    async fn serve(answers: ReplySource) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let seen = Arc::default();
         let (counted, open) = watch::channel(0);
-        let desk = Arc::new(Desk { answers, seen: Arc::clone(&seen) });
+        let desk = Arc::new(WireHandler { source: answers, requests: Arc::clone(&seen) });
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             let counted = Arc::new(counted);
             while let Ok((socket, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
-                let held = Held::new(&counted);
+                let held = OpenConnectionGuard::new(&counted);
                 let desk = Arc::clone(&desk);
                 connections.spawn(async move {
                     // A client that goes away is what many tests are about.
-                    let _ = http::serve(socket, &desk).await;
+                    let _ = http::serve_connection(socket, &desk).await;
                     drop(held);
                 });
             }
         });
-        Ok(Self { address, seen, open, _accepting: accepting })
+        Ok(Self { address, requests: seen, connection_count: open, _accepting: accepting })
     }
 
     pub fn base_url(&self, format: WireFormat) -> String {
@@ -190,21 +190,23 @@ impl WireServer {
 
     /// Options for a provider that asks this server, without a key.
     pub fn options(&self, format: WireFormat) -> ProviderOptions {
-        ProviderOptions::new(format.kind()).base_url(self.base_url(format)).key(KeySource::None)
+        ProviderOptions::new(format.provider_kind())
+            .base_url(self.base_url(format))
+            .key(KeySource::None)
     }
 
     /// What came so far.
     pub fn requests(&self) -> Vec<WireRequest> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn open_connections(&self) -> usize {
-        *self.open.borrow()
+        *self.connection_count.borrow()
     }
 
     /// Waits until so many connections are open.
-    pub async fn until_open(&mut self, count: usize) {
-        let _ = self.open.wait_for(|open| *open == count).await;
+    pub async fn wait_for_connections(&mut self, count: usize) {
+        let _ = self.connection_count.wait_for(|open| *open == count).await;
     }
 }
 
@@ -214,34 +216,37 @@ impl Debug for WireServer {
     }
 }
 
-enum Answers {
+enum ReplySource {
     Closure(Box<dyn Fn(WireRequest) -> WireReply + Send + Sync>),
     Model(Arc<dyn Model>),
 }
 
-struct Desk {
-    answers: Answers,
-    seen: Arc<Mutex<Vec<WireRequest>>>,
+struct WireHandler {
+    source: ReplySource,
+    requests: Arc<Mutex<Vec<WireRequest>>>,
 }
 
-impl Desk {
-    async fn answer(&self, request: WireRequest) -> WireReply {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-        match &self.answers {
-            Answers::Closure(answer) => answer(request),
-            Answers::Model(model) => {
+impl WireHandler {
+    async fn reply(&self, request: WireRequest) -> WireReply {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        match &self.source {
+            ReplySource::Closure(answer) => answer(request),
+            ReplySource::Model(model) => {
                 let format = request.format;
-                asked(model, request)
+                reply_from_model(model, request)
                     .await
-                    .unwrap_or_else(|error| WireReply::Status(told(format, &error)))
+                    .unwrap_or_else(|error| WireReply::Status(error_status(format, &error)))
             }
         }
     }
 }
 
-async fn asked(model: &Arc<dyn Model>, request: WireRequest) -> Result<WireReply, ModelError> {
-    let mut parts = model.call(Arc::new(Request {
-        asker: request.model.as_str().into(),
+async fn reply_from_model(
+    model: &Arc<dyn Model>,
+    request: WireRequest,
+) -> Result<WireReply, ModelError> {
+    let mut parts = model.call(Arc::new(ModelRequest {
+        agent: request.model.as_str().into(),
         model: request.model.into(),
         system: request.system.into(),
         messages: request.messages,
@@ -251,7 +256,7 @@ async fn asked(model: &Arc<dyn Model>, request: WireRequest) -> Result<WireReply
         effort: None,
     }));
     while let Some(part) = parts.next().await {
-        if let Part::Finished(reply) = part? {
+        if let ReplyPart::Finished(reply) = part? {
             return Ok(WireReply::Reply(*reply));
         }
     }
@@ -259,16 +264,17 @@ async fn asked(model: &Arc<dyn Model>, request: WireRequest) -> Result<WireReply
 }
 
 /// An error of a model as a provider would have told it.
-fn told(format: WireFormat, error: &ModelError) -> WireStatus {
+fn error_status(format: WireFormat, error: &ModelError) -> WireStatus {
     let (status, code) = match error.kind {
-        ErrorKind::RateLimited => (429, "rate_limit_error"),
-        ErrorKind::Exhausted => (429, "insufficient_quota"),
-        ErrorKind::Server | ErrorKind::Connection | ErrorKind::Timeout | ErrorKind::Garbage => {
-            (500, "api_error")
-        }
-        ErrorKind::Auth => (401, "authentication_error"),
-        ErrorKind::TooLong => (400, "context_length_exceeded"),
-        ErrorKind::Invalid => (400, "invalid_request_error"),
+        ModelErrorKind::RateLimited => (429, "rate_limit_error"),
+        ModelErrorKind::Exhausted => (429, "insufficient_quota"),
+        ModelErrorKind::Server
+        | ModelErrorKind::Connection
+        | ModelErrorKind::Timeout
+        | ModelErrorKind::Garbage => (500, "api_error"),
+        ModelErrorKind::Auth => (401, "authentication_error"),
+        ModelErrorKind::TooLong => (400, "context_length_exceeded"),
+        ModelErrorKind::Invalid => (400, "invalid_request_error"),
     };
     let message = &error.message;
     let body = match format {
@@ -291,38 +297,38 @@ fn told(format: WireFormat, error: &ModelError) -> WireStatus {
 }
 
 /// Counts one connection as open for as long as it lives.
-struct Held(Arc<watch::Sender<usize>>);
+struct OpenConnectionGuard(Arc<watch::Sender<usize>>);
 
-impl Held {
+impl OpenConnectionGuard {
     fn new(counted: &Arc<watch::Sender<usize>>) -> Self {
         counted.send_modify(|open| *open += 1);
         Self(Arc::clone(counted))
     }
 }
 
-impl Drop for Held {
+impl Drop for OpenConnectionGuard {
     fn drop(&mut self) {
         self.0.send_modify(|open| *open -= 1);
     }
 }
 
 /// Text in pieces, as a model says it.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
+fn split_in_two(text: &str) -> impl Iterator<Item = &str> {
     let middle = text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at);
     let (first, second) = text.split_at(middle);
     [first, second].into_iter().filter(|piece| !piece.is_empty())
 }
 
-fn text_of(value: &Value, name: &str) -> String {
+fn text_field(value: &Value, name: &str) -> String {
     value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+fn array_items<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// Content that is a text, or a list of parts that have one.
-fn joined(content: &Value) -> String {
+fn join_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => {
@@ -333,31 +339,31 @@ fn joined(content: &Value) -> String {
     }
 }
 
-fn tool(function: &Value, parameters: &str) -> ToolSpec {
+fn tool_spec(function: &Value, parameters: &str) -> ToolSpec {
     ToolSpec {
-        name: text_of(function, "name").into(),
-        description: text_of(function, "description").into(),
+        name: text_field(function, "name").into(),
+        description: text_field(function, "description").into(),
         parameters: Arc::new(function.get(parameters).cloned().unwrap_or_default()),
     }
 }
 
 /// One event of a stream of events.
-fn data(event: &Value) -> String {
+fn sse_data(event: &Value) -> String {
     format!("data: {event}\n\n")
 }
 
 /// Adds a result to the ones before it, or begins the next message with it.
-fn add_result(messages: &mut Vec<Message>, result: crate::conversation::ToolResult) {
+fn add_result(messages: &mut Vec<ChatMessage>, result: crate::conversation::ToolResult) {
     match messages.last_mut() {
-        Some(Message::Results(results)) => results.push(result),
-        _ => messages.push(Message::Results(vec![result])),
+        Some(ChatMessage::Results(results)) => results.push(result),
+        _ => messages.push(ChatMessage::Results(vec![result])),
     }
 }
 
 /// The name of the tool whose call has this id.
-fn called(messages: &[Message], id: &str) -> Arc<str> {
+fn called_tool_name(messages: &[ChatMessage], id: &str) -> Arc<str> {
     let assistants = messages.iter().rev().filter_map(|message| match message {
-        Message::Assistant(said) => Some(said),
+        ChatMessage::Assistant(said) => Some(said),
         _ => None,
     });
     let mut calls = assistants.flat_map(|said| said.calls());

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use crate::call::{Answer, OpenCall};
+use crate::call::{CallCompletion, ParkedCall};
 use crate::ids::{Attempt, CallIndex, RunNo, TaskNo, Time};
 use crate::json::Json;
 use crate::message::Message;
 use crate::name::SessionName;
-use crate::spec::Spec;
-use crate::stall::Watch;
-use crate::task::Spawner;
+use crate::spec::TaskSpec;
+use crate::stall::StallWatch;
+use crate::task::SpawningAttempt;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    Start(Start),
+    Start(StartAction),
     /// A call was answered, as this entry of the journal. It is for an attempt that waits in memory, as a closure
     /// does. Who is not there needs no word of it: its next attempt begins with the journal, which has the answer.
-    Tell {
+    DeliverCompletion {
         no: TaskNo,
         attempt: Attempt,
         index: CallIndex,
         ordinal: u32,
-        answer: Arc<Answer>,
+        completion: Arc<CallCompletion>,
     },
     /// A message for work that takes them as they come.
     Push {
@@ -46,43 +46,43 @@ pub enum Action {
         attempt: Attempt,
     },
     /// It ended while it waited: let go of whatever is kept for it.
-    Forget {
+    Release {
         no: TaskNo,
     },
 }
 
 /// Begin an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Start {
+pub struct StartAction {
     /// The name of its session, the first half of its address.
     pub session: SessionName,
     pub no: TaskNo,
     pub run: RunNo,
     pub attempt: Attempt,
     /// What spawned it, when that was a task.
-    pub spawner: Option<Spawner>,
-    pub spec: Arc<Spec>,
+    pub spawner: Option<SpawningAttempt>,
+    pub spec: Arc<TaskSpec>,
     /// How many journal entries there are to go through first.
-    pub journal: u32,
-    pub open: Vec<OpenCall>,
+    pub journal_len: u32,
+    pub parked_calls: Vec<ParkedCall>,
     pub state: Option<Json>,
     /// How it is watched: it is to show a sign of life more often than that.
-    pub watch: Option<Watch>,
+    pub stall_watch: Option<StallWatch>,
     /// There is no news, and no budget that anything would be set aside from: the first step needs
     /// no leave.
-    pub at_leave: bool,
+    pub skip_first_gate: bool,
 }
 
 impl Action {
     pub fn task(&self) -> TaskNo {
         match self {
             Self::Start(start) => start.no,
-            Self::Tell { no, .. }
+            Self::DeliverCompletion { no, .. }
             | Self::Push { no, .. }
             | Self::Interrupt { no, .. }
             | Self::Stop { no, .. }
             | Self::Kill { no, .. }
-            | Self::Forget { no } => *no,
+            | Self::Release { no } => *no,
         }
     }
 }

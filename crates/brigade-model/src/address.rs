@@ -4,13 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::ids::{RunNo, TaskNo};
-use crate::name::{Name, SESSION_NAME_MAX, SessionName, clip};
+use crate::name::{SESSION_NAME_MAX, SessionName, TaskName, truncate};
 use crate::refusal::Refusal;
-use crate::work::Kind;
+use crate::work::TaskKind;
 
 /// A task, perhaps of another session, perhaps an earlier run of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct TaskAddress {
     pub session: Option<SessionName>,
     pub task: TaskRef,
 }
@@ -18,31 +18,31 @@ pub struct Address {
 /// A task within a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRef {
-    pub who: Who,
+    pub selector: TaskSelector,
     pub run: Option<RunNo>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
-    No(TaskNo),
+pub enum TaskSelector {
+    Number(TaskNo),
     /// A number with its kind, which must be right.
-    Kinded(Kind, TaskNo),
+    KindAndNumber(TaskKind, TaskNo),
     /// The living bearer of a name, else the newest ended one.
-    Named(Name),
+    Name(TaskName),
 }
 
 impl From<TaskNo> for TaskRef {
     fn from(no: TaskNo) -> Self {
-        Self { who: Who::No(no), run: None }
+        Self { selector: TaskSelector::Number(no), run: None }
     }
 }
 
-impl FromStr for Address {
+impl FromStr for TaskAddress {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         if text.len() > SESSION_NAME_MAX + 128 {
-            return Err(bad(text, "is too long"));
+            return Err(refuse_address(text, "is too long"));
         }
         // A session may be a path, so the task is what follows the last slash.
         match text.rsplit_once('/') {
@@ -59,37 +59,43 @@ impl FromStr for TaskRef {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         let (who, run) = match text.split_once('#') {
-            Some((who, run)) => (who, Some(RunNo(number(run, text)?.get()))),
+            Some((who, run)) => (who, Some(RunNo(parse_task_no(run, text)?.get()))),
             None => (text, None),
         };
         let who = match who.split_once(':') {
-            Some((kind, no)) => Who::Kinded(Kind::parse(kind)?, number(no, text)?),
-            None if who.starts_with(|c: char| c.is_ascii_digit()) => Who::No(number(who, text)?),
-            None => Who::Named(who.parse()?),
+            Some((kind, no)) => {
+                TaskSelector::KindAndNumber(TaskKind::parse(kind)?, parse_task_no(no, text)?)
+            }
+            None if who.starts_with(|c: char| c.is_ascii_digit()) => {
+                TaskSelector::Number(parse_task_no(who, text)?)
+            }
+            None => TaskSelector::Name(who.parse()?),
         };
-        Ok(Self { who, run })
+        Ok(Self { selector: who, run })
     }
 }
 
-fn number(digits: &str, whole: &str) -> Result<TaskNo, Refusal> {
+fn parse_task_no(digits: &str, whole: &str) -> Result<TaskNo, Refusal> {
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     let value = if plain { digits.parse().ok() } else { None };
-    value.and_then(TaskNo::new).ok_or_else(|| bad(whole, "has no number from 1 to 4294967295"))
+    value
+        .and_then(TaskNo::new)
+        .ok_or_else(|| refuse_address(whole, "has no number from 1 to 4294967295"))
 }
 
-fn bad(text: &str, problem: &str) -> Refusal {
+fn refuse_address(text: &str, problem: &str) -> Refusal {
     Refusal::invalid(format!(
         "the address {:?} {problem}; write agent:3, 3, a name, session/agent:3 or agent:3#1",
-        clip(text, 64)
+        truncate(text, 64)
     ))
 }
 
 impl fmt::Display for TaskRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.who {
-            Who::No(no) => write!(f, "{no}")?,
-            Who::Kinded(kind, no) => write!(f, "{kind}:{no}")?,
-            Who::Named(name) => write!(f, "{name}")?,
+        match &self.selector {
+            TaskSelector::Number(no) => write!(f, "{no}")?,
+            TaskSelector::KindAndNumber(kind, no) => write!(f, "{kind}:{no}")?,
+            TaskSelector::Name(name) => write!(f, "{name}")?,
         }
         match self.run {
             Some(run) => write!(f, "#{run}"),
@@ -98,7 +104,7 @@ impl fmt::Display for TaskRef {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for TaskAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.session {
             Some(session) => write!(f, "{session}/{}", self.task),
@@ -113,12 +119,12 @@ mod tests {
 
     #[track_caller]
     fn reads(text: &str) {
-        assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<TaskAddress>().unwrap().to_string(), text);
     }
 
     #[track_caller]
     fn refused(text: &str, part: &str) {
-        let refusal = text.parse::<Address>().unwrap_err();
+        let refusal = text.parse::<TaskAddress>().unwrap_err();
         assert!(refusal.to_string().contains(part), "{refusal}");
         assert!(refusal.to_string().len() < 400);
     }

@@ -2,32 +2,33 @@
 
 use std::sync::Arc;
 
-use crate::approval::Grants;
+use crate::approval::ApprovalGrants;
 use crate::event::{Event, EventRecord, SpawnedEvent};
 use crate::ids::{Attempt, ConversationId, Epoch, MessageNo, Millis, Owner, RunNo, Time};
 use crate::limits::{Limits, Usage};
 use crate::message::Receipt;
 use crate::outcome::Outcome;
-use crate::shared::Shared;
-use crate::spawn_rate::Paid;
-use crate::stall::Nudged;
+use crate::shared_values::SharedValues;
+use crate::spawn_rate::SpawnMeter;
+use crate::stall::NudgeState;
 use crate::task::{
-    Clock, Delivery, EarlierRun, Ended, Extra, Queued, Spawner, State, StopStage, Stopping, TaskRow,
+    EarlierRun, EndedState, QueuedState, ResultDelivery, RunClock, SpawningAttempt, StopPhase,
+    StoppingState, TaskExtras, TaskRow, TaskState,
 };
-use crate::tree::{SessionState, Tree, TreeRow, sweeps_children};
+use crate::task_tree::{SessionRow, SessionState, TaskTree, is_stopping_children};
 use crate::work::WakeOn;
 
 /// How many verdicts a row has.
-const RULED_KEPT: usize = 8;
+const DECIDED_APPROVALS_KEPT: usize = 8;
 
-impl Tree {
+impl TaskTree {
     /// A tree from its first event.
     pub fn open(record: &EventRecord, epoch: Epoch) -> Option<Self> {
         let Event::SessionOpened { name, limits } = &record.event else { return None };
-        Some(Self::from_row(TreeRow {
-            id: record.tree,
+        Some(Self::from_row(SessionRow {
+            id: record.session,
             name: name.clone(),
-            opened: record.at,
+            opened_at: record.at,
             state: SessionState::Open,
             limits: **limits,
             usage: Usage::NONE,
@@ -36,15 +37,15 @@ impl Tree {
             last_task: None,
             last_message: MessageNo(0),
             epoch,
-            shared: Shared::default(),
-            grants: Grants::default(),
-            paid: Paid::default(),
+            shared_values: SharedValues::default(),
+            grants: ApprovalGrants::default(),
+            spawn_meter: SpawnMeter::default(),
         }))
     }
 }
 
 /// Applies one event. Events of a tree are applied in order, each once.
-pub fn apply(tree: &mut Tree, record: &EventRecord) {
+pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
     tree.row.seq = record.seq;
     tree.row.now = record.at;
     let at = record.at;
@@ -55,83 +56,85 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             tree.sweep_children(Owner::Session);
         }
         Event::SessionClosed => tree.row.state = SessionState::Closed,
-        Event::LimitsSet { of, limits } => apply_limits(tree, *of, limits, at),
+        Event::LimitsSet { holder: of, limits } => apply_limits(tree, *of, limits, at),
         Event::Spawned(spawned) => apply_spawned(tree, record, spawned),
-        Event::Started { no, attempt } => tree.edit(*no, |row| begin(row, *attempt, at)),
-        Event::Queued { no, why } => tree.edit(*no, |row| {
+        Event::Started { no, attempt } => tree.edit(*no, |row| start_attempt(row, *attempt, at)),
+        Event::Queued { no, reason: why } => tree.edit(*no, |row| {
             let ticket = match &row.state {
-                State::Queued(queued) => queued.ticket,
+                TaskState::Queued(queued) => queued.ticket,
                 _ => record.seq,
             };
             stop_clock(row, at);
-            row.state = State::Queued(Queued { ticket, why: why.clone() });
+            row.state = TaskState::Queued(QueuedState { ticket, reason: why.clone() });
         }),
         Event::Recovered { no, crashes, until } => tree.edit(*no, |row| {
             stop_clock(row, at);
             row.crashes = *crashes;
-            row.state = State::Queued(Queued {
+            row.state = TaskState::Queued(QueuedState {
                 ticket: record.seq,
-                why: crate::task::QueuedWhy::Backoff { until: *until },
+                reason: crate::task::QueueReason::Backoff { until: *until },
             });
         }),
         Event::Recorded { no, .. } => tree.edit(*no, |row| {
-            row.journal += 1;
-            progressed(row, at);
+            row.journal_len += 1;
+            note_progress(row, at);
         }),
         Event::Parked { no, call } => {
             tree.edit(*no, |row| {
                 // Most tasks wait for one thing, and there may be a million of them.
-                row.calls.reserve_exact(1);
-                row.calls.push((**call).clone());
-                progressed(row, at);
+                row.parked_calls.reserve_exact(1);
+                row.parked_calls.push((**call).clone());
+                note_progress(row, at);
             });
             tree.recount_waits(*no);
         }
-        Event::Answered { no, index, .. } => {
+        Event::CallCompleted { no, index, .. } => {
             tree.edit(*no, |row| {
-                if row.spec.work.conduct().wake == WakeOn::AnyAnswer {
-                    row.told = Some(row.journal);
+                if row.spec.work.policy().wake_on == WakeOn::AnyCompletion {
+                    row.unacked = Some(row.journal_len);
                 }
-                settle_call(row, *index, at);
+                remove_parked_call(row, *index, at);
             });
-            answered(tree, *no, *index);
+            release_wait(tree, *no, *index);
         }
-        Event::Ruled { no, index, verdict } => tree.edit(*no, |row| {
-            let ruled = &mut row.extra_mut().ruled;
-            if ruled.len() >= RULED_KEPT {
+        Event::ApprovalDecided { no, index, verdict } => tree.edit(*no, |row| {
+            let ruled = &mut row.extras_mut().decided_approvals;
+            if ruled.len() >= DECIDED_APPROVALS_KEPT {
                 ruled.remove(0);
             }
             ruled.push((*index, (**verdict).clone()));
         }),
-        Event::Granted(grant) => tree.row.grants.add(grant),
+        Event::GrantAdded(grant) => tree.row.grants.add(grant),
         Event::GrantRevoked { grant } => tree.row.grants.remove(*grant),
         Event::Abandoned { no, index, .. } => {
-            tree.edit(*no, |row| settle_call(row, *index, at));
-            answered(tree, *no, *index);
+            tree.edit(*no, |row| remove_parked_call(row, *index, at));
+            release_wait(tree, *no, *index);
         }
-        Event::Heard { no } => tree.edit(*no, |row| row.told = None),
+        Event::Acknowledged { no } => tree.edit(*no, |row| row.unacked = None),
         Event::Suspended { no, partial } => tree.edit(*no, |row| {
-            row.state = State::Waiting;
-            if partial.is_some() || row.extra.is_some() {
-                row.extra_mut().partial.clone_from(partial);
+            row.state = TaskState::Waiting;
+            if partial.is_some() || row.extras.is_some() {
+                row.extras_mut().partial.clone_from(partial);
             }
         }),
         Event::Progressed { no, note } => tree.edit(*no, |row| {
-            row.extra_mut().progress = Some(note.clone());
-            stirred(row, at);
+            row.extras_mut().progress = Some(note.clone());
+            note_activity(row, at);
         }),
         Event::StateSet { no, state } => tree.edit(*no, |row| {
-            row.extra_mut().state = Some(state.clone());
-            stirred(row, at);
+            row.extras_mut().state = Some(state.clone());
+            note_activity(row, at);
         }),
-        Event::Shared { name, value, .. } => tree.row.shared.set(name, value, record.seq),
-        Event::Stalled { no, nudged } => tree.edit(*no, |row| stalled(row, *nudged, at)),
+        Event::SharedValueSet { name, value, .. } => {
+            tree.row.shared_values.set(name, value, record.seq)
+        }
+        Event::Stalled { no, nudged } => tree.edit(*no, |row| note_stall(row, *nudged, at)),
         Event::Reserved { no, amount } => tree.edit(*no, |row| {
-            let extra = row.extra_mut();
+            let extra = row.extras_mut();
             extra.reserved = extra.reserved.plus(**amount);
         }),
         Event::Charged { no, spent, at_most } => {
-            tree.edit(*no, |row| row.extra_mut().reserved = Usage::NONE);
+            tree.edit(*no, |row| row.extras_mut().reserved = Usage::NONE);
             tree.charge(*no, **spent, if *at_most { **spent } else { Usage::NONE });
         }
         Event::MessageSent(message) => {
@@ -142,29 +145,29 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             tree.take_message(*to, *message, Receipt::Delivered);
         }
         Event::MessageRead { to, message } => tree.take_message(*to, *message, Receipt::Read),
-        Event::MessageUnknown { to, message } => {
+        Event::MessageDeliveryUnknown { to, message } => {
             tree.take_message(*to, *message, Receipt::DeliveryUnknown);
         }
         Event::DeadLettered { to, messages, reason } => {
             for message in messages {
-                tree.take_message(*to, *message, Receipt::Dead(reason.clone()));
+                tree.take_message(*to, *message, Receipt::DeadLettered(reason.clone()));
             }
         }
-        Event::StopAsked { no, cause, deadline } => {
+        Event::StopRequested { no, cause, deadline } => {
             tree.edit(*no, |row| {
-                row.calls.clear();
-                row.state = State::Stopping(Stopping {
+                row.parked_calls.clear();
+                row.state = TaskState::Stopping(StoppingState {
                     cause: (**cause).clone(),
                     deadline: *deadline,
-                    stage: StopStage::Asked,
+                    phase: StopPhase::Graceful,
                 });
             });
             tree.recount_waits(*no);
             tree.sweep_children(Owner::Task(*no));
         }
         Event::StopForced { no, deadline } => tree.edit(*no, |row| {
-            if let State::Stopping(stopping) = &mut row.state {
-                stopping.stage = StopStage::Forced;
+            if let TaskState::Stopping(stopping) = &mut row.state {
+                stopping.phase = StopPhase::Forced;
                 stopping.deadline = *deadline;
             }
         }),
@@ -178,7 +181,7 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
         }
         Event::SlotReturned { no } => {
             tree.edit(*no, |row| {
-                if let State::Ended(ended) = &mut row.state {
+                if let TaskState::Ended(ended) = &mut row.state {
                     ended.lingering = false;
                 }
             });
@@ -187,14 +190,14 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
             above.into_iter().for_each(|no| tree.mark_evictable(no));
         }
         Event::PassedToSession { no, name_dropped, deadline } => {
-            tree.rehome(*no, Owner::Session, *name_dropped);
+            tree.change_owner(*no, Owner::Session, *name_dropped);
             if let Some(deadline) = deadline {
                 tree.inherit_deadline(*no, *deadline);
             }
         }
         Event::Collected { runs } => {
             for (no, run) in runs {
-                tree.edit(*no, |row| collect(row, *run));
+                tree.edit(*no, |row| mark_collected(row, *run));
                 tree.mark_evictable(*no);
             }
         }
@@ -204,7 +207,7 @@ pub fn apply(tree: &mut Tree, record: &EventRecord) {
                 tree.edit(*no, |row| set_conversation(row, conversation));
             }
             if *name_dropped {
-                tree.rename_none(*no);
+                tree.clear_name(*no);
             }
         }
     }
@@ -216,7 +219,7 @@ fn set_conversation(row: &mut TaskRow, conversation: &ConversationId) {
     }
 }
 
-fn apply_limits(tree: &mut Tree, of: Owner, limits: &Limits, at: Time) {
+fn apply_limits(tree: &mut TaskTree, of: Owner, limits: &Limits, at: Time) {
     let no = match of {
         Owner::Session => {
             tree.row.limits = *limits;
@@ -242,34 +245,36 @@ fn change_clock(row: &mut TaskRow, before: Option<Millis>, after: Option<Millis>
         left.saturating_add(after.0).saturating_sub(before.0)
     };
     let clock = match (row.clock(), before, after) {
-        (_, _, None) => Clock::Unlimited,
-        (Clock::Ticking { until }, Some(before), Some(after)) => {
-            Clock::Ticking { until: Time(changed(until.0, before, after)) }
+        (_, _, None) => RunClock::Unlimited,
+        (RunClock::Ticking { until }, Some(before), Some(after)) => {
+            RunClock::Ticking { until: Time(changed(until.0, before, after)) }
         }
-        (Clock::Stopped { left }, Some(before), Some(after)) => {
-            Clock::Stopped { left: Millis(changed(left.0, before, after)) }
+        (RunClock::Stopped { remaining: left }, Some(before), Some(after)) => {
+            RunClock::Stopped { remaining: Millis(changed(left.0, before, after)) }
         }
-        (_, _, Some(left)) if matches!(row.state, State::Queued(_)) => Clock::Stopped { left },
-        (_, _, Some(left)) => Clock::Ticking { until: at.after(left) },
+        (_, _, Some(left)) if matches!(row.state, TaskState::Queued(_)) => {
+            RunClock::Stopped { remaining: left }
+        }
+        (_, _, Some(left)) => RunClock::Ticking { until: at.after(left) },
     };
     if clock != row.clock() {
-        row.extra_mut().clock = clock;
+        row.extras_mut().clock = clock;
     }
 }
 
-fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) {
+fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEvent) {
     let at = record.at;
     tree.row.last_task = Some(spawned.no);
     count_total(tree, spawned.owner);
     count_rate(tree, spawned.owner, at);
     let limits = spawned.spec.all_limits();
     let state = match &spawned.queued {
-        None => State::Running,
-        Some(why) => State::Queued(Queued { ticket: record.seq, why: why.clone() }),
+        None => TaskState::Running,
+        Some(why) => TaskState::Queued(QueuedState { ticket: record.seq, reason: why.clone() }),
     };
     let time = time_limit(tree, spawned.owner, limits.as_deref());
     let by = spawned.owner.task();
-    let spawner = by.and_then(|no| Some(Spawner(no, tree.get(no)?.attempt)));
+    let spawner = by.and_then(|no| Some(SpawningAttempt(no, tree.get(no)?.attempt)));
     let mut row = TaskRow {
         spec: spawned.spec.clone(),
         name: spawned.spec.name.clone(),
@@ -281,26 +286,26 @@ fn apply_spawned(tree: &mut Tree, record: &EventRecord, spawned: &SpawnedEvent) 
         run: RunNo::FIRST,
         attempt: Attempt(u32::from(spawned.queued.is_none())),
         crashes: 0,
-        journal: 0,
-        spawned: at,
-        moved: at,
+        journal_len: 0,
+        spawned_at: at,
+        last_activity_at: at,
         state,
-        told: None,
-        calls: Vec::new(),
+        unacked: None,
+        parked_calls: Vec::new(),
         limits,
-        extra: None,
+        extras: None,
     };
     set_clock(&mut row, time, at);
-    let deadline = tree.inherited_at_start(spawned.owner, &spawned.spec);
+    let deadline = tree.inherited_start_deadline(spawned.owner, &spawned.spec);
     if deadline.is_some() {
-        row.extra_mut().deadline = deadline;
+        row.extras_mut().inherited_deadline = deadline;
     }
     tree.insert(spawned.no, row);
-    tree.touch(spawned.no);
+    tree.mark_dirty(spawned.no);
 }
 
 /// Counts a spawn for the total limits above it.
-fn count_total(tree: &mut Tree, owner: Owner) {
+fn count_total(tree: &mut TaskTree, owner: Owner) {
     let mut counted = Vec::new();
     let mut top = None;
     for holder in tree.total_holders(owner) {
@@ -318,26 +323,26 @@ fn count_total(tree: &mut Tree, owner: Owner) {
         counted.push(top);
     }
     for no in counted {
-        tree.edit(no, |row| row.extra_mut().total += 1);
+        tree.edit(no, |row| row.extras_mut().total_spawned += 1);
     }
 }
 
 /// Counts a spawn for the spawn rates above it.
-fn count_rate(tree: &mut Tree, owner: Owner, at: Time) {
+fn count_rate(tree: &mut TaskTree, owner: Owner, at: Time) {
     let rated = |holder: &Owner| tree.limits(*holder)?.spawn_rate.map(|rate| (*holder, rate));
     let holders: Vec<_> = tree.limit_holders(owner).filter_map(|holder| rated(&holder)).collect();
     for (holder, rate) in holders {
         match holder {
-            Owner::Session => tree.row.paid = rate.after_one(tree.row.paid, at),
+            Owner::Session => tree.row.spawn_meter = rate.record_spawn(tree.row.spawn_meter, at),
             Owner::Task(no) => tree.edit(no, |row| {
-                let extra = row.extra_mut();
-                extra.paid = rate.after_one(extra.paid, at);
+                let extra = row.extras_mut();
+                extra.spawn_meter = rate.record_spawn(extra.spawn_meter, at);
             }),
         }
     }
 }
 
-fn time_limit(tree: &Tree, owner: Owner, own: Option<&Limits>) -> Option<Millis> {
+fn time_limit(tree: &TaskTree, owner: Owner, own: Option<&Limits>) -> Option<Millis> {
     let inherited = match owner {
         Owner::Session => tree.row.limits.time,
         Owner::Task(_) => None,
@@ -347,75 +352,80 @@ fn time_limit(tree: &Tree, owner: Owner, own: Option<&Limits>) -> Option<Millis>
 
 fn set_clock(row: &mut TaskRow, time: Option<Millis>, at: Time) {
     let clock = match time {
-        None => Clock::Unlimited,
-        Some(left) if matches!(row.state, State::Running) => {
-            Clock::Ticking { until: at.after(left) }
+        None => RunClock::Unlimited,
+        Some(left) if matches!(row.state, TaskState::Running) => {
+            RunClock::Ticking { until: at.after(left) }
         }
-        Some(left) => Clock::Stopped { left },
+        Some(left) => RunClock::Stopped { remaining: left },
     };
     if clock != row.clock() {
-        row.extra_mut().clock = clock;
+        row.extras_mut().clock = clock;
     }
 }
 
-fn begin(row: &mut TaskRow, attempt: Attempt, at: Time) {
-    row.state = State::Running;
+fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
+    row.state = TaskState::Running;
     row.attempt = attempt;
-    row.moved = at;
-    if let Some(extra) = &mut row.extra {
+    row.last_activity_at = at;
+    if let Some(extra) = &mut row.extras {
         extra.stalled = false;
-        if let Clock::Stopped { left } = extra.clock {
-            extra.clock = Clock::Ticking { until: at.after(left) };
+        if let RunClock::Stopped { remaining: left } = extra.clock {
+            extra.clock = RunClock::Ticking { until: at.after(left) };
         }
     }
 }
 
 fn stop_clock(row: &mut TaskRow, at: Time) {
-    if let Some(extra) = &mut row.extra
-        && let Clock::Ticking { until } = extra.clock
+    if let Some(extra) = &mut row.extras
+        && let RunClock::Ticking { until } = extra.clock
     {
-        extra.clock = Clock::Stopped { left: until.since(at) };
+        extra.clock = RunClock::Stopped { remaining: until.since(at) };
     }
 }
 
-fn settle_call(row: &mut TaskRow, index: crate::ids::CallIndex, at: Time) {
-    row.calls.retain(|call| call.index != index);
-    row.journal += 1;
-    progressed(row, at);
+fn remove_parked_call(row: &mut TaskRow, index: crate::ids::CallIndex, at: Time) {
+    row.parked_calls.retain(|call| call.index != index);
+    row.journal_len += 1;
+    note_progress(row, at);
 }
 
 /// Something was recorded that the next attempt does not have to do again.
-fn progressed(row: &mut TaskRow, at: Time) {
+fn note_progress(row: &mut TaskRow, at: Time) {
     row.crashes = 0;
-    let journal = row.journal;
-    if let Some(extra) = &mut row.extra
-        && extra.nudged.is_past(journal)
+    let journal = row.journal_len;
+    if let Some(extra) = &mut row.extras
+        && extra.nudges.has_progressed_since(journal)
     {
-        extra.nudged = Nudged::default();
+        extra.nudges = NudgeState::default();
     }
-    stirred(row, at);
+    note_activity(row, at);
 }
 
-fn stalled(row: &mut TaskRow, nudged: bool, at: Time) {
-    let journal = row.journal;
-    let extra = row.extra_mut();
+fn note_stall(row: &mut TaskRow, nudged: bool, at: Time) {
+    let journal = row.journal_len;
+    let extra = row.extras_mut();
     extra.stalled = true;
     if nudged {
-        extra.nudged = Nudged { times: extra.nudged.times.saturating_add(1), at, journal };
+        extra.nudges = NudgeState {
+            count: extra.nudges.count.saturating_add(1),
+            last_at: at,
+            journal_len: journal,
+        };
     }
 }
 
-fn stirred(row: &mut TaskRow, at: Time) {
-    row.moved = at;
-    if let Some(extra) = &mut row.extra {
+fn note_activity(row: &mut TaskRow, at: Time) {
+    row.last_activity_at = at;
+    if let Some(extra) = &mut row.extras {
         extra.stalled = false;
     }
 }
 
 /// A wait that was answered no longer keeps its tasks in memory.
-fn answered(tree: &mut Tree, no: crate::ids::TaskNo, index: crate::ids::CallIndex) {
+fn release_wait(tree: &mut TaskTree, no: crate::ids::TaskNo, index: crate::ids::CallIndex) {
     let owner = Owner::Task(no);
-    if tree.node(owner).is_some_and(|node| node.waits.iter().any(|wait| wait.index == index)) {
+    if tree.links(owner).is_some_and(|node| node.wait_counts.iter().any(|wait| wait.index == index))
+    {
         tree.recount_waits(no);
         let children: Vec<_> = tree.children(owner).collect();
         for child in children {
@@ -426,33 +436,38 @@ fn answered(tree: &mut Tree, no: crate::ids::TaskNo, index: crate::ids::CallInde
     }
 }
 
-fn apply_closing(tree: &mut Tree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>) {
-    let swept = tree.get(no).is_some_and(sweeps_children);
+fn apply_closing(tree: &mut TaskTree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>) {
+    let swept = tree.get(no).is_some_and(is_stopping_children);
     tree.edit(no, |row| {
-        row.calls.clear();
-        row.state = State::Closing { outcome: outcome.clone() };
+        row.parked_calls.clear();
+        row.state = TaskState::Closing { outcome: outcome.clone() };
     });
     tree.recount_waits(no);
-    if !swept && tree.get(no).is_some_and(sweeps_children) {
+    if !swept && tree.get(no).is_some_and(is_stopping_children) {
         tree.sweep_children(Owner::Task(no));
     }
 }
 
-fn apply_ended(tree: &mut Tree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>, lingering: bool) {
+fn apply_ended(
+    tree: &mut TaskTree,
+    no: crate::ids::TaskNo,
+    outcome: &Arc<Outcome>,
+    lingering: bool,
+) {
     let at = tree.row.now;
-    let was_living = tree.get(no).is_some_and(TaskRow::is_living);
+    let was_living = tree.get(no).is_some_and(TaskRow::is_alive);
     tree.edit(no, |row| {
-        row.calls.clear();
+        row.parked_calls.clear();
         row.crashes = 0;
-        if let Some(extra) = &mut row.extra {
+        if let Some(extra) = &mut row.extras {
             extra.reserved = Usage::NONE;
             // The outcome has it, or something better.
             extra.partial = None;
         }
-        row.state = State::Ended(Ended {
+        row.state = TaskState::Ended(EndedState {
             outcome: outcome.clone(),
             at,
-            delivery: Delivery::Pending,
+            delivery: ResultDelivery::Pending,
             lingering,
         });
     });
@@ -462,67 +477,70 @@ fn apply_ended(tree: &mut Tree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>, 
     }
 }
 
-fn collect(row: &mut TaskRow, run: RunNo) {
+fn mark_collected(row: &mut TaskRow, run: RunNo) {
     if run == row.run
-        && let State::Ended(ended) = &mut row.state
+        && let TaskState::Ended(ended) = &mut row.state
     {
-        ended.delivery = Delivery::Collected;
+        ended.delivery = ResultDelivery::Collected;
     }
-    if let Some(extra) = &mut row.extra {
-        extra.earlier.retain(|earlier| earlier.run != run);
+    if let Some(extra) = &mut row.extras {
+        extra.earlier_runs.retain(|earlier| earlier.run != run);
     }
 }
 
 fn apply_run_opened(
-    tree: &mut Tree,
+    tree: &mut TaskTree,
     no: crate::ids::TaskNo,
     owner: Owner,
     limits: Option<&Limits>,
 ) {
     let at = tree.row.now;
     if tree.owner_of(no) != Some(owner) {
-        tree.rehome(no, owner, false);
+        tree.change_owner(no, owner, false);
     }
     let limits = match limits {
         Some(limits) => Some(Box::new(*limits)),
         None => tree.get(no).and_then(|row| row.limits.clone()),
     };
     let time = time_limit(tree, owner, limits.as_deref());
-    let deadline = tree.get(no).and_then(|row| tree.inherited_at_start(owner, &row.spec));
+    let deadline = tree.get(no).and_then(|row| tree.inherited_start_deadline(owner, &row.spec));
     let ticket = tree.row.seq;
     let asked_by = owner.task().and_then(|owner| tree.get(owner)).map(|row| row.run);
     tree.edit(no, |row| {
         let asked_by = asked_by.filter(|run| *run != row.owner_run);
-        if asked_by.is_some() || row.extra.is_some() {
-            row.extra_mut().asked_by = asked_by;
+        if asked_by.is_some() || row.extras.is_some() {
+            row.extras_mut().opened_by_run = asked_by;
         }
-        if let State::Ended(ended) = &row.state
-            && ended.delivery == Delivery::Pending
+        if let TaskState::Ended(ended) = &row.state
+            && ended.delivery == ResultDelivery::Pending
         {
-            let earlier = EarlierRun { run: row.run, outcome: ended.outcome.clone(), at: ended.at };
-            row.extra_mut().earlier.push(earlier);
+            let earlier =
+                EarlierRun { run: row.run, outcome: ended.outcome.clone(), ended_at: ended.at };
+            row.extras_mut().earlier_runs.push(earlier);
         }
         row.run = row.run.next();
-        row.moved = at;
-        if let Some(extra) = &mut row.extra {
-            (extra.stalled, extra.nudged) = (false, Nudged::default());
+        row.last_activity_at = at;
+        if let Some(extra) = &mut row.extras {
+            (extra.stalled, extra.nudges) = (false, NudgeState::default());
             // They were those of the run that ended.
             extra.progress = None;
-            extra.deadline = None;
+            extra.inherited_deadline = None;
             extra.descendants_deadline = None;
         }
         if deadline.is_some() {
-            row.extra_mut().deadline = deadline;
+            row.extras_mut().inherited_deadline = deadline;
         }
         row.limits = limits;
         // Between this event and the start that follows it there is no holder to queue at.
-        row.state =
-            State::Queued(Queued { ticket, why: crate::task::QueuedWhy::Backoff { until: at } });
+        row.state = TaskState::Queued(QueuedState {
+            ticket,
+            reason: crate::task::QueueReason::Backoff { until: at },
+        });
         set_clock(row, time, at);
-        if let Some(extra) = row.extra.as_deref()
-            && *extra == Extra::default()
+        if let Some(extra) = row.extras.as_deref()
+            && *extra == TaskExtras::default()
         {
-            row.extra = None;
+            row.extras = None;
         }
     });
     if let Owner::Task(owner) = owner {

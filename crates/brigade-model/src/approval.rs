@@ -9,7 +9,7 @@ pub use call_card::{CallCard, CardLine};
 pub use call_digest::CallDigest;
 
 use crate::ids::{ClientName, Time};
-use crate::permission::{Rule, Subject};
+use crate::permission::{PermissionRule, PermissionSubject};
 use crate::plain_text::PlainText;
 use crate::refusal::Refusal;
 
@@ -28,18 +28,18 @@ pub struct ApprovalRequest {
     pub tool: Arc<str>,
     /// What a rule's pattern is held against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<Excerpt>,
+    pub subject: Option<TextExcerpt>,
     /// Whether a shell reads the subject.
     #[serde(default)]
     pub is_shell: bool,
     /// All arguments of the call, as JSON.
-    pub arguments: Excerpt,
+    pub arguments: TextExcerpt,
     /// The absolute directory in which the call acts, of a tool that acts in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<Arc<str>>,
     /// The rule that asks, and whose it is.
-    pub rule: Rule,
-    pub by: Arc<str>,
+    pub rule: PermissionRule,
+    pub rule_source: Arc<str>,
     /// Nobody is there who could say yes: what was not allowed before is denied at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unattended: bool,
@@ -47,32 +47,36 @@ pub struct ApprovalRequest {
 
 /// The beginning of a text, or all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Excerpt {
+pub struct TextExcerpt {
     pub text: Arc<str>,
     #[serde(default)]
-    pub is_cut: bool,
+    pub is_truncated: bool,
 }
 
-impl Excerpt {
+impl TextExcerpt {
     /// The most bytes of one: more cannot be shown to a person before they decide.
     pub const MAX: usize = 64 * 1024;
 
     pub fn of(text: &str) -> Self {
         let cut = text.floor_char_boundary(Self::MAX);
-        Self { text: text[..cut].into(), is_cut: cut < text.len() }
+        Self { text: text[..cut].into(), is_truncated: cut < text.len() }
     }
 }
 
 impl ApprovalRequest {
-    pub fn new(subject: &Subject<'_>, arguments: &str, (rule, by): (Rule, Arc<str>)) -> Self {
+    pub fn new(
+        subject: &PermissionSubject<'_>,
+        arguments: &str,
+        (rule, by): (PermissionRule, Arc<str>),
+    ) -> Self {
         Self {
             tool: subject.tool.into(),
-            subject: subject.text.map(Excerpt::of),
+            subject: subject.text.map(TextExcerpt::of),
             is_shell: subject.is_shell,
-            arguments: Excerpt::of(arguments),
+            arguments: TextExcerpt::of(arguments),
             directory: None,
             rule,
-            by,
+            rule_source: by,
             is_unattended: false,
         }
     }
@@ -85,36 +89,37 @@ impl ApprovalRequest {
 
     /// Whether the call is too large to be kept, and so to be shown, whole.
     pub fn is_too_large(&self) -> bool {
-        self.arguments.is_cut || self.subject.as_ref().is_some_and(|subject| subject.is_cut)
+        self.arguments.is_truncated
+            || self.subject.as_ref().is_some_and(|subject| subject.is_truncated)
     }
 
     /// Whether a rule surely speaks of this call. Of a subject that is cut only a rule on the whole
     /// tool does: what is left out may be anything.
-    fn is_allowed_by(&self, rule: &Rule) -> bool {
+    fn is_allowed_by(&self, rule: &PermissionRule) -> bool {
         let text = match &self.subject {
-            Some(subject) if subject.is_cut => None,
+            Some(subject) if subject.is_truncated => None,
             subject => subject.as_ref().map(|subject| &*subject.text),
         };
-        rule.allows(&Subject { tool: &self.tool, text, is_shell: self.is_shell })
+        rule.allows(&PermissionSubject { tool: &self.tool, text, is_shell: self.is_shell })
     }
 }
 
 /// `run_process(cargo publish)` in a line, with the bytes that are left out of a long one.
 impl fmt::Display for ApprovalRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        call_card::summary(self).fmt(f)
+        call_card::render_summary(self).fmt(f)
     }
 }
 
 /// What whoever may decide says to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ApprovalVerdict {
     AllowOnce,
     /// This and, from now on in this tree, what the rule allows; without a rule, the very same.
     AllowAlways {
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        rule: Option<Rule>,
+        rule: Option<PermissionRule>,
     },
     Deny {
         reason: Arc<str>,
@@ -126,17 +131,17 @@ const UNATTENDED: &str = "nobody is there to be asked, for the run is unattended
     detached and with `brigade approve`, it would be asked about; what was allowed for good in this \
     session is not asked about again";
 
-impl Verdict {
-    pub(crate) fn unattended() -> Self {
+impl ApprovalVerdict {
+    pub(crate) fn deny_unattended() -> Self {
         Self::Deny { reason: UNATTENDED.into() }
     }
 
     /// The verdict on a call that cannot be shown whole: nobody can be asked about it.
-    pub(crate) fn too_large() -> Self {
+    pub(crate) fn deny_too_large() -> Self {
         let reason = format!(
             "a call of more than {} bytes cannot be shown whole to whoever is asked. Make it smaller, \
              such as by several calls",
-            Excerpt::MAX
+            TextExcerpt::MAX
         );
         Self::Deny { reason: reason.into() }
     }
@@ -145,10 +150,10 @@ impl Verdict {
         match self {
             Self::AllowOnce if asked.is_too_large() => Err(Refusal::invalid(format!(
                 "the call has more than {} bytes and cannot be shown whole; deny it",
-                Excerpt::MAX
+                TextExcerpt::MAX
             ))),
             Self::AllowOnce => Ok(()),
-            Self::AllowAlways { rule } => Covers::of(asked, rule.as_ref()).map(|_| ()),
+            Self::AllowAlways { rule } => GrantScope::of(asked, rule.as_ref()).map(|_| ()),
             Self::Deny { reason } if reason.len() > REASON_MAX => {
                 Err(Refusal::invalid(format!("the reason is longer than {REASON_MAX} bytes")))
             }
@@ -157,7 +162,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ApprovalVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AllowOnce => f.write_str("allowed once"),
@@ -171,43 +176,46 @@ impl fmt::Display for Verdict {
 
 /// What was allowed for good in a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct ApprovalGrant {
     /// To revoke it by. Never given out twice.
     pub no: u32,
-    pub covers: Covers,
+    pub scope: GrantScope,
     /// The directory of the call that was allowed. Only a rule on a whole tool is for others too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<Arc<str>>,
     /// The client that gave it, for what it started itself. The operator's is for the whole tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientName>,
-    pub at: Time,
+    pub granted_at: Time,
 }
 
-impl Grant {
+impl ApprovalGrant {
     /// Whether it allows a call: in the same directory, for the same command is another one elsewhere.
     pub fn allows(&self, asked: &ApprovalRequest) -> bool {
-        let is_here = self.covers.is_whole_tool() || self.directory == asked.directory;
-        is_here && self.covers.includes(asked)
+        let is_here = self.scope.is_whole_tool() || self.directory == asked.directory;
+        is_here && self.scope.includes(asked)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Covers {
-    Rule(Rule),
+pub enum GrantScope {
+    Rule(PermissionRule),
     /// The very same call: the same tool, and the same arguments, all of them.
     Call {
         tool: Arc<str>,
         digest: CallDigest,
         /// The call for a reader, elided.
-        what: Arc<str>,
+        description: Arc<str>,
     },
 }
 
-impl Covers {
+impl GrantScope {
     /// What is allowed along with a call: the rule, if it speaks of the call, or the very same.
-    pub(crate) fn of(asked: &ApprovalRequest, rule: Option<&Rule>) -> Result<Self, Refusal> {
+    pub(crate) fn of(
+        asked: &ApprovalRequest,
+        rule: Option<&PermissionRule>,
+    ) -> Result<Self, Refusal> {
         if let Some(rule) = rule {
             if asked.is_allowed_by(rule) {
                 return Ok(Self::Rule(rule.clone()));
@@ -222,13 +230,13 @@ impl Covers {
             return Err(Refusal::invalid(format!(
                 "the call has more than {} bytes and cannot be shown whole; deny it, or give a rule on \
                  the tool, such as `{}`",
-                Excerpt::MAX,
+                TextExcerpt::MAX,
                 asked.tool
             )));
         }
-        let what = remembered(&asked.tool, &asked.arguments.text);
+        let what = render_exact_call(&asked.tool, &asked.arguments.text);
         let digest = CallDigest::of_content(asked);
-        Ok(Self::Call { tool: asked.tool.clone(), digest, what: what.as_str().into() })
+        Ok(Self::Call { tool: asked.tool.clone(), digest, description: what.as_str().into() })
     }
 
     /// Whether it is a rule on every call of its tools.
@@ -247,43 +255,43 @@ impl Covers {
     }
 }
 
-impl fmt::Display for Covers {
+impl fmt::Display for GrantScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(rule) => rule.fmt(f),
-            Self::Call { what, .. } => f.write_str(what),
+            Self::Call { description: what, .. } => f.write_str(what),
         }
     }
 }
 
 /// `write_file {"content":"x","path":"menu"} exactly`: what is allowed along with a call without a rule,
 /// in a line in which long arguments have lost their middle.
-pub fn remembered(tool: &str, arguments: &str) -> PlainText {
+pub fn render_exact_call(tool: &str, arguments: &str) -> PlainText {
     /// A tree keeps up to [`GRANTS_MAX`] of them.
     const LETTERS: usize = 200;
-    let arguments = PlainText::elided(arguments, LETTERS);
+    let arguments = PlainText::truncate_middle(arguments, LETTERS);
     PlainText::line(&format!("{tool} {arguments} exactly"))
 }
 
 /// All that was allowed for good in a tree, and how many numbers were given out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Grants {
-    pub last: u32,
-    pub all: Arc<[Grant]>,
+pub struct ApprovalGrants {
+    pub last_no: u32,
+    pub all: Arc<[ApprovalGrant]>,
 }
 
-impl Grants {
+impl ApprovalGrants {
     pub fn is_unused(&self) -> bool {
-        self.last == 0
+        self.last_no == 0
     }
 
-    pub fn get(&self, no: u32) -> Option<&Grant> {
+    pub fn get(&self, no: u32) -> Option<&ApprovalGrant> {
         self.all.iter().find(|grant| grant.no == no)
     }
 
-    pub(crate) fn add(&mut self, grant: &Grant) {
-        self.last = self.last.max(grant.no);
+    pub(crate) fn add(&mut self, grant: &ApprovalGrant) {
+        self.last_no = self.last_no.max(grant.no);
         self.all = self.all.iter().chain([grant]).cloned().collect();
     }
 

@@ -19,14 +19,14 @@ pub fn schema_of<T: JsonSchema>() -> Map<String, Value> {
     object.remove("title");
     object.remove("description");
     let mut object = object.clone();
-    object.values_mut().for_each(plain);
+    object.values_mut().for_each(simplify_schema);
     object
 }
 
 /// An argument that may be left out is one that is not required: it need not be null as well.
-fn plain(value: &mut Value) {
+fn simplify_schema(value: &mut Value) {
     match value {
-        Value::Array(values) => values.iter_mut().for_each(plain),
+        Value::Array(values) => values.iter_mut().for_each(simplify_schema),
         Value::Object(object) => {
             if object.get("default") == Some(&Value::Null) {
                 object.remove("default");
@@ -50,7 +50,7 @@ fn plain(value: &mut Value) {
                     object.extend(only);
                 }
             }
-            object.values_mut().for_each(plain);
+            object.values_mut().for_each(simplify_schema);
         }
         _ => {}
     }
@@ -58,17 +58,19 @@ fn plain(value: &mut Value) {
 
 /// Reads arguments. `null` stands for an argument that is left out. The error names every argument
 /// that is wrong, and the JSON type that it must have.
-pub fn read<T: DeserializeOwned + JsonSchema>(arguments: Map<String, Value>) -> Result<T, String> {
-    read_by(arguments, schema_of::<T>)
+pub fn read_arguments<T: DeserializeOwned + JsonSchema>(
+    arguments: Map<String, Value>,
+) -> Result<T, String> {
+    read_arguments_by(arguments, schema_of::<T>)
 }
 
 /// Reads arguments. Errors are explained by a schema that may be narrower than that of the type.
-pub fn read_by<T: DeserializeOwned>(
+pub fn read_arguments_by<T: DeserializeOwned>(
     mut arguments: Map<String, Value>,
     schema: impl FnOnce() -> Map<String, Value>,
 ) -> Result<T, String> {
     arguments.retain(|_, value| !value.is_null());
-    let error = match parse::<T>(arguments.clone()) {
+    let error = match parse_arguments::<T>(arguments.clone()) {
         Ok(read) => return Ok(read),
         Err(error) => error,
     };
@@ -80,7 +82,7 @@ pub fn read_by<T: DeserializeOwned>(
     let culprit = arguments.keys().find(|name| {
         let mut others = arguments.clone();
         others.remove(*name);
-        parse::<T>(others).err().is_none_or(|other| other != error)
+        parse_arguments::<T>(others).err().is_none_or(|other| other != error)
     });
     Err(match culprit {
         Some(name) => format!("the argument `{name}`: {error}"),
@@ -88,7 +90,7 @@ pub fn read_by<T: DeserializeOwned>(
     })
 }
 
-fn parse<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, String> {
+fn parse_arguments<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, String> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| truncate(error.to_string()))
 }
 
@@ -107,20 +109,20 @@ pub fn find_problems(schema: &Map<String, Value>, arguments: &Map<String, Value>
     let mut problems = Vec::new();
     for (name, value) in arguments {
         match known.get(name) {
-            None => problems.push(format!("unknown argument `{name}`; {}", offer(known))),
+            None => problems.push(format!("unknown argument `{name}`; {}", list_known(known))),
             Some(property) => {
-                let wrong = mismatch(property, value);
+                let wrong = find_mismatch(property, value);
                 problems.extend(wrong.map(|wrong| format!("the argument `{name}` {wrong}")));
             }
         }
     }
-    for name in missing(schema, arguments) {
+    for name in find_missing(schema, arguments) {
         problems.push(format!("missing argument `{name}`"));
     }
     problems
 }
 
-fn offer(known: &Map<String, Value>) -> String {
+fn list_known(known: &Map<String, Value>) -> String {
     let names: Vec<String> = known.keys().map(|name| format!("`{name}`")).collect();
     match names.is_empty() {
         true => "there are none".to_owned(),
@@ -128,18 +130,18 @@ fn offer(known: &Map<String, Value>) -> String {
     }
 }
 
-fn missing<'a>(schema: &'a Map<String, Value>, object: &Map<String, Value>) -> Vec<&'a str> {
+fn find_missing<'a>(schema: &'a Map<String, Value>, object: &Map<String, Value>) -> Vec<&'a str> {
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     let names = required.filter_map(Value::as_str);
     names.filter(|name| !object.contains_key(*name)).collect()
 }
 
 /// `must be an array, not a string`; nothing, where the value fits as far as is looked at here.
-fn mismatch(schema: &Value, value: &Value) -> Option<String> {
+fn find_mismatch(schema: &Value, value: &Value) -> Option<String> {
     if let Some(choices) = schema.get("enum").and_then(Value::as_array) {
         return (!choices.contains(value)).then(|| {
             let choices: Vec<String> = choices.iter().map(quote).collect();
-            format!("must be {}, not {}", one_of(&choices), quote(value))
+            format!("must be {}, not {}", join_choices(&choices), quote(value))
         });
     }
     let wanted = schema.get("type").and_then(Value::as_str)?;
@@ -157,33 +159,35 @@ fn mismatch(schema: &Value, value: &Value) -> Option<String> {
             let (at, wrong) = items
                 .iter()
                 .enumerate()
-                .find_map(|(at, item)| Some((at, mismatch(schema, item)?)))?;
+                .find_map(|(at, item)| Some((at, find_mismatch(schema, item)?)))?;
             Some(format!("is wrong at item {}: it {wrong}", at + 1))
         }
-        Value::Object(object) => field_mismatch(schema, object),
+        Value::Object(object) => find_field_mismatch(schema, object),
         _ => None,
     }
 }
 
-fn field_mismatch(schema: &Value, object: &Map<String, Value>) -> Option<String> {
+fn find_field_mismatch(schema: &Value, object: &Map<String, Value>) -> Option<String> {
     let known = schema.get("properties").and_then(Value::as_object);
     let others = schema.get("additionalProperties");
     for (name, value) in object {
         let wrong = match (known.and_then(|known| known.get(name)), others) {
-            (Some(property), _) => (!value.is_null()).then(|| mismatch(property, value)).flatten(),
+            (Some(property), _) => {
+                (!value.is_null()).then(|| find_mismatch(property, value)).flatten()
+            }
             (None, Some(Value::Bool(false))) => {
                 let names: Vec<String> =
                     known.into_iter().flatten().map(|(name, _)| format!("`{name}`")).collect();
                 return Some(format!("has no field `{name}`; its fields are {}", names.join(", ")));
             }
-            (None, Some(other)) => mismatch(other, value),
+            (None, Some(other)) => find_mismatch(other, value),
             (None, None) => None,
         };
         if let Some(wrong) = wrong {
             return Some(format!("is wrong in its field `{name}`: it {wrong}"));
         }
     }
-    let missing = missing(schema.as_object()?, object);
+    let missing = find_missing(schema.as_object()?, object);
     missing.first().map(|name| format!("lacks its field `{name}`"))
 }
 
@@ -230,7 +234,7 @@ fn quote(value: &Value) -> String {
     }
 }
 
-fn one_of(choices: &[String]) -> String {
+fn join_choices(choices: &[String]) -> String {
     match choices {
         [] => "nothing".to_owned(),
         [only] => only.clone(),
@@ -279,7 +283,7 @@ mod tests {
 
     fn order(arguments: Value) -> Result<Order, String> {
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        read(arguments)
+        read_arguments(arguments)
     }
 
     #[test]

@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{ApprovalRequest, Verdict};
+use crate::approval::{ApprovalRequest, ApprovalVerdict};
 use crate::ids::{CallIndex, MessageNo, Millis, RunNo, Seq, TaskNo, Time};
 use crate::json::Json;
 use crate::message::Message;
-use crate::name::Name;
+use crate::name::TaskName;
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
-use crate::work::Kind;
+use crate::work::TaskKind;
 
 /// A call that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenCall {
+pub struct ParkedCall {
     pub index: CallIndex,
-    pub on: Condition,
+    pub condition: Condition,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,12 +32,12 @@ pub enum Condition {
         until: Option<Time>,
     },
     /// Anything that the task has not heard of: a message, or how a child ended.
-    News,
+    Inbox,
     Timer {
         until: Time,
     },
     /// A question to the parent or the operator.
-    Answer {
+    Question {
         question: Json,
     },
     /// Leave to do something; the operator gives it.
@@ -75,9 +75,10 @@ impl Condition {
             Self::Tasks(tasks) => tasks.until,
             Self::Message { until } => *until,
             Self::Timer { until } => Some(*until),
-            Self::News | Self::Answer { .. } | Self::Approval { .. } | Self::ClientTool { .. } => {
-                None
-            }
+            Self::Inbox
+            | Self::Question { .. }
+            | Self::Approval { .. }
+            | Self::ClientTool { .. } => None,
         }
     }
 
@@ -86,9 +87,9 @@ impl Condition {
         match self {
             Self::Tasks(_) => "wait",
             Self::Message { .. } => "receive",
-            Self::News => "news",
+            Self::Inbox => "news",
             Self::Timer { .. } => "sleep",
-            Self::Answer { .. } => "ask",
+            Self::Question { .. } => "ask",
             Self::Approval { .. } => "approve",
             Self::ClientTool { .. } => "client tool",
         }
@@ -97,11 +98,11 @@ impl Condition {
 
 /// A condition as a performer asks for it: times are spans, tasks are not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    Tasks { tasks: Vec<TaskNo>, mode: WaitMode, patience: Option<Millis>, interruptible: bool },
+pub enum ConditionRequest {
+    Tasks { tasks: Vec<TaskNo>, mode: WaitMode, timeout: Option<Millis>, interruptible: bool },
     Message { patience: Option<Millis> },
-    News,
-    Sleep { span: Millis },
+    Inbox,
+    Timer { duration: Millis },
     Question { question: Json },
     Approval { request: Arc<ApprovalRequest> },
     ClientTool { request: Json },
@@ -110,24 +111,24 @@ pub enum Asked {
 /// What a call was told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum CallCompletion {
     /// What a step returned.
     Value(Json),
     /// What a step failed with.
     Error(Arc<str>),
-    Spawned(Spawned),
+    Spawned(SpawnedTask),
     Sent(Vec<MessageNo>),
     /// How the awaited runs ended.
-    Endings(Vec<Ending>),
+    Results(Vec<RunResult>),
     /// A message came before the awaited runs ended. Nothing was consumed.
-    News,
+    Interrupted,
     Message(Arc<Message>),
     /// All that had come: messages in their order, and how children ended.
-    Gathered(Gathered),
+    Inbox(InboxBatch),
     /// The time was up, with nothing consumed.
     Elapsed,
     Reply(Json),
-    Verdict(Verdict),
+    Verdict(ApprovalVerdict),
     /// The call was not carried out.
     Refused(Refusal),
     /// The caller dropped the call before it was answered.
@@ -136,44 +137,44 @@ pub enum Answer {
 
 /// What a task is told before it goes on. It has taken it with that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gathered {
+pub struct InboxBatch {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Arc<Message>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub endings: Vec<Ending>,
+    pub results: Vec<RunResult>,
 }
 
 /// A task as its spawner knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spawned {
+pub struct SpawnedTask {
     pub no: TaskNo,
     pub run: RunNo,
-    pub kind: Kind,
+    pub kind: TaskKind,
     /// It was there already: the same key, the same request.
     pub existing: bool,
 }
 
 /// A run's result on its way to whoever waits for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
+pub struct RunResult {
     pub no: TaskNo,
     pub run: RunNo,
-    pub kind: Kind,
+    pub kind: TaskKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<Name>,
+    pub name: Option<TaskName>,
     pub outcome: Arc<Outcome>,
-    pub at: Time,
+    pub ended_at: Time,
     /// It had been delivered before.
     pub collected_before: bool,
 }
 
 /// One row of a task's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     pub index: CallIndex,
     /// When it was answered, relative to the others: replay goes in this order.
     pub order: Seq,
     /// What was asked, to notice a program that asks something else when it is entered again.
     pub label: Arc<str>,
-    pub answer: Arc<Answer>,
+    pub completion: Arc<CallCompletion>,
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::address::TaskRef;
-use crate::approval::{CallDigest, Verdict};
-use crate::call::{Answer, Asked, WaitMode};
+use crate::approval::{ApprovalVerdict, CallDigest};
+use crate::call::{CallCompletion, ConditionRequest, WaitMode};
 use crate::ids::{Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Millis, TaskNo};
 use crate::json::Json;
 use crate::limits::{Limits, Usage};
-use crate::outcome::{Failure, Verified};
-use crate::shared::SharedWrite;
-use crate::spec::Spec;
+use crate::outcome::{EndConfirmation, Failure};
+use crate::shared_values::SharedWrite;
+use crate::spec::TaskSpec;
 
 /// Who asks. Scope follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub struct ClientCaller {
 
 impl ClientCaller {
     /// Whether the results and messages of a run come to this caller unasked.
-    pub fn takes_from(&self, starter: &ClientIdentity) -> bool {
-        self.identity.takes_from(starter, |id| self.lapsed.contains(id))
+    pub fn receives_from(&self, starter: &ClientIdentity) -> bool {
+        self.identity.receives_from(starter, |id| self.lapsed.contains(id))
     }
 }
 
@@ -64,23 +64,23 @@ impl From<&str> for ClientCaller {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    SetLimits(SetLimits),
-    Close(Close),
-    Spawn(Spawn),
-    Send(Send),
-    ReadInbox(ReadInbox),
-    Stop(Stop),
-    Collect(Collect),
-    Answer(GiveAnswer),
-    Revoke(Revoke),
-    Resume(Resume),
-    Report(Report),
+    SetLimits(SetLimitsCommand),
+    Close(CloseCommand),
+    Spawn(SpawnCommand),
+    Send(SendCommand),
+    ReadInbox(ReadInboxCommand),
+    Stop(StopCommand),
+    Collect(CollectCommand),
+    Answer(AnswerCommand),
+    Revoke(RevokeCommand),
+    Resume(ResumeCommand),
+    Report(ReportCommand),
     /// The clock has moved.
     Tick,
     /// Carry on with stops that were too large for one turn.
     Sweep,
     /// The process that performed this task is gone.
-    Recover(Recover),
+    Recover(RecoverCommand),
 }
 
 impl Command {
@@ -103,7 +103,7 @@ impl Command {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct SetLimits {
+pub struct SetLimitsCommand {
     pub caller: Caller,
     /// The session, when there is none.
     pub task: Option<TaskRef>,
@@ -112,28 +112,28 @@ pub struct SetLimits {
 
 /// Ends a session: nothing new starts in it, and what runs is stopped.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Close {
+pub struct CloseCommand {
     pub caller: Caller,
     pub reason: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spawn {
+pub struct SpawnCommand {
     pub caller: Caller,
-    pub spec: Arc<Spec>,
+    pub spec: Arc<TaskSpec>,
     /// The caller's call that asks, to be recorded with the answer.
     pub call: Option<CallIndex>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Send {
+pub struct SendCommand {
     pub caller: Caller,
     pub to: Recipient,
     pub body: Json,
     pub interrupt: bool,
     pub reply_to: Option<MessageNo>,
     /// Nothing is to follow: closes the input of work that is handed its messages.
-    pub last: bool,
+    pub closes_input: bool,
     pub call: Option<CallIndex>,
 }
 
@@ -147,14 +147,14 @@ pub enum Recipient {
 
 /// Reads what reached the session and nobody has read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReadInbox {
+pub struct ReadInboxCommand {
     pub caller: Caller,
-    pub take: Take,
+    pub mark_read: MarkRead,
 }
 
 /// Which messages count as read afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Take {
+pub enum MarkRead {
     /// None: it is only looked.
     Nothing,
     /// The oldest so many.
@@ -164,7 +164,7 @@ pub enum Take {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stop {
+pub struct StopCommand {
     pub caller: Caller,
     pub target: StopTarget,
     pub reason: Option<Arc<str>>,
@@ -184,7 +184,7 @@ pub enum StopTarget {
 
 /// A client's wait: answers if it can be answered now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Collect {
+pub struct CollectCommand {
     pub caller: Caller,
     /// The runs whose results come to the client unasked, when empty.
     pub tasks: Vec<TaskRef>,
@@ -193,37 +193,37 @@ pub struct Collect {
 
 /// Answers a parked question, approval or client-side tool.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GiveAnswer {
+pub struct AnswerCommand {
     pub caller: Caller,
     pub task: TaskRef,
     /// Which of its calls; may be left out while there is only one to answer.
     pub call: Option<CallIndex>,
-    pub answer: Given,
+    pub answer: GivenAnswer,
     /// The caller's own call that answers, to be recorded.
-    pub record: Option<CallIndex>,
+    pub caller_call: Option<CallIndex>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Given {
+pub enum GivenAnswer {
     Reply(Json),
-    Verdict(Verdict),
+    Verdict(ApprovalVerdict),
     /// A verdict on exactly the call that somebody was shown, and on no other.
     ShownVerdict {
         shown: CallDigest,
-        verdict: Verdict,
+        verdict: ApprovalVerdict,
     },
 }
 
 /// Takes back what was allowed for good. Calls that have begun go on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Revoke {
+pub struct RevokeCommand {
     pub caller: Caller,
     pub grant: u32,
 }
 
 /// Opens the next run of an ended task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resume {
+pub struct ResumeCommand {
     pub caller: Caller,
     pub task: TaskRef,
     pub limits: Option<Limits>,
@@ -231,38 +231,38 @@ pub struct Resume {
 
 /// What a performer says of an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct ReportCommand {
     pub no: TaskNo,
     pub attempt: Attempt,
-    pub what: Reported,
+    pub report: AttemptReport,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reported {
-    Record(Written),
+pub enum AttemptReport {
+    Record(CallRecord),
     /// Something else, and before it what the work has not written down yet: all or nothing, in one
     /// commit.
-    After {
-        records: Vec<Written>,
-        what: Box<Reported>,
+    WithRecords {
+        records: Vec<CallRecord>,
+        report: Box<AttemptReport>,
     },
     /// Before the next costly step: takes all news under this call, if there is any; else sets
     /// aside up to `most`, of which less than `least` is of no use.
-    Proceed {
+    BeginStep {
         index: CallIndex,
-        most: Usage,
-        least: Usage,
+        max: Usage,
+        min: Usage,
     },
     /// Calls that wait. The work has reacted to the first `heard` entries of its journal.
     Park {
-        calls: Vec<(CallIndex, Asked)>,
-        heard: u32,
+        calls: Vec<(CallIndex, ConditionRequest)>,
+        acked_entries: u32,
         then: AfterPark,
     },
     /// It can do nothing until one of its open calls, of which it knows so many, is answered. This
     /// is what there is of a result until then.
-    Rest {
-        open: usize,
+    Suspend {
+        parked_count: usize,
         partial: Option<Json>,
     },
     /// The work dropped these calls.
@@ -281,65 +281,71 @@ pub enum Reported {
     /// What became of a message that was pushed.
     Pushed {
         message: MessageNo,
-        arrival: Arrival,
+        result: PushResult,
     },
     /// This attempt cannot be performed here.
     NoPerformer {
         reason: Arc<str>,
     },
     /// The work itself is over.
-    Ended(End),
+    Ended(EndReport),
 }
 
 /// A call that was carried out by the work itself, and what it cost. With a cost, whatever was
 /// reserved is free again.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
+pub struct CallRecord {
     pub index: CallIndex,
     pub label: Arc<str>,
-    pub answer: Arc<Answer>,
+    pub completion: Arc<CallCompletion>,
     pub spent: Option<Usage>,
     /// What it changed of that which the session shares. If somebody else changed it meanwhile, the
     /// record is refused as a conflict.
-    pub shared: Vec<SharedWrite>,
+    pub shared_writes: Vec<SharedWrite>,
 }
 
-impl Written {
+impl CallRecord {
     /// At no cost.
-    pub fn new(index: CallIndex, label: impl Into<Arc<str>>, answer: Arc<Answer>) -> Self {
-        Self { index, label: label.into(), answer, spent: None, shared: Vec::new() }
+    pub fn new(index: CallIndex, label: impl Into<Arc<str>>, answer: Arc<CallCompletion>) -> Self {
+        Self {
+            index,
+            label: label.into(),
+            completion: answer,
+            spent: None,
+            shared_writes: Vec::new(),
+        }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    Arrived,
+pub enum PushResult {
+    Delivered,
     Refused { reason: Arc<str> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterPark {
     /// The work has other things to do.
-    GoOn,
+    Continue,
     /// It can do nothing until one of its open calls, of which it knows so many, is answered.
-    Suspend { open: usize },
+    Suspend { parked_count: usize },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
-    pub how: EndedHow,
-    pub verified: Verified,
+pub struct EndReport {
+    pub result: WorkResult,
+    pub confirmation: EndConfirmation,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EndedHow {
+pub enum WorkResult {
     Returned(Json),
     Failed {
         failure: Failure,
         partial: Option<Json>,
     },
     /// It was made to end.
-    CutShort {
+    Stopped {
         /// What there was of a result.
         partial: Option<Json>,
         /// What it has spent of what was set aside, as far as it knows.
@@ -349,21 +355,21 @@ pub enum EndedHow {
     Aborted,
 }
 
-impl From<EndedHow> for End {
-    fn from(how: EndedHow) -> Self {
-        Self { how, verified: Verified::Gone }
+impl From<WorkResult> for EndReport {
+    fn from(how: WorkResult) -> Self {
+        Self { result: how, confirmation: EndConfirmation::Confirmed }
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recover {
+pub struct RecoverCommand {
     pub no: TaskNo,
-    pub why: Gone,
+    pub finding: RecoveryFinding,
 }
 
 /// How it came that a task has no performer any more.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Gone {
+pub enum RecoveryFinding {
     /// The process died.
     Crash,
     /// The process left in good order.
@@ -371,7 +377,7 @@ pub enum Gone {
     /// The performer looked for work that may have outlived the process, and found it.
     Adopted,
     /// The performer made sure that the attempt was never carried out and never will be.
-    NeverBegan,
+    NeverStarted,
     /// The performer looked and found nothing.
     NotFound { by: Arc<str>, evidence: Arc<str> },
 }

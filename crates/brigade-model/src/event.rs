@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{Grant, Verdict};
-use crate::call::OpenCall;
+use crate::approval::{ApprovalGrant, ApprovalVerdict};
+use crate::call::ParkedCall;
 use crate::ids::{
     Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Owner, Position, RunNo, Seq,
-    TaskNo, Time, TreeId,
+    SessionId, TaskNo, Time,
 };
 use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::message::Message;
 use crate::name::SessionName;
 use crate::outcome::Outcome;
-use crate::spec::Spec;
-use crate::task::{InheritedDeadline, QueuedWhy, StopCause};
+use crate::spec::TaskSpec;
+use crate::task::{InheritedDeadline, QueueReason, StopCause};
 
 /// An event in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
-    pub tree: TreeId,
+    pub session: SessionId,
     pub seq: Seq,
     pub at: Time,
     pub event: Event,
@@ -46,7 +46,7 @@ pub enum Event {
     },
     SessionClosed,
     LimitsSet {
-        of: Owner,
+        holder: Owner,
         limits: Box<Limits>,
     },
     Spawned(Box<SpawnedEvent>),
@@ -57,7 +57,7 @@ pub enum Event {
     },
     Queued {
         no: TaskNo,
-        why: QueuedWhy,
+        reason: QueueReason,
     },
     /// Its process died; it goes on by its policy.
     Recovered {
@@ -73,22 +73,22 @@ pub enum Event {
     },
     Parked {
         no: TaskNo,
-        call: Box<OpenCall>,
+        call: Box<ParkedCall>,
     },
     /// A parked call was answered. The journal has the answer.
-    Answered {
+    CallCompleted {
         no: TaskNo,
         index: CallIndex,
         digest: u64,
     },
     /// What was said to an approval that a call asks for. Its answer follows.
-    Ruled {
+    ApprovalDecided {
         no: TaskNo,
         index: CallIndex,
-        verdict: Box<Verdict>,
+        verdict: Box<ApprovalVerdict>,
     },
     /// Something is allowed for good in this tree.
-    Granted(Box<Grant>),
+    GrantAdded(Box<ApprovalGrant>),
     GrantRevoked {
         grant: u32,
     },
@@ -99,7 +99,7 @@ pub enum Event {
         digest: u64,
     },
     /// The work has reacted to the last answer: it can be told the next.
-    Heard {
+    Acknowledged {
         no: TaskNo,
     },
     /// Every open call is parked: the performer let go.
@@ -118,7 +118,7 @@ pub enum Event {
         state: Json,
     },
     /// A task changed something that its session shares.
-    Shared {
+    SharedValueSet {
         no: TaskNo,
         name: Arc<str>,
         value: Json,
@@ -150,7 +150,7 @@ pub enum Event {
         to: Owner,
         message: MessageNo,
     },
-    MessageUnknown {
+    MessageDeliveryUnknown {
         to: Owner,
         message: MessageNo,
     },
@@ -160,7 +160,7 @@ pub enum Event {
         reason: Arc<str>,
     },
     /// Told to end. Everything below is closed to new children from here on.
-    StopAsked {
+    StopRequested {
         no: TaskNo,
         cause: Box<StopCause>,
         deadline: Time,
@@ -220,10 +220,10 @@ pub struct SpawnedEvent {
     pub call: Option<CallIndex>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientIdentity>,
-    pub spec: Arc<Spec>,
+    pub spec: Arc<TaskSpec>,
     /// Whether it started in the same breath; else it queues here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queued: Option<QueuedWhy>,
+    pub queued: Option<QueueReason>,
 }
 
 impl Event {
@@ -233,14 +233,14 @@ impl Event {
             Self::SessionOpened { .. }
             | Self::SessionClosing { .. }
             | Self::SessionClosed
-            | Self::Granted(_)
+            | Self::GrantAdded(_)
             | Self::GrantRevoked { .. }
             | Self::Swept { .. }
             | Self::Collected { .. } => None,
-            Self::LimitsSet { of: owner, .. }
+            Self::LimitsSet { holder: owner, .. }
             | Self::MessageDelivered { to: owner, .. }
             | Self::MessageRead { to: owner, .. }
-            | Self::MessageUnknown { to: owner, .. }
+            | Self::MessageDeliveryUnknown { to: owner, .. }
             | Self::DeadLettered { to: owner, .. } => owner.task(),
             Self::MessageSent(message) => message.to.task(),
             Self::Spawned(spawned) => Some(spawned.no),
@@ -249,18 +249,18 @@ impl Event {
             | Self::Recovered { no, .. }
             | Self::Recorded { no, .. }
             | Self::Parked { no, .. }
-            | Self::Answered { no, .. }
-            | Self::Ruled { no, .. }
+            | Self::CallCompleted { no, .. }
+            | Self::ApprovalDecided { no, .. }
             | Self::Abandoned { no, .. }
-            | Self::Heard { no }
+            | Self::Acknowledged { no }
             | Self::Suspended { no, .. }
             | Self::Progressed { no, .. }
             | Self::StateSet { no, .. }
-            | Self::Shared { no, .. }
+            | Self::SharedValueSet { no, .. }
             | Self::Stalled { no, .. }
             | Self::Reserved { no, .. }
             | Self::Charged { no, .. }
-            | Self::StopAsked { no, .. }
+            | Self::StopRequested { no, .. }
             | Self::StopForced { no, .. }
             | Self::Closing { no, .. }
             | Self::Ended { no, .. }

@@ -13,9 +13,9 @@ use crate::refusal::Refusal;
 /// Which tree. A uuid only at the border; inside a tree everything is a small number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct TreeId(Uuid);
+pub struct SessionId(Uuid);
 
-impl TreeId {
+impl SessionId {
     pub const fn from_uuid(uuid: Uuid) -> Self {
         Self(uuid)
     }
@@ -25,13 +25,13 @@ impl TreeId {
     }
 }
 
-impl fmt::Display for TreeId {
+impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl fmt::Debug for TreeId {
+impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tree {}", self.0)
     }
@@ -271,7 +271,7 @@ impl ClientIdentity {
 
     /// Whether the results and messages of a run come to this client unasked: it was started in the same
     /// conversation of the same client, or in one that has lapsed.
-    pub fn takes_from(
+    pub fn receives_from(
         &self,
         starter: &Self,
         has_lapsed: impl FnOnce(&ConversationId) -> bool,

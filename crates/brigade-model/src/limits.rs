@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Millis;
 use crate::spawn_rate::SpawnRate;
-use crate::stall::Stall;
+use crate::stall::StallPolicy;
 
 /// The deepest tree there is, whatever the limits say: walks up a tree are bounded by it.
 pub const DEPTH_MAX: u16 = 64;
@@ -40,7 +40,7 @@ pub struct Limits {
     /// What is done when the holder itself runs and nothing happens; `None` is what its kind of work
     /// has. Tasks below it have their own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stall: Option<Stall>,
+    pub stall: Option<StallPolicy>,
     /// How fast tasks may be spawned below the holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spawn_rate: Option<SpawnRate>,
@@ -53,7 +53,7 @@ impl Limits {
 
     /// Where both have a bound, the smaller one; of two ways to treat a stall this one's.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
+    pub fn intersect(&self, other: &Self) -> Self {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             one.into_iter().chain(other).min()
         }
@@ -68,7 +68,7 @@ impl Limits {
             time: least(self.time, other.time),
             stall: self.stall.or(other.stall),
             spawn_rate: match (self.spawn_rate, other.spawn_rate) {
-                (Some(one), Some(other)) => Some(one.tighter(other)),
+                (Some(one), Some(other)) => Some(one.tighter_of(other)),
                 (one, other) => one.or(other),
             },
         }
@@ -78,7 +78,7 @@ impl Limits {
 impl Limits {
     /// With these instead, as far as they say anything.
     #[must_use]
-    pub fn changed(&self, to: &Self) -> Self {
+    pub fn override_with(&self, to: &Self) -> Self {
         Self {
             depth: to.depth.or(self.depth),
             width: to.width.or(self.width),
@@ -96,31 +96,31 @@ impl Limits {
 
 /// What is left of the budgets that hold for a task, each of the one that will be used up first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    pub tokens: Option<Rest>,
+pub struct RemainingBudgets {
+    pub tokens: Option<Remaining>,
     /// In millionths of a dollar.
-    pub money: Option<Rest>,
+    pub money: Option<Remaining>,
     /// In milliseconds.
-    pub time: Option<Rest>,
+    pub time: Option<Remaining>,
 }
 
 /// How much of something is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
-    pub left: u64,
-    pub of: u64,
+pub struct Remaining {
+    pub amount: u64,
+    pub limit: u64,
     /// Whether others beside the task and those below it use it up too.
     pub shared: bool,
 }
 
-impl Rest {
-    pub(crate) fn of(most: u64, used: u64, shared: bool) -> Self {
-        Self { left: most.saturating_sub(used), of: most, shared }
+impl Remaining {
+    pub(crate) fn new(most: u64, used: u64, shared: bool) -> Self {
+        Self { amount: most.saturating_sub(used), limit: most, shared }
     }
 
     /// Keeps the smaller of two, the nearer one if they are the same.
-    pub(crate) fn lower(kept: &mut Option<Self>, other: Self) {
-        if kept.is_none_or(|kept| other.left < kept.left) {
+    pub(crate) fn keep_smaller(kept: &mut Option<Self>, other: Self) {
+        if kept.is_none_or(|kept| other.amount < kept.amount) {
             *kept = Some(other);
         }
     }
@@ -195,7 +195,7 @@ impl Usage {
     }
 
     /// The first kind in which this is less than `needed`.
-    pub fn short_of(&self, needed: &Self) -> Option<LimitKind> {
+    pub fn first_shortfall(&self, needed: &Self) -> Option<LimitKind> {
         if self.tokens < needed.tokens {
             Some(LimitKind::Tokens)
         } else if self.money < needed.money {

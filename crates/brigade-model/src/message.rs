@@ -11,10 +11,10 @@ use crate::json::Json;
 pub struct Message {
     pub no: MessageNo,
     pub to: Owner,
-    pub from: Sender,
+    pub from: MessageSender,
     pub body: Json,
-    pub sent: Time,
-    pub purpose: Purpose,
+    pub sent_at: Time,
+    pub purpose: MessagePurpose,
     /// The recipient should hear it now, not at its next pause.
     #[serde(default)]
     pub interrupt: bool,
@@ -22,14 +22,14 @@ pub struct Message {
     pub reply_to: Option<MessageNo>,
     /// Nothing follows it: the recipient's input ends here.
     #[serde(default)]
-    pub last: bool,
+    pub closes_input: bool,
 }
 
 /// Where a message comes from. It travels with the message, so that a child's words are never
 /// taken for the user's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sender {
+pub enum MessageSender {
     Operator,
     Client,
     Parent(TaskNo),
@@ -40,7 +40,7 @@ pub enum Sender {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum MessagePurpose {
     Note,
     /// The sender is parked on this call until it is answered.
     Question(CallIndex),
@@ -55,5 +55,5 @@ pub enum Receipt {
     Read,
     /// Handed over when the runtime went away; the other side may or may not have it.
     DeliveryUnknown,
-    Dead(Arc<str>),
+    DeadLettered(Arc<str>),
 }

@@ -57,10 +57,10 @@ macro_rules! checked_text {
 checked_text! {
     /// What people call a task: "Test Runner". Unique among the living children of one parent,
     /// without regard to case.
-    Name
+    TaskName
 }
 
-impl Name {
+impl TaskName {
     /// The form in which names are compared.
     pub fn folded(&self) -> String {
         fold_case(&self.0)
@@ -72,12 +72,12 @@ impl Name {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for TaskName {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         check_name(text).map(|name| Self(name.into())).map_err(|problem| {
-            Refusal::invalid(format!("the name {:?} {problem}", clip(text, NAME_MAX)))
+            Refusal::invalid(format!("the name {:?} {problem}", truncate(text, NAME_MAX)))
         })
     }
 }
@@ -112,10 +112,10 @@ fn check_name(text: &str) -> Result<String, String> {
 
 checked_text! {
     /// What makes a spawn the same spawn when it is asked for again.
-    Key
+    IdempotencyKey
 }
 
-impl FromStr for Key {
+impl FromStr for IdempotencyKey {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
@@ -128,7 +128,7 @@ impl FromStr for Key {
         } else {
             return Ok(Self(text.into()));
         };
-        Err(Refusal::invalid(format!("the key {:?} {problem}", clip(text, NAME_MAX))))
+        Err(Refusal::invalid(format!("the key {:?} {problem}", truncate(text, NAME_MAX))))
     }
 }
 
@@ -150,12 +150,12 @@ impl FromStr for SessionName {
         } else {
             return Ok(Self(text.into()));
         };
-        Err(Refusal::invalid(format!("the session name {:?} {problem}", clip(text, NAME_MAX))))
+        Err(Refusal::invalid(format!("the session name {:?} {problem}", truncate(text, NAME_MAX))))
     }
 }
 
 /// The first `max` characters, so that an error never repeats a megabyte of bad input.
-pub(crate) fn clip(text: &str, max: usize) -> String {
+pub(crate) fn truncate(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -168,7 +168,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: Result<(), &str>) {
-        match (text.parse::<Name>(), expect) {
+        match (text.parse::<TaskName>(), expect) {
             (Ok(name), Ok(())) => assert_eq!(name.as_str(), text),
             (Err(refusal), Err(part)) => {
                 assert!(refusal.to_string().contains(part), "{refusal} lacks {part:?}");
@@ -221,7 +221,7 @@ mod tests {
         check(&"𠮷".repeat(64), Ok(()));
         check(&"ü".repeat(65), Err("65 characters long; 64 is the most"));
         check(&"ü".repeat(100_000), Err("100000 characters long; 64 is the most"));
-        assert_eq!("u\u{308}ber".parse::<Name>().unwrap().as_str(), "über", "it is composed");
+        assert_eq!("u\u{308}ber".parse::<TaskName>().unwrap().as_str(), "über", "it is composed");
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn names_are_the_same_without_regard_to_case() {
         let same = |one: &str, other: &str| {
-            let (one, other): (Name, Name) = (one.parse().unwrap(), other.parse().unwrap());
+            let (one, other): (TaskName, TaskName) = (one.parse().unwrap(), other.parse().unwrap());
             assert_eq!(one.same_as(&other), one.folded() == other.folded());
             one.same_as(&other)
         };
@@ -272,15 +272,15 @@ mod tests {
 
     #[test]
     fn an_overlong_name_is_not_repeated_whole() {
-        let refusal = "a".repeat(1_000_000).parse::<Name>().unwrap_err();
+        let refusal = "a".repeat(1_000_000).parse::<TaskName>().unwrap_err();
         assert!(refusal.to_string().len() < 300);
     }
 
     #[test]
     fn keys_are_bounded() {
-        assert!("".parse::<Key>().is_err());
-        assert!("a\0b".parse::<Key>().is_err());
-        assert!("k".repeat(257).parse::<Key>().is_err());
-        assert!("any /printable: text".parse::<Key>().is_ok());
+        assert!("".parse::<IdempotencyKey>().is_err());
+        assert!("a\0b".parse::<IdempotencyKey>().is_err());
+        assert!("k".repeat(257).parse::<IdempotencyKey>().is_err());
+        assert!("any /printable: text".parse::<IdempotencyKey>().is_ok());
     }
 }

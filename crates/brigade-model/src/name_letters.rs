@@ -11,7 +11,7 @@ use crate::plain_text::is_invisible;
 const MARKS_MAX: usize = 4;
 
 /// Scripts that are written together in one word.
-const TOGETHER: [&[Script]; 3] = [
+const COMBINED_SCRIPTS: [&[Script]; 3] = [
     &[Script::Han, Script::Hiragana, Script::Katakana],
     &[Script::Han, Script::Bopomofo],
     &[Script::Han, Script::Hangul],
@@ -32,7 +32,7 @@ pub(crate) fn fold_case(text: &str) -> String {
 }
 
 pub(crate) fn is_letter(c: char) -> bool {
-    c.is_ascii_alphabetic() || in_group(c, GeneralCategoryGroup::Letter) && is_plain(c)
+    c.is_ascii_alphabetic() || is_in_group(c, GeneralCategoryGroup::Letter) && is_plain(c)
 }
 
 /// Says what of a composed text may not stand in a name.
@@ -62,16 +62,16 @@ fn is_allowed(c: char) -> bool {
     }
     let is_digit = || {
         let digit = CodePointMapData::<GeneralCategory>::new().get(c);
-        digit == GeneralCategory::DecimalNumber && script(c) != Script::Common
+        digit == GeneralCategory::DecimalNumber && script_of(c) != Script::Common
     };
     is_plain(c) && (is_letter(c) || is_mark(c) || is_digit())
 }
 
 fn is_mark(c: char) -> bool {
-    !c.is_ascii() && in_group(c, GeneralCategoryGroup::Mark)
+    !c.is_ascii() && is_in_group(c, GeneralCategoryGroup::Mark)
 }
 
-fn in_group(c: char, group: GeneralCategoryGroup) -> bool {
+fn is_in_group(c: char, group: GeneralCategoryGroup) -> bool {
     group.contains(CodePointMapData::<GeneralCategory>::new().get(c))
 }
 
@@ -81,7 +81,7 @@ fn is_plain(c: char) -> bool {
     !is_invisible(c) && ComposingNormalizerBorrowed::new_nfkc().normalize(&text) == compose(&text)
 }
 
-fn script(c: char) -> Script {
+fn script_of(c: char) -> Script {
     CodePointMapData::<Script>::new().get(c)
 }
 
@@ -92,7 +92,7 @@ fn check_scripts(word: &str) -> Result<(), String> {
     }
     let mut found: Vec<(char, Script)> = Vec::new();
     for c in word.chars().filter(|c| !c.is_ascii_digit()) {
-        let script = script(c);
+        let script = script_of(c);
         let is_shared = matches!(script, Script::Common | Script::Inherited);
         if !is_shared && found.iter().all(|(_, other)| *other != script) {
             found.push((c, script));
@@ -101,15 +101,15 @@ fn check_scripts(word: &str) -> Result<(), String> {
     let together = |set: &[Script]| found.iter().all(|(_, script)| set.contains(script));
     match found.as_slice() {
         [] | [_] => Ok(()),
-        _ if TOGETHER.iter().any(|set| together(set)) => Ok(()),
+        _ if COMBINED_SCRIPTS.iter().any(|set| together(set)) => Ok(()),
         [(one, _), (other, _), ..] => Err(format!(
             "mixes alphabets in one word: {} and {}; use one, or put a space between them",
-            shown(*one),
-            shown(*other)
+            render_char(*one),
+            render_char(*other)
         )),
     }
 }
 
-fn shown(c: char) -> String {
+fn render_char(c: char) -> String {
     format!("{c:?} (U+{:04X})", u32::from(c))
 }

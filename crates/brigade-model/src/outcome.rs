@@ -14,39 +14,39 @@ use crate::limits::LimitKind;
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Succeeded { result: Json },
-    Failed(Failed),
-    Cancelled(Cancelled),
+    Failed(FailedOutcome),
+    Cancelled(CancelledOutcome),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct FailedOutcome {
     pub failure: Failure,
     /// What there was of a result.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub partial: Option<Json>,
     #[serde(default)]
-    pub verified: Verified,
+    pub confirmation: EndConfirmation,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cancelled {
+pub struct CancelledOutcome {
     pub order: Arc<StopOrder>,
     /// What the work said after it was told to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub late: Option<Late>,
+    pub late: Option<LateResult>,
     /// What there was of a result when it was told to stop.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub partial: Option<Json>,
-    pub verified: Verified,
+    pub confirmation: EndConfirmation,
 }
 
 /// Whether nothing of a stopped run is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verified {
+pub enum EndConfirmation {
     /// The performer says that it is gone, or there was none.
     #[default]
-    Gone,
+    Confirmed,
     /// The performer did not answer within the bound; it keeps its slot until it does.
     Unconfirmed,
     /// These are still there and could not be ended.
@@ -56,7 +56,7 @@ pub enum Verified {
 /// What a stopped run had to say in the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Late {
+pub enum LateResult {
     Result(Json),
     Failure(Failure),
 }
@@ -64,7 +64,7 @@ pub enum Late {
 /// Who stopped it, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopOrder {
-    pub by: Stopper,
+    pub by: StopInitiator,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Arc<str>>,
     /// Instead of each task's own grace.
@@ -74,7 +74,7 @@ pub struct StopOrder {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stopper {
+pub enum StopInitiator {
     Operator,
     Client,
     Owner,
@@ -126,12 +126,21 @@ pub enum Failure {
 
 impl Outcome {
     pub fn failed(failure: Failure) -> Self {
-        Self::Failed(Failed { failure, partial: None, verified: Verified::Gone })
+        Self::Failed(FailedOutcome {
+            failure,
+            partial: None,
+            confirmation: EndConfirmation::Confirmed,
+        })
     }
 
     pub fn cancelled(order: Arc<StopOrder>) -> Self {
-        let verified = Verified::Gone;
-        Self::Cancelled(Cancelled { order, late: None, partial: None, verified })
+        let verified = EndConfirmation::Confirmed;
+        Self::Cancelled(CancelledOutcome {
+            order,
+            late: None,
+            partial: None,
+            confirmation: verified,
+        })
     }
 
     pub fn is_success(&self) -> bool {
@@ -139,20 +148,20 @@ impl Outcome {
     }
 
     /// How large what the run had to say is.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn result_bytes(&self) -> usize {
         let said = match self {
             Self::Succeeded { result } => Some(result),
             Self::Failed(failed) => failed.partial.as_ref(),
             Self::Cancelled(cancelled) => match &cancelled.late {
-                Some(Late::Result(result)) => Some(result),
-                Some(Late::Failure(_)) | None => cancelled.partial.as_ref(),
+                Some(LateResult::Result(result)) => Some(result),
+                Some(LateResult::Failure(_)) | None => cancelled.partial.as_ref(),
             },
         };
         said.map_or(0, |said| said.as_str().len())
     }
 
     /// One word for lists.
-    pub fn word(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Succeeded { .. } => "succeeded",
             Self::Failed(_) => "failed",
@@ -163,7 +172,7 @@ impl Outcome {
 
 impl Failure {
     /// One word, without what is special about this one.
-    pub fn word(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Error(_) => "error",
             Self::Panic(_) => "panic",
@@ -185,16 +194,16 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Succeeded { .. } => f.write_str("succeeded"),
-            Self::Failed(failed) => write!(f, "failed ({}){}", failed.failure, failed.verified),
-            Self::Cancelled(cancelled) => write!(f, "cancelled{}", cancelled.verified),
+            Self::Failed(failed) => write!(f, "failed ({}){}", failed.failure, failed.confirmation),
+            Self::Cancelled(cancelled) => write!(f, "cancelled{}", cancelled.confirmation),
         }
     }
 }
 
-impl fmt::Display for Verified {
+impl fmt::Display for EndConfirmation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone => Ok(()),
+            Self::Confirmed => Ok(()),
             Self::Unconfirmed => f.write_str(" (unconfirmed)"),
             Self::Survivors(who) => write!(f, " (left: {})", who.join(", ")),
         }
@@ -202,7 +211,7 @@ impl fmt::Display for Verified {
 }
 
 /// Sent to a process that has computed for longer than it may, and to nobody else.
-const XCPU: i32 = 24;
+const SIGXCPU: i32 = 24;
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -211,7 +220,7 @@ impl fmt::Display for Failure {
             Self::Panic(message) => write!(f, "panic: {message}"),
             Self::Timeout { after } => write!(f, "timeout after {} ms", after.0),
             Self::Stalled { quiet } => {
-                write!(f, "stalled: nothing happened for {}", crate::stall::spoken(*quiet))
+                write!(f, "stalled: nothing happened for {}", crate::stall::render_duration(*quiet))
             }
             Self::Budget { limit } => write!(f, "budget: {limit}"),
             Self::MaxSteps { steps } => write!(f, "max steps: {steps}"),
@@ -220,7 +229,7 @@ impl fmt::Display for Failure {
                 write!(f, "{count} failed calls in a row, the last: {last}")
             }
             Self::ExitCode(code) => write!(f, "exit code {code}"),
-            Self::Signal(XCPU) => write!(f, "signal {XCPU}: its processor time is used up"),
+            Self::Signal(SIGXCPU) => write!(f, "signal {SIGXCPU}: its processor time is used up"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
             Self::CrashLoop { crashes } => write!(f, "crash loop: {crashes} without progress"),
             Self::Lost { by, evidence } => write!(f, "lost, says {by}: {evidence}"),

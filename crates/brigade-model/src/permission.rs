@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-pub use rule::{Rule, RuleError};
+pub use rule::{PermissionRule, RuleError};
 
 mod glob;
 mod rule;
@@ -13,7 +13,7 @@ mod shell;
 
 /// A call, as rules see it. Each tool says which of its arguments a pattern is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject<'a> {
+pub struct PermissionSubject<'a> {
     pub tool: &'a str,
     /// The command, path or name; for paths, relative to the working directory.
     pub text: Option<&'a str>,
@@ -21,14 +21,14 @@ pub struct Subject<'a> {
     pub is_shell: bool,
 }
 
-impl Subject<'_> {
+impl PermissionSubject<'_> {
     /// What makes it more than one simple command, where a shell reads it.
-    pub fn compound(&self) -> Option<&'static str> {
-        self.text.filter(|_| self.is_shell).and_then(shell::compound)
+    pub fn compound_syntax(&self) -> Option<&'static str> {
+        self.text.filter(|_| self.is_shell).and_then(shell::find_compound_syntax)
     }
 }
 
-impl fmt::Display for Subject<'_> {
+impl fmt::Display for PermissionSubject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 200;
         let Some(text) = self.text else { return write!(f, "`{}`", self.tool) };

@@ -21,14 +21,14 @@ pub struct PlainText(String);
 impl PlainText {
     /// Filters text of several lines: line ends and tabs stay.
     pub fn of(text: &str) -> Self {
-        Self(text.chars().filter_map(|letter| filter(letter, "\n\t")).collect())
+        Self(text.chars().filter_map(|letter| filter_char(letter, "\n\t")).collect())
     }
 
     /// Filters text into one line: line ends and tabs become spaces.
     pub fn line(text: &str) -> Self {
         let spaced =
             text.chars().map(|letter| if "\n\r\t".contains(letter) { ' ' } else { letter });
-        Self(spaced.filter_map(|letter| filter(letter, "")).collect())
+        Self(spaced.filter_map(|letter| filter_char(letter, "")).collect())
     }
 
     /// Shows text exactly, as lines for display: each line end as `⏎` and a new line, tabs as `⇥`,
@@ -49,7 +49,7 @@ impl PlainText {
 
     /// The head and the tail of a text that is longer than so many letters, with the number of bytes
     /// between them. For displays on which nobody decides.
-    pub fn elided(text: &str, most: usize) -> Self {
+    pub fn truncate_middle(text: &str, most: usize) -> Self {
         let line = Self::line(text);
         let letters = line.0.chars().count();
         if letters <= most {
@@ -92,10 +92,10 @@ impl fmt::Display for PlainText {
     }
 }
 
-fn filter(letter: char, kept: &str) -> Option<char> {
+fn filter_char(letter: char, kept: &str) -> Option<char> {
     match letter {
         letter if kept.contains(letter) => Some(letter),
-        letter if letter.is_control() || turns_text(letter) || is_line_end(letter) => {
+        letter if letter.is_control() || is_direction_mark(letter) || is_line_end(letter) => {
             Some(char::REPLACEMENT_CHARACTER)
         }
         letter if is_ignorable(letter) => None,
@@ -122,8 +122,8 @@ fn exact_line(line: &str) -> String {
             '\t' => shown.push(TAB),
             // What it looks like otherwise is one of our own escapes.
             '\\' if rest.starts_with("\\u{") => shown.push_str("\\u{5c}"),
-            LINE_END | TAB | SPACE => shown.push_str(&escaped(letter)),
-            letter if is_unclear(letter) => shown.push_str(&escaped(letter)),
+            LINE_END | TAB | SPACE => shown.push_str(&escape_char(letter)),
+            letter if is_ambiguous(letter) => shown.push_str(&escape_char(letter)),
             letter => shown.push(letter),
         }
         rest = &rest[letter.len_utf8()..];
@@ -131,14 +131,14 @@ fn exact_line(line: &str) -> String {
     shown
 }
 
-fn escaped(letter: char) -> String {
+fn escape_char(letter: char) -> String {
     format!("\\u{{{:x}}}", u32::from(letter))
 }
 
 /// Letters that cannot be seen, are taken for others, or change how their neighbours look.
-fn is_unclear(letter: char) -> bool {
+fn is_ambiguous(letter: char) -> bool {
     letter.is_control()
-        || turns_text(letter)
+        || is_direction_mark(letter)
         || is_line_end(letter)
         || is_ignorable(letter)
         || is_blank(letter)
@@ -148,11 +148,11 @@ fn is_unclear(letter: char) -> bool {
 
 /// Whether a display may show nothing for a character, or only use it to turn the text around it.
 pub fn is_invisible(letter: char) -> bool {
-    is_ignorable(letter) || turns_text(letter)
+    is_ignorable(letter) || is_direction_mark(letter)
 }
 
 /// Characters that change the direction of what is written: with them a command reads as another.
-fn turns_text(letter: char) -> bool {
+fn is_direction_mark(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -257,8 +257,9 @@ mod tests {
     }
 
     fn is_clean(text: &str) -> bool {
-        text.chars()
-            .all(|c| !c.is_control() && !turns_text(c) && !is_line_end(c) && !is_ignorable(c))
+        text.chars().all(|c| {
+            !c.is_control() && !is_direction_mark(c) && !is_line_end(c) && !is_ignorable(c)
+        })
     }
 
     proptest! {
@@ -276,7 +277,7 @@ mod tests {
         #[test]
         fn other_texts_have_nothing_hidden_either(text in hostile(), most in 0usize..20) {
             prop_assert!(is_clean(PlainText::line(&text).as_str()));
-            prop_assert!(is_clean(PlainText::elided(&text, most).as_str()));
+            prop_assert!(is_clean(PlainText::truncate_middle(&text, most).as_str()));
             let several = PlainText::of(&text);
             prop_assert!(is_clean(&several.as_str().replace(['\n', '\t'], "")));
         }
@@ -310,8 +311,8 @@ mod tests {
 
     #[test]
     fn a_long_text_has_its_head_and_its_tail() {
-        assert_eq!(PlainText::elided("short", 9).as_str(), "short");
+        assert_eq!(PlainText::truncate_middle("short", 9).as_str(), "short");
         let long = format!("{}; rm -rf x", "a".repeat(100));
-        assert_eq!(PlainText::elided(&long, 12).as_str(), "aaaaaaaa …[98 bytes]… rf x");
+        assert_eq!(PlainText::truncate_middle(&long, 12).as_str(), "aaaaaaaa …[98 bytes]… rf x");
     }
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::json::Json;
 
 /// The head of a long text, and how to get at the rest.
-pub fn clipped(text: &str, shown: usize, what: &str, read_on: &str) -> String {
+pub fn truncate_with_hint(text: &str, shown: usize, what: &str, read_on: &str) -> String {
     if text.len() <= shown {
         return text.to_owned();
     }
@@ -15,16 +15,16 @@ pub fn clipped(text: &str, shown: usize, what: &str, read_on: &str) -> String {
 }
 
 /// A result as text: words as they are, the report of a command in short, anything else as JSON.
-pub fn result_text(result: &Json) -> String {
+pub fn render_result(result: &Json) -> String {
     #[derive(Deserialize)]
-    struct CommandReport {
+    struct ProcessReportFields {
         exit_code: Option<i32>,
         signal: Option<i32>,
         stdout_bytes: u64,
         stderr_bytes: u64,
         tail: String,
     }
-    let Ok(report) = result.decode::<CommandReport>() else { return plain(result) };
+    let Ok(report) = result.decode::<ProcessReportFields>() else { return render_json(result) };
     let how = match (report.exit_code, report.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),
@@ -43,6 +43,6 @@ pub fn result_text(result: &Json) -> String {
 }
 
 /// A JSON string as its text, anything else as JSON.
-pub fn plain(json: &Json) -> String {
+pub fn render_json(json: &Json) -> String {
     json.decode::<String>().unwrap_or_else(|_| json.as_str().to_owned())
 }

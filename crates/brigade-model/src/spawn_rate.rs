@@ -18,19 +18,19 @@ pub struct SpawnRate {
 /// microseconds since the epoch, so that a share is exact enough whatever the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Paid(u64);
+pub struct SpawnMeter(u64);
 
-impl Paid {
-    pub(crate) fn is_nothing(&self) -> bool {
+impl SpawnMeter {
+    pub(crate) fn is_unused(&self) -> bool {
         self.0 == 0
     }
 }
 
 impl SpawnRate {
     /// How long the next one has to wait; `None` when it may come now.
-    pub fn wait(self, paid: Paid, now: Time) -> Option<Millis> {
-        let Some(share) = self.share() else { return Some(Millis(u64::MAX)) };
-        let ahead = paid.0.saturating_sub(micros(now));
+    pub fn wait_time(self, paid: SpawnMeter, now: Time) -> Option<Millis> {
+        let Some(share) = self.interval_micros() else { return Some(Millis(u64::MAX)) };
+        let ahead = paid.0.saturating_sub(to_micros(now));
         let most = share.saturating_mul(u64::from(self.count) - 1);
         let surplus = ahead.saturating_sub(most);
         (surplus > 0).then(|| Millis(surplus.div_ceil(1_000)))
@@ -38,26 +38,26 @@ impl SpawnRate {
 
     /// After one more.
     #[must_use]
-    pub fn after_one(self, paid: Paid, now: Time) -> Paid {
-        Paid(paid.0.max(micros(now)).saturating_add(self.share().unwrap_or(0)))
+    pub fn record_spawn(self, paid: SpawnMeter, now: Time) -> SpawnMeter {
+        SpawnMeter(paid.0.max(to_micros(now)).saturating_add(self.interval_micros().unwrap_or(0)))
     }
 
     /// Of two the one that lets less through in the long run, then at once.
     #[must_use]
-    pub fn tighter(self, other: Self) -> Self {
-        let long = |rate: Self| rate.share().unwrap_or(u64::MAX);
+    pub fn tighter_of(self, other: Self) -> Self {
+        let long = |rate: Self| rate.interval_micros().unwrap_or(u64::MAX);
         let order = long(other).cmp(&long(self)).then(self.count.cmp(&other.count));
         if order.is_le() { self } else { other }
     }
 
     /// Microseconds per task. `None` when there may be none at all.
-    fn share(self) -> Option<u64> {
+    fn interval_micros(self) -> Option<u64> {
         let span = self.per.0.saturating_mul(1_000);
         span.checked_div(u64::from(self.count)).map(|share| share.max(1))
     }
 }
 
-fn micros(time: Time) -> u64 {
+fn to_micros(time: Time) -> u64 {
     time.0.saturating_mul(1_000)
 }
 
@@ -78,13 +78,13 @@ impl fmt::Display for SpawnRate {
 /// What is no rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no rate; write a number of tasks and a span of time, as 10/min or 100/2h")]
-pub struct NoRate(String);
+pub struct SpawnRateError(String);
 
 impl std::str::FromStr for SpawnRate {
-    type Err = NoRate;
+    type Err = SpawnRateError;
 
-    fn from_str(text: &str) -> Result<Self, NoRate> {
-        let wrong = || NoRate(text.chars().take(40).collect());
+    fn from_str(text: &str) -> Result<Self, SpawnRateError> {
+        let wrong = || SpawnRateError(text.chars().take(40).collect());
         let (count, span) = text.split_once('/').ok_or_else(wrong)?;
         let count = count.trim().parse().map_err(|_| wrong())?;
         let span = span.trim();
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn the_tighter_of_two_is_the_one_that_holds() {
         let [slow, fast] = ["10/min", "1/s"].map(|text| text.parse::<SpawnRate>().expect("a rate"));
-        assert_eq!((slow.tighter(fast), fast.tighter(slow)), (slow, slow));
+        assert_eq!((slow.tighter_of(fast), fast.tighter_of(slow)), (slow, slow));
         let [few, many] = ["1/s", "60/min"].map(|text| text.parse::<SpawnRate>().expect("a rate"));
-        assert_eq!((few.tighter(many), many.tighter(few)), (few, few));
+        assert_eq!((few.tighter_of(many), many.tighter_of(few)), (few, few));
         let none: SpawnRate = "0/s".parse().expect("a rate");
-        assert_eq!((none.tighter(few), few.tighter(none)), (none, none));
+        assert_eq!((none.tighter_of(few), few.tighter_of(none)), (none, none));
     }
 }

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Millis;
 use crate::limits::Limits;
-use crate::name::{Key, Name};
+use crate::name::{IdempotencyKey, TaskName};
 use crate::work::{KeptDeadline, Work};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Spec {
+pub struct TaskSpec {
     pub work: Work,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<Name>,
+    pub name: Option<TaskName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Key>,
+    pub key: Option<IdempotencyKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
     /// The task passes to the session when its parent's own work is over, instead of being stopped.
@@ -31,10 +31,10 @@ pub struct Spec {
     pub grace: Option<Millis>,
     /// What only this process can hold, such as a closure. Never stored.
     #[serde(skip)]
-    pub attachment: Option<Attachment>,
+    pub attachment: Option<LocalAttachment>,
 }
 
-impl Spec {
+impl TaskSpec {
     pub fn new(work: Work) -> Self {
         Self {
             work,
@@ -49,11 +49,11 @@ impl Spec {
     }
 }
 
-impl Spec {
+impl TaskSpec {
     /// What was asked for, and what comes with the work.
     pub fn all_limits(&self) -> Option<Box<Limits>> {
         match (&self.limits, self.work.limits()) {
-            (Some(asked), Some(own)) => Some(Box::new(asked.and(own))),
+            (Some(asked), Some(own)) => Some(Box::new(asked.intersect(own))),
             (Some(limits), None) => Some(limits.clone()),
             (None, own) => own.copied().map(Box::new),
         }
@@ -82,7 +82,7 @@ pub enum DeadlineScope {
     Nobody,
 }
 
-impl Spec {
+impl TaskSpec {
     /// Names what differs between two requests, without the values: "command", "name".
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut names = self.work.differences(&other.work);
@@ -98,7 +98,7 @@ impl Spec {
     }
 }
 
-impl PartialEq for Spec {
+impl PartialEq for TaskSpec {
     /// What makes two requests under one key the same request: all that was asked, as it was
     /// asked, without what only this process holds.
     fn eq(&self, other: &Self) -> bool {
@@ -112,13 +112,13 @@ impl PartialEq for Spec {
     }
 }
 
-impl Eq for Spec {}
+impl Eq for TaskSpec {}
 
 /// A value that travels with a spec through the model, which does not look at it.
 #[derive(Clone)]
-pub struct Attachment(pub Arc<dyn Any + Send + Sync>);
+pub struct LocalAttachment(pub Arc<dyn Any + Send + Sync>);
 
-impl fmt::Debug for Attachment {
+impl fmt::Debug for LocalAttachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Attachment")
     }

@@ -6,15 +6,15 @@ use crate::ids::{Millis, Time};
 
 /// What becomes of a task that runs and shows no sign of moving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Form", into = "Form")]
-pub enum Stall {
+#[serde(from = "StallPolicyForm", into = "StallPolicyForm")]
+pub enum StallPolicy {
     /// It may be silent for as long as it likes.
     Off,
-    Watched(Watch),
+    Watched(StallWatch),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch {
+pub struct StallWatch {
     /// So long without anything happening is a stall.
     pub after: Millis,
     /// So often it is spoken to, each time after another such silence.
@@ -23,23 +23,23 @@ pub struct Watch {
     pub then_stop: bool,
 }
 
-impl Stall {
+impl StallPolicy {
     /// What holds for agents that nobody said anything else of. A provider that does not answer is
     /// given up sooner than that, with its own words.
-    pub const OF_AGENTS: Self =
-        Self::Watched(Watch { after: Millis(20 * 60_000), nudges: 1, then_stop: true });
+    pub const AGENT_DEFAULT: Self =
+        Self::Watched(StallWatch { after: Millis(20 * 60_000), nudges: 1, then_stop: true });
 
     /// A silence of that length leads to one nudge, a second one to the end.
     pub fn after(span: impl Into<Millis>) -> Self {
-        Self::Watched(Watch { after: span.into(), nudges: 1, then_stop: true })
+        Self::Watched(StallWatch { after: span.into(), nudges: 1, then_stop: true })
     }
 
     /// A silence of that length is told, and nothing is done about it.
-    pub fn told_after(span: impl Into<Millis>) -> Self {
-        Self::Watched(Watch { after: span.into(), nudges: 0, then_stop: false })
+    pub fn report_after(span: impl Into<Millis>) -> Self {
+        Self::Watched(StallWatch { after: span.into(), nudges: 0, then_stop: false })
     }
 
-    pub fn watch(self) -> Option<Watch> {
+    pub fn watch(self) -> Option<StallWatch> {
         match self {
             Self::Off => None,
             Self::Watched(watch) => Some(watch),
@@ -50,49 +50,49 @@ impl Stall {
 /// As it is written: `off`, a span in milliseconds that is only told, or all of it.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Form {
-    Told(Millis),
+enum StallPolicyForm {
+    ReportOnly(Millis),
     Watched {
         after: Millis,
-        #[serde(default = "once")]
+        #[serde(default = "default_nudges")]
         nudges: u8,
-        #[serde(default = "yes")]
+        #[serde(default = "default_then_stop")]
         then_stop: bool,
     },
-    Word(Word),
+    Keyword(StallKeyword),
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum StallKeyword {
     Off,
 }
 
-fn once() -> u8 {
+fn default_nudges() -> u8 {
     1
 }
 
-fn yes() -> bool {
+fn default_then_stop() -> bool {
     true
 }
 
-impl From<Form> for Stall {
-    fn from(form: Form) -> Self {
+impl From<StallPolicyForm> for StallPolicy {
+    fn from(form: StallPolicyForm) -> Self {
         match form {
-            Form::Told(after) => Self::told_after(after),
-            Form::Watched { after, nudges, then_stop } => {
-                Self::Watched(Watch { after, nudges, then_stop })
+            StallPolicyForm::ReportOnly(after) => Self::report_after(after),
+            StallPolicyForm::Watched { after, nudges, then_stop } => {
+                Self::Watched(StallWatch { after, nudges, then_stop })
             }
-            Form::Word(Word::Off) => Self::Off,
+            StallPolicyForm::Keyword(StallKeyword::Off) => Self::Off,
         }
     }
 }
 
-impl From<Stall> for Form {
-    fn from(stall: Stall) -> Self {
+impl From<StallPolicy> for StallPolicyForm {
+    fn from(stall: StallPolicy) -> Self {
         match stall {
-            Stall::Off => Self::Word(Word::Off),
-            Stall::Watched(Watch { after, nudges, then_stop }) => {
+            StallPolicy::Off => Self::Keyword(StallKeyword::Off),
+            StallPolicy::Watched(StallWatch { after, nudges, then_stop }) => {
                 Self::Watched { after, nudges, then_stop }
             }
         }
@@ -100,7 +100,7 @@ impl From<Stall> for Form {
 }
 
 /// A span of time as it is said.
-pub(crate) fn spoken(span: Millis) -> String {
+pub(crate) fn render_duration(span: Millis) -> String {
     let count = |number: u64, unit: &str| {
         let end = if number == 1 { "" } else { "s" };
         format!("{number} {unit}{end}")
@@ -115,38 +115,38 @@ pub(crate) fn spoken(span: Millis) -> String {
 /// How often a silent task was spoken to since it last did something of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Nudged {
-    pub times: u8,
+pub struct NudgeState {
+    pub count: u8,
     /// The last time.
-    pub at: Time,
+    pub last_at: Time,
     /// How many entries its journal had then.
-    pub journal: u32,
+    pub journal_len: u32,
 }
 
-impl Nudged {
-    pub(crate) fn is_never(&self) -> bool {
-        self.times == 0
+impl NudgeState {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// Whether so many entries are more than the one by which it heard of the nudge.
-    pub(crate) fn is_past(&self, journal: u32) -> bool {
-        journal > self.journal.saturating_add(1)
+    pub(crate) fn has_progressed_since(&self, journal: u32) -> bool {
+        journal > self.journal_len.saturating_add(1)
     }
 }
 
-impl Watch {
+impl StallWatch {
     /// When the next thing is due for a task that was silent since `moved`; `None` when nothing is
     /// left to be done about its silence.
-    pub(crate) fn due(self, moved: Time, stalled: bool, nudged: Nudged) -> Option<Time> {
+    pub(crate) fn next_due(self, moved: Time, stalled: bool, nudged: NudgeState) -> Option<Time> {
         match stalled {
             false => Some(moved.after(self.after)),
-            true if nudged.is_never() || !self.acts_after(nudged) => None,
-            true => Some(nudged.at.after(self.after)),
+            true if nudged.is_empty() || !self.has_next_step(nudged) => None,
+            true => Some(nudged.last_at.after(self.after)),
         }
     }
 
-    fn acts_after(self, nudged: Nudged) -> bool {
-        nudged.times < self.nudges || self.then_stop
+    fn has_next_step(self, nudged: NudgeState) -> bool {
+        nudged.count < self.nudges || self.then_stop
     }
 }
 
@@ -156,14 +156,14 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        let read = |text: &str| serde_json::from_str::<Stall>(text).expect("a policy");
-        assert_eq!(read("\"off\""), Stall::Off);
-        assert_eq!(read("500"), Stall::told_after(Millis(500)));
-        assert_eq!(read("{\"after\":500}"), Stall::after(Millis(500)));
+        let read = |text: &str| serde_json::from_str::<StallPolicy>(text).expect("a policy");
+        assert_eq!(read("\"off\""), StallPolicy::Off);
+        assert_eq!(read("500"), StallPolicy::report_after(Millis(500)));
+        assert_eq!(read("{\"after\":500}"), StallPolicy::after(Millis(500)));
         let told = read("{\"after\":500,\"nudges\":3,\"then_stop\":false}");
-        let watch = Watch { after: Millis(500), nudges: 3, then_stop: false };
-        assert_eq!(told, Stall::Watched(watch));
-        for stall in [Stall::Off, Stall::OF_AGENTS] {
+        let watch = StallWatch { after: Millis(500), nudges: 3, then_stop: false };
+        assert_eq!(told, StallPolicy::Watched(watch));
+        for stall in [StallPolicy::Off, StallPolicy::AGENT_DEFAULT] {
             let text = serde_json::to_string(&stall).expect("JSON");
             assert_eq!(read(&text), stall, "{text}");
         }

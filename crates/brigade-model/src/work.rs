@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::enclosure::Enclosure;
 use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::Limits;
 use crate::quote_mark::QuoteMark;
 use crate::refusal::Refusal;
-use crate::stall::Stall;
+use crate::sandbox::Sandbox;
+use crate::stall::StallPolicy;
 
-pub use process_work::{CommandLine, EnvValue, ProcessWork, RESERVED_ENV, Stdin};
+pub use process_work::{CommandLine, EnvValue, ProcessWork, RESERVED_ENV_PREFIX, StdinSource};
 
 /// What a task does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct AgentWork {
     pub mcp_servers: Vec<Arc<str>>,
     /// Whether it ends although children of its live, whose results it then does not hear of.
     #[serde(default)]
-    pub leaves_children: bool,
+    pub may_end_before_children: bool,
     /// Nobody is there to approve what it asks leave for: that is denied, to it and to all below it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -67,16 +67,16 @@ pub struct AgentWork {
     pub blueprint: Json,
     /// The word that stands around what is quoted to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mark: Option<QuoteMark>,
+    pub quote_mark: Option<QuoteMark>,
     /// The definition's limits, which hold beside those that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
     /// The model that was found for it: provider/model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chosen: Option<Arc<str>>,
+    pub resolved_model: Option<Arc<str>>,
     /// Its model, where nobody knows what that costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unpriced: Option<Arc<str>>,
+    pub unpriced_model: Option<Arc<str>>,
 }
 
 impl PartialEq for AgentWork {
@@ -84,14 +84,14 @@ impl PartialEq for AgentWork {
     /// the model) is no part of it. Nor is `unattended`, which says from where it was asked: the same key from a
     /// terminal and from a script is the same agent, which stays as it was first asked for.
     fn eq(&self, other: &Self) -> bool {
-        self.compare(other).iter().all(|(_, same)| *same)
+        self.compare_fields(other).iter().all(|(_, same)| *same)
     }
 }
 
 impl Eq for AgentWork {}
 
 impl AgentWork {
-    fn compare(&self, other: &Self) -> Vec<(String, bool)> {
+    fn compare_fields(&self, other: &Self) -> Vec<(String, bool)> {
         let fields = [
             ("prompt", self.task == other.task),
             ("definition", self.definition == other.definition),
@@ -101,7 +101,10 @@ impl AgentWork {
             ("working directory", self.cwd == other.cwd),
             ("overrides", self.overrides == other.overrides),
             ("MCP servers", self.mcp_servers == other.mcp_servers),
-            ("treatment of children", self.leaves_children == other.leaves_children),
+            (
+                "treatment of children",
+                self.may_end_before_children == other.may_end_before_children,
+            ),
         ];
         fields.into_iter().map(|(name, same)| (name.to_owned(), same)).collect()
     }
@@ -119,13 +122,13 @@ impl AgentWork {
             cwd: None,
             overrides: None,
             mcp_servers: Vec::new(),
-            leaves_children: false,
+            may_end_before_children: false,
             unattended: false,
             blueprint: Json::null(),
-            mark: None,
+            quote_mark: None,
             limits: None,
-            chosen: None,
-            unpriced: None,
+            resolved_model: None,
+            unpriced_model: None,
         }
     }
 
@@ -153,7 +156,7 @@ pub struct ExternalWork {
 #[serde(rename_all = "snake_case")]
 pub enum JobWork {
     /// Registered under a name; can be entered again after a crash.
-    Named { handler: Arc<str>, args: Json, recovery: Recovery },
+    Named { handler: Arc<str>, args: Json, recovery: RecoveryPolicy },
     /// A closure, which ends with its process.
     Closure { label: Arc<str> },
 }
@@ -164,22 +167,22 @@ pub struct CustomWork {
     /// The kind's name, also the prefix of its addresses: lower-case letters, digits and `-`.
     pub kind: Arc<str>,
     pub payload: Json,
-    pub conduct: Conduct,
+    pub policy: KindPolicy,
 }
 
 impl Work {
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TaskKind {
         match self {
-            Self::Process(_) => Kind::Process,
-            Self::Agent(_) => Kind::Agent,
-            Self::External(_) => Kind::External,
-            Self::Job(_) => Kind::Job,
-            Self::Custom(custom) => Kind::Custom(custom.kind.clone()),
+            Self::Process(_) => TaskKind::Process,
+            Self::Agent(_) => TaskKind::Agent,
+            Self::External(_) => TaskKind::External,
+            Self::Job(_) => TaskKind::Job,
+            Self::Custom(custom) => TaskKind::Custom(custom.kind.clone()),
         }
     }
 
     /// What it does, in the words of whoever asked for it.
-    pub fn what(&self) -> String {
+    pub fn description(&self) -> String {
         match self {
             Self::Process(process) => match &process.command {
                 CommandLine::Shell(text) => text.to_string(),
@@ -203,9 +206,9 @@ impl Work {
     }
 
     /// What it is kept to, and with it all that is started from inside of it.
-    pub fn enclosure(&self) -> Option<&Enclosure> {
+    pub fn sandbox(&self) -> Option<&Sandbox> {
         match self {
-            Self::Process(process) => process.enclosure.as_deref(),
+            Self::Process(process) => process.sandbox.as_deref(),
             Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }
@@ -220,9 +223,9 @@ impl Work {
 
     /// What is done about a silence that nobody said anything of. Agents are heard of often; what
     /// others do may be quiet.
-    pub fn stall(&self) -> Option<Stall> {
+    pub fn default_stall_policy(&self) -> Option<StallPolicy> {
         match self {
-            Self::Agent(_) => Some(Stall::OF_AGENTS),
+            Self::Agent(_) => Some(StallPolicy::AGENT_DEFAULT),
             _ => None,
         }
     }
@@ -239,17 +242,17 @@ impl Work {
     }
 
     /// The model that its tokens are spent on, where that is known.
-    pub fn model(&self) -> Option<&str> {
+    pub fn resolved_model(&self) -> Option<&str> {
         match self {
-            Self::Agent(agent) => agent.chosen.as_deref(),
+            Self::Agent(agent) => agent.resolved_model.as_deref(),
             Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }
 
     /// What it uses whose price nobody knows: under a budget of money it cannot run.
-    pub fn unpriced(&self) -> Option<&str> {
+    pub fn unpriced_model(&self) -> Option<&str> {
         match self {
-            Self::Agent(agent) => agent.unpriced.as_deref(),
+            Self::Agent(agent) => agent.unpriced_model.as_deref(),
             _ => None,
         }
     }
@@ -257,8 +260,8 @@ impl Work {
     /// Names what differs between two pieces of work, without the values.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let fields: Vec<(String, bool)> = match (self, other) {
-            (Self::Process(one), Self::Process(other)) => one.compare(other),
-            (Self::Agent(one), Self::Agent(other)) => one.compare(other),
+            (Self::Process(one), Self::Process(other)) => one.compare_fields(other),
+            (Self::Agent(one), Self::Agent(other)) => one.compare_fields(other),
             (one, other) if one.kind() != other.kind() => vec![("kind".to_owned(), false)],
             (one, other) => vec![("task".to_owned(), one == other)],
         };
@@ -266,7 +269,7 @@ impl Work {
     }
 
     /// Says why no message can reach it, and how it is started so that one can. None where messages arrive.
-    pub fn lacks_input(&self) -> Option<&'static str> {
+    pub fn missing_input_reason(&self) -> Option<&'static str> {
         match self {
             Self::Process(process) if !process.reads_messages() => Some(
                 "was started without an input; start it with one: `brigade exec --stdin`, or `stdin: true` in \
@@ -276,37 +279,39 @@ impl Work {
         }
     }
 
-    pub fn conduct(&self) -> Conduct {
-        let base = Conduct {
-            recovery: Recovery::Lost,
-            on_return: OnReturn::StopChildren,
+    pub fn policy(&self) -> KindPolicy {
+        let base = KindPolicy {
+            recovery: RecoveryPolicy::Lost,
+            parent_close: ParentClosePolicy::StopChildren,
             follow_up: FollowUp::Refused,
-            inbox: InboxMode::Pull,
-            wake: WakeOn::AnyAnswer,
+            inbox_mode: InboxMode::Pull,
+            wake_on: WakeOn::AnyCompletion,
         };
         match self {
             Self::Process(_) => {
-                Conduct { recovery: Recovery::Adopt, inbox: InboxMode::Push, ..base }
+                KindPolicy { recovery: RecoveryPolicy::Adopt, inbox_mode: InboxMode::Push, ..base }
             }
-            Self::Agent(agent) => Conduct {
-                recovery: Recovery::Resume { max: 5, backoff: Millis(500) },
-                on_return: match agent.leaves_children {
-                    true => OnReturn::AwaitChildren,
-                    false => OnReturn::HearChildren,
+            Self::Agent(agent) => KindPolicy {
+                recovery: RecoveryPolicy::Resume { max_attempts: 5, backoff: Millis(500) },
+                parent_close: match agent.may_end_before_children {
+                    true => ParentClosePolicy::AwaitChildren,
+                    false => ParentClosePolicy::CollectChildren,
                 },
                 follow_up: FollowUp::NewRun,
-                wake: WakeOn::AllAnswers,
+                wake_on: WakeOn::AllCompletions,
                 ..base
             },
-            Self::External(_) => Conduct {
-                recovery: Recovery::Adopt,
+            Self::External(_) => KindPolicy {
+                recovery: RecoveryPolicy::Adopt,
                 follow_up: FollowUp::NewRun,
-                inbox: InboxMode::Push,
+                inbox_mode: InboxMode::Push,
                 ..base
             },
-            Self::Job(JobWork::Named { recovery, .. }) => Conduct { recovery: *recovery, ..base },
+            Self::Job(JobWork::Named { recovery, .. }) => {
+                KindPolicy { recovery: *recovery, ..base }
+            }
             Self::Job(JobWork::Closure { .. }) => base,
-            Self::Custom(custom) => custom.conduct,
+            Self::Custom(custom) => custom.policy,
         }
     }
 }
@@ -314,7 +319,7 @@ impl Work {
 /// The prefix of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum TaskKind {
     Process,
     Agent,
     External,
@@ -322,7 +327,7 @@ pub enum Kind {
     Custom(Arc<str>),
 }
 
-impl Kind {
+impl TaskKind {
     pub const CUSTOM_MAX: usize = 32;
 
     /// The kind an address prefix means. A custom kind must be spelled as it may be registered.
@@ -332,28 +337,28 @@ impl Kind {
             "agent" => Self::Agent,
             "external" => Self::External,
             "job" => Self::Job,
-            other => Self::Custom(custom_kind(other)?),
+            other => Self::Custom(parse_custom_kind(other)?),
         })
     }
 }
 
 /// Checks the name of a custom kind.
-pub fn custom_kind(text: &str) -> Result<Arc<str>, Refusal> {
+pub fn parse_custom_kind(text: &str) -> Result<Arc<str>, Refusal> {
     let fine = text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text.len() <= Kind::CUSTOM_MAX
+        && text.len() <= TaskKind::CUSTOM_MAX
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if fine {
         Ok(text.into())
     } else {
         Err(Refusal::invalid(format!(
             "the kind {:?} is not 1 to {} lower-case letters, digits and '-', a letter first",
-            crate::name::clip(text, Kind::CUSTOM_MAX),
-            Kind::CUSTOM_MAX
+            crate::name::truncate(text, TaskKind::CUSTOM_MAX),
+            TaskKind::CUSTOM_MAX
         )))
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TaskKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Process => "process",
@@ -367,12 +372,12 @@ impl fmt::Display for Kind {
 
 /// How the model treats one kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conduct {
-    pub recovery: Recovery,
-    pub on_return: OnReturn,
+pub struct KindPolicy {
+    pub recovery: RecoveryPolicy,
+    pub parent_close: ParentClosePolicy,
     pub follow_up: FollowUp,
-    pub inbox: InboxMode,
-    pub wake: WakeOn,
+    pub inbox_mode: InboxMode,
+    pub wake_on: WakeOn,
 }
 
 /// The effect of a deadline above a kept task after the task has passed to the session.
@@ -388,32 +393,32 @@ pub enum KeptDeadline {
 /// What becomes of a running task when its runtime process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Recovery {
+pub enum RecoveryPolicy {
     /// Start the next attempt, at most `max` times without progress in between, each a `backoff`
     /// later than the one before.
-    Resume { max: u16, backoff: Millis },
+    Resume { max_attempts: u16, backoff: Millis },
     /// The work may have outlived us: the performer looks.
     Adopt,
     /// It ended with the process.
     Lost,
 }
 
-impl Recovery {
+impl RecoveryPolicy {
     /// Goes on at most `max` times without progress in between.
     pub const fn resume(max: u16) -> Self {
-        Self::Resume { max, backoff: Millis(500) }
+        Self::Resume { max_attempts: max, backoff: Millis(500) }
     }
 }
 
 /// What a successful end does to children that still live. A failure always stops them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnReturn {
+pub enum ParentClosePolicy {
     StopChildren,
     AwaitChildren,
     /// The work does not end while a child lives, or something came that it has not heard of. For
     /// work that is handed its messages, this is the same as waiting for children.
-    HearChildren,
+    CollectChildren,
 }
 
 /// What a message to an ended task does.
@@ -438,6 +443,6 @@ pub enum InboxMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeOn {
-    AnyAnswer,
-    AllAnswers,
+    AnyCompletion,
+    AllCompletions,
 }

@@ -18,29 +18,29 @@ use crate::shim;
 static COMPANION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/brigade-shim"));
 
 /// The first argument of this program when it is to be a shim.
-const BE_A_SHIM: &str = "--brigade-shim";
+const SHIM_FLAG: &str = "--brigade-shim";
 
 /// Whether this program can be re-executed: without the line in its main it would do its usual work.
-static CAN_BE_A_SHIM: AtomicBool = AtomicBool::new(false);
+static CAN_REEXECUTE_AS_SHIM: AtomicBool = AtomicBool::new(false);
 
 /// Becomes a shim and never returns when this process was started as one.
 ///
 /// A program that uses Brigade as a library puts this first in its `main`, before it starts threads
 /// or opens files. It is what makes background commands work where the companion binary cannot be
 /// executed: on a system it was not built for, or with a state directory that is mounted `noexec`.
-pub fn run_if_asked() {
+pub fn run_shim_if_requested() {
     let mut arguments = env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == BE_A_SHIM) {
+    if arguments.next().is_some_and(|first| first == SHIM_FLAG) {
         process::exit(shim::main(arguments));
     }
-    CAN_BE_A_SHIM.store(true, Ordering::Relaxed);
+    CAN_REEXECUTE_AS_SHIM.store(true, Ordering::Relaxed);
 }
 
 /// How a shim is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Companion {
     program: PathBuf,
-    leading: Vec<OsString>,
+    leading_args: Vec<OsString>,
 }
 
 impl Companion {
@@ -52,32 +52,32 @@ impl Companion {
 
     /// What `prepare` would come to, as far as that can be told without changing anything. None where
     /// the binary is not in the folder yet and nothing speaks against it.
-    pub fn foresee(folder: &Path) -> io::Result<Option<Self>> {
-        Self::foresee_bytes(folder, COMPANION)
+    pub fn predict(folder: &Path) -> io::Result<Option<Self>> {
+        Self::predict_from_bytes(folder, COMPANION)
     }
 
-    fn foresee_bytes(folder: &Path, binary: &[u8]) -> io::Result<Option<Self>> {
+    fn predict_from_bytes(folder: &Path, binary: &[u8]) -> io::Result<Option<Self>> {
         if binary.is_empty() {
-            return Self::this_program(not_built()).map(Some);
+            return Self::reexecute_self(not_built_error()).map(Some);
         }
-        let program = path_of(folder, binary);
+        let program = binary_path(folder, binary);
         if !fs::read(&program).is_ok_and(|there| there == binary) {
-            return if forbids_execution(folder) {
-                Self::this_program(io::ErrorKind::PermissionDenied.into()).map(Some)
+            return if is_mounted_noexec(folder) {
+                Self::reexecute_self(io::ErrorKind::PermissionDenied.into()).map(Some)
             } else {
                 Ok(None)
             };
         }
-        let installed = Self { program, leading: Vec::new() };
+        let installed = Self { program, leading_args: Vec::new() };
         match installed.probe() {
             Ok(()) => Ok(Some(installed)),
-            Err(failure) => Self::this_program(failure).map(Some),
+            Err(failure) => Self::reexecute_self(failure).map(Some),
         }
     }
 
     /// The program, and the arguments that stand before those of the shim.
     pub fn command(&self) -> (PathBuf, Vec<OsString>) {
-        (self.program.clone(), self.leading.clone())
+        (self.program.clone(), self.leading_args.clone())
     }
 
     /// The file that is executed.
@@ -86,17 +86,17 @@ impl Companion {
     }
 
     /// One that can be asked something now: the binary where it is installed, or this program.
-    pub(crate) fn at_hand(folder: &Path) -> Option<Self> {
-        match Self::foresee(folder) {
+    pub(crate) fn find_usable(folder: &Path) -> Option<Self> {
+        match Self::predict(folder) {
             Ok(Some(companion)) => Some(companion),
-            Ok(None) | Err(_) => Self::this_program(not_built()).ok(),
+            Ok(None) | Err(_) => Self::reexecute_self(not_built_error()).ok(),
         }
     }
 
     /// Has a shim try which namespaces it may make. What it cannot be asked is not known.
-    pub fn namespaces(&self) -> NamespaceSupport {
+    pub fn probe_namespaces(&self) -> NamespaceSupport {
         let mut command = Command::new(&self.program);
-        command.args(&self.leading).arg(shim::PROBE_NAMESPACES).stdin(Stdio::null());
+        command.args(&self.leading_args).arg(shim::PROBE_NAMESPACES).stdin(Stdio::null());
         let answer = command.output().ok().filter(|answer| answer.status.success());
         answer.map_or(NamespaceSupport::UNKNOWN, |answer| {
             NamespaceSupport::parse(&String::from_utf8_lossy(&answer.stdout))
@@ -106,7 +106,7 @@ impl Companion {
     fn from_bytes(folder: &Path, binary: &[u8]) -> io::Result<Self> {
         let failure = match install(folder, binary) {
             Ok(program) => {
-                let installed = Self { program, leading: Vec::new() };
+                let installed = Self { program, leading_args: Vec::new() };
                 match installed.probe() {
                     Ok(()) => return Ok(installed),
                     Err(error) => error,
@@ -114,12 +114,12 @@ impl Companion {
             }
             Err(error) => error,
         };
-        Self::this_program(failure)
+        Self::reexecute_self(failure)
     }
 
     /// The reason why the binary cannot be used is part of the error.
-    fn this_program(failure: io::Error) -> io::Result<Self> {
-        if !CAN_BE_A_SHIM.load(Ordering::Relaxed) {
+    fn reexecute_self(failure: io::Error) -> io::Result<Self> {
+        if !CAN_REEXECUTE_AS_SHIM.load(Ordering::Relaxed) {
             let advice = format!(
                 "the companion binary cannot be used ({failure}); call \
                  brigade_process::companion::run_if_asked() first in main, so that this program \
@@ -133,12 +133,12 @@ impl Companion {
         } else {
             env::current_exe()?
         };
-        Ok(Self { program, leading: vec![BE_A_SHIM.into()] })
+        Ok(Self { program, leading_args: vec![SHIM_FLAG.into()] })
     }
 
     fn probe(&self) -> io::Result<()> {
         let mut command = Command::new(&self.program);
-        command.args(&self.leading).arg("--probe").stdin(Stdio::null());
+        command.args(&self.leading_args).arg("--probe").stdin(Stdio::null());
         let mut answer = command.output();
         // Another thread that starts a process at this moment holds the file open for writing,
         // until that process is executed.
@@ -163,9 +163,9 @@ static DRAFTS: AtomicU64 = AtomicU64::new(0);
 /// Several runtimes may do this at once: each writes a file of its own and renames it.
 fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     if binary.is_empty() {
-        return Err(not_built());
+        return Err(not_built_error());
     }
-    let path = path_of(folder, binary);
+    let path = binary_path(folder, binary);
     if fs::read(&path).is_ok_and(|there| there == binary) {
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
         return Ok(path);
@@ -186,16 +186,16 @@ fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     installed.map(|()| path)
 }
 
-fn path_of(folder: &Path, binary: &[u8]) -> PathBuf {
+fn binary_path(folder: &Path, binary: &[u8]) -> PathBuf {
     folder.join(format!("brigade-shim-{:016x}", shim::fnv::of_bytes(binary)))
 }
 
-fn not_built() -> io::Error {
+fn not_built_error() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "it was not built")
 }
 
 /// Whether the folder is on a file system that is mounted `noexec`.
-fn forbids_execution(folder: &Path) -> bool {
+fn is_mounted_noexec(folder: &Path) -> bool {
     use rustix::fs::{StatVfsMountFlags, statvfs};
     statvfs(folder).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
@@ -227,13 +227,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("not there");
         for folder in [folder.path(), &missing] {
-            assert_eq!(Companion::foresee(folder).unwrap(), None);
+            assert_eq!(Companion::predict(folder).unwrap(), None);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let prepared = Companion::prepare(folder.path()).unwrap();
-        assert_eq!(Companion::foresee(folder.path()).unwrap(), Some(prepared.clone()));
+        assert_eq!(Companion::predict(folder.path()).unwrap(), Some(prepared.clone()));
         fs::write(prepared.path(), b"damaged").unwrap();
-        assert_eq!(Companion::foresee(folder.path()).unwrap(), None, "it will be mended");
+        assert_eq!(Companion::predict(folder.path()).unwrap(), None, "it will be mended");
         assert_eq!(fs::read(prepared.path()).unwrap(), b"damaged");
     }
 
@@ -245,9 +245,9 @@ mod tests {
             let refused = Companion::from_bytes(folder.path(), unusable).unwrap_err();
             assert!(refused.to_string().contains("run_if_asked"), "{refused}");
         }
-        run_if_asked();
+        run_shim_if_requested();
         let (program, leading) = Companion::from_bytes(folder.path(), b"").unwrap().command();
         assert!(program.is_absolute());
-        assert_eq!(leading, [BE_A_SHIM]);
+        assert_eq!(leading, [SHIM_FLAG]);
     }
 }

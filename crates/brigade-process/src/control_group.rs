@@ -12,25 +12,25 @@ use std::path::{Path, PathBuf};
 use crate::shim::layout;
 
 /// Where version 2 is mounted: alone, or beside version 1.
-const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const PREFIX: &str = "brigade-";
 
 /// A group below which this program makes others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroups {
     root: PathBuf,
-    bounds_memory: bool,
+    limits_memory: bool,
 }
 
 impl ControlGroups {
     /// Those that were delegated to this process. None where nothing was.
-    pub fn here() -> Option<Self> {
-        Self::delegated().map(|root| Self::below(&root))
+    pub fn detect() -> Option<Self> {
+        Self::find_delegated().map(|root| Self::in_root(&root))
     }
 
     /// The group that was delegated to this process: its own, or the one above.
-    pub(crate) fn delegated() -> Option<PathBuf> {
-        let mount = MOUNTS.map(Path::new).into_iter().find(|mount| is_version_2(mount))?;
+    pub(crate) fn find_delegated() -> Option<PathBuf> {
+        let mount = CGROUP_MOUNTS.map(Path::new).into_iter().find(|mount| is_version_2(mount))?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = own_group(mount, &groups)?;
         let above = own.parent().filter(|above| above.starts_with(mount));
@@ -38,22 +38,22 @@ impl ControlGroups {
     }
 
     /// A group that is known to be this program's to divide.
-    pub fn below(root: &Path) -> Self {
+    pub fn in_root(root: &Path) -> Self {
         let control = root.join("cgroup.subtree_control");
         // Refused where processes are in it, or the controller is not to be had.
         let _ = fs::write(&control, "+memory");
         let enabled = fs::read_to_string(&control).unwrap_or_default();
         let bounds_memory = enabled.split_whitespace().any(|one| one == "memory");
-        Self { root: root.to_owned(), bounds_memory }
+        Self { root: root.to_owned(), limits_memory: bounds_memory }
     }
 
     /// Whether the memory of all processes of a command can be bounded together.
-    pub fn bounds_memory(&self) -> bool {
-        self.bounds_memory
+    pub fn limits_memory(&self) -> bool {
+        self.limits_memory
     }
 
     /// Makes a group for the command of this directory, for its shim to find there.
-    pub fn make(&self, dir: &Path, memory: Option<u64>) -> io::Result<()> {
+    pub fn create_group(&self, dir: &Path, memory: Option<u64>) -> io::Result<()> {
         let mut parts =
             dir.components().rev().take(2).map(|part| part.as_os_str().to_string_lossy());
         let own = parts.next().unwrap_or_default();
@@ -82,9 +82,9 @@ impl ControlGroups {
 }
 
 /// Kills all that is in the group of the command of this directory, if it has one.
-pub fn kill(dir: &Path) -> io::Result<()> {
-    match crate::shim::group::of(dir) {
-        Some(group) => crate::shim::group::kill(&group),
+pub fn kill_group_of(dir: &Path) -> io::Result<()> {
+    match crate::shim::cgroup::read_group_path(dir) {
+        Some(group) => crate::shim::cgroup::kill_group(&group),
         None => Ok(()),
     }
 }
@@ -141,14 +141,14 @@ mod tests {
         let (root, dir) = (folder.path().join("root"), folder.path().join("tree/1.1.1"));
         fs::create_dir_all(&root).unwrap();
         fs::create_dir_all(&dir).unwrap();
-        let groups = ControlGroups::below(&folder.path().join("none"));
-        assert!(!groups.bounds_memory());
-        let groups = ControlGroups { bounds_memory: true, root: root.clone() };
-        groups.make(&dir, Some(1 << 20)).unwrap();
+        let groups = ControlGroups::in_root(&folder.path().join("none"));
+        assert!(!groups.limits_memory());
+        let groups = ControlGroups { limits_memory: true, root: root.clone() };
+        groups.create_group(&dir, Some(1 << 20)).unwrap();
         let group = root.join("brigade-tree-1.1.1");
         assert_eq!(fs::read_to_string(group.join("memory.max")).unwrap(), "1048576");
-        assert_eq!(crate::shim::group::of(&dir), Some(group.clone()));
-        groups.make(&dir, None).unwrap();
+        assert_eq!(crate::shim::cgroup::read_group_path(&dir), Some(group.clone()));
+        groups.create_group(&dir, None).unwrap();
         fs::remove_file(group.join("memory.max")).unwrap();
         fs::remove_file(group.join("memory.swap.max")).unwrap();
         groups.remove_empty();

@@ -6,63 +6,71 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::companion::Companion;
-use crate::confine::Landlock;
 use crate::control_group::ControlGroups;
-use crate::filter::{self, FilterError};
-use crate::sandbox::{NamespaceSupport, Support};
+use crate::landlock_rules::LandlockSupport;
+use crate::sandbox::{NamespaceStatus, NamespaceSupport};
+use crate::seccomp::{self, FilterError};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub what: &'static str,
-    pub state: State,
+pub struct HealthFinding {
+    pub check: &'static str,
+    pub state: HealthState,
     /// What was seen and, where it is not fine, what to do.
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    Fine,
+pub enum HealthState {
+    Healthy,
     /// It works, with a promise less.
-    Lacking,
+    Degraded,
     Broken,
 }
 
 /// Looks at everything that shims depend on, and changes nothing. `folder` is where they keep their
 /// directories; it need not be there yet.
-pub fn examine(folder: &Path) -> Vec<Finding> {
+pub fn check_host(folder: &Path) -> Vec<HealthFinding> {
     vec![
-        companion(folder),
-        kernel(),
-        children_files(),
-        landlock(Landlock::here()),
-        filter(filter::check()),
-        namespaces(Companion::at_hand(folder).map(|companion| companion.namespaces())),
-        user(rustix::process::geteuid().is_root()),
-        control_groups(ControlGroups::delegated().as_deref()),
-        service_manager(),
+        check_companion(folder),
+        check_kernel(),
+        check_children_files(),
+        check_landlock(LandlockSupport::detect()),
+        check_seccomp(seccomp::check()),
+        check_namespaces(
+            Companion::find_usable(folder).map(|companion| companion.probe_namespaces()),
+        ),
+        check_user(rustix::process::geteuid().is_root()),
+        check_control_groups(ControlGroups::find_delegated().as_deref()),
+        check_service_manager(),
     ]
 }
 
-fn companion(folder: &Path) -> Finding {
+fn check_companion(folder: &Path) -> HealthFinding {
     let what = "shim";
-    match Companion::foresee(folder) {
-        Ok(Some(companion)) => finding(what, State::Fine, companion.path().display().to_string()),
-        Ok(None) => finding(what, State::Fine, "the next daemon puts it into the folder".into()),
-        Err(error) => finding(what, State::Broken, error.to_string()),
+    match Companion::predict(folder) {
+        Ok(Some(companion)) => {
+            new_finding(what, HealthState::Healthy, companion.path().display().to_string())
+        }
+        Ok(None) => new_finding(
+            what,
+            HealthState::Healthy,
+            "the next daemon puts it into the folder".into(),
+        ),
+        Err(error) => new_finding(what, HealthState::Broken, error.to_string()),
     }
 }
 
-fn kernel() -> Finding {
+fn check_kernel() -> HealthFinding {
     let what = "kernel";
     #[cfg(full_linux)]
     {
         use rustix::process::{PidfdFlags, getpid, pidfd_open};
         match pidfd_open(getpid(), PidfdFlags::empty()) {
-            Ok(_) => finding(what, State::Fine, "processes are held by pidfd".into()),
-            Err(error) => finding(
+            Ok(_) => new_finding(what, HealthState::Healthy, "processes are held by pidfd".into()),
+            Err(error) => new_finding(
                 what,
-                State::Broken,
+                HealthState::Broken,
                 format!(
                     "pidfd_open: {error}; Linux 5.3 or newer is needed, and a container's \
                          system call filter must allow it"
@@ -71,66 +79,80 @@ fn kernel() -> Finding {
         }
     }
     #[cfg(not(full_linux))]
-    finding(
+    new_finding(
         what,
-        State::Lacking,
+        HealthState::Degraded,
         "this system cannot inherit orphans: a command's processes that leave its process group \
          are not reached by a stop"
             .into(),
     )
 }
 
-fn children_files() -> Finding {
+fn check_children_files() -> HealthFinding {
     let what = "process tree";
     if !cfg!(full_linux) || Path::new("/proc/self/task").join(own_pid()).join("children").exists() {
-        return finding(what, State::Fine, "children are listed by the kernel".into());
+        return new_finding(what, HealthState::Healthy, "children are listed by the kernel".into());
     }
     let text = "the kernel does not list children (CONFIG_PROC_CHILDREN); each stop scans /proc";
-    finding(what, State::Lacking, text.into())
+    new_finding(what, HealthState::Degraded, text.into())
 }
 
 /// Whether commands can be confined, for whom that is wanted.
-fn landlock(found: Landlock) -> Finding {
+fn check_landlock(found: LandlockSupport) -> HealthFinding {
     let what = "confinement";
     if let Err(error) = found.check() {
-        return finding(what, State::Lacking, format!("a command cannot be confined: {error}"));
+        return new_finding(
+            what,
+            HealthState::Degraded,
+            format!("a command cannot be confined: {error}"),
+        );
     }
-    let Landlock::Version(version) = found else {
-        return finding(what, State::Lacking, "the version of Landlock is not known".into());
+    let LandlockSupport::Version(version) = found else {
+        return new_finding(
+            what,
+            HealthState::Degraded,
+            "the version of Landlock is not known".into(),
+        );
     };
     match found.has_scopes() {
-        true => finding(what, State::Fine, format!("Landlock, version {version}")),
+        true => new_finding(what, HealthState::Healthy, format!("Landlock, version {version}")),
         false => {
             let text = format!(
                 "Landlock, version {version}: a confined command can send signals to processes \
                  outside, its own shim among them; Linux 6.12 or newer is needed"
             );
-            finding(what, State::Lacking, text)
+            new_finding(what, HealthState::Degraded, text)
         }
     }
 }
 
 /// Whether system calls can be filtered, without which no command is confined.
-fn filter(found: Result<(), FilterError>) -> Finding {
+fn check_seccomp(found: Result<(), FilterError>) -> HealthFinding {
     let what = "system calls";
     match found {
-        Ok(()) => finding(what, State::Fine, "those of confined commands are filtered".into()),
-        Err(error) => {
-            finding(what, State::Lacking, format!("a command cannot be confined: {error}"))
-        }
+        Ok(()) => new_finding(
+            what,
+            HealthState::Healthy,
+            "those of confined commands are filtered".into(),
+        ),
+        Err(error) => new_finding(
+            what,
+            HealthState::Degraded,
+            format!("a command cannot be confined: {error}"),
+        ),
     }
 }
 
 /// Whether confined commands can have mounts of their own, and nothing of the network.
-fn namespaces(found: Option<NamespaceSupport>) -> Finding {
+fn check_namespaces(found: Option<NamespaceSupport>) -> HealthFinding {
     let what = "namespaces";
-    let refused = |support: Support| match support {
-        Support::Refused(errno) => io::Error::from_raw_os_error(errno).to_string(),
-        Support::Available | Support::Unknown => "it is not known why".into(),
+    let refused = |support: NamespaceStatus| match support {
+        NamespaceStatus::Refused(errno) => io::Error::from_raw_os_error(errno).to_string(),
+        NamespaceStatus::Available | NamespaceStatus::Unknown => "it is not known why".into(),
     };
     let Some(found) = found else {
         let text = "not tried: the next daemon finds out which ones confined commands can have";
-        return finding(what, State::Fine, text.into());
+        return new_finding(what, HealthState::Healthy, text.into());
     };
     if !found.mount.is_available() {
         let text = format!(
@@ -140,7 +162,7 @@ fn namespaces(found: Option<NamespaceSupport>) -> Finding {
              kernel.apparmor_restrict_unprivileged_userns, or the container's system call filter",
             refused(found.mount)
         );
-        return finding(what, State::Lacking, text);
+        return new_finding(what, HealthState::Degraded, text);
     }
     if !found.network.is_available() {
         let text = format!(
@@ -148,12 +170,16 @@ fn namespaces(found: Option<NamespaceSupport>) -> Finding {
              filter alone ({})",
             refused(found.network)
         );
-        return finding(what, State::Fine, text);
+        return new_finding(what, HealthState::Healthy, text);
     }
-    finding(what, State::Fine, "mounts, and the absence of a network, are a command's own".into())
+    new_finding(
+        what,
+        HealthState::Healthy,
+        "mounts, and the absence of a network, are a command's own".into(),
+    )
 }
 
-fn control_groups(delegated: Option<&Path>) -> Finding {
+fn check_control_groups(delegated: Option<&Path>) -> HealthFinding {
     let what = "control groups";
     let text = match delegated {
         Some(group) => format!("each command gets one below {}", group.display()),
@@ -161,17 +187,17 @@ fn control_groups(delegated: Option<&Path>) -> Finding {
                  process by itself"
             .to_owned(),
     };
-    finding(what, State::Fine, text)
+    new_finding(what, HealthState::Healthy, text)
 }
 
-fn user(is_root: bool) -> Finding {
+fn check_user(is_root: bool) -> HealthFinding {
     let what = "user";
     if !is_root {
-        return finding(what, State::Fine, "not root".into());
+        return new_finding(what, HealthState::Healthy, "not root".into());
     }
     let text = "this is root: a confined command keeps root's rights over the files that it reaches, and \
                 one that is not confined has all of them; run Brigade as a user of its own";
-    finding(what, State::Lacking, text.into())
+    new_finding(what, HealthState::Degraded, text.into())
 }
 
 fn own_pid() -> String {
@@ -179,29 +205,31 @@ fn own_pid() -> String {
 }
 
 /// A service manager that ends the whole control group of a service ends the shims with it.
-fn service_manager() -> Finding {
+fn check_service_manager() -> HealthFinding {
     let what = "service manager";
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    match service_of(&groups) {
-        None => finding(what, State::Fine, "not run as a service".into()),
+    match service_unit_of(&groups) {
+        None => new_finding(what, HealthState::Healthy, "not run as a service".into()),
         Some(unit) => match kill_mode(&groups, &unit) {
-            Ok(mode) => judge(&unit, &mode),
-            Err(error) => finding(
+            Ok(mode) => check_kill_mode(&unit, &mode),
+            Err(error) => new_finding(
                 what,
-                State::Lacking,
+                HealthState::Degraded,
                 format!("{unit}: its KillMode cannot be read ({error}); it must be `process`"),
             ),
         },
     }
 }
 
-fn judge(unit: &str, mode: &str) -> Finding {
+fn check_kill_mode(unit: &str, mode: &str) -> HealthFinding {
     let what = "service manager";
     match mode {
-        "process" | "none" => finding(what, State::Fine, format!("{unit} has KillMode={mode}")),
-        _ => finding(
+        "process" | "none" => {
+            new_finding(what, HealthState::Healthy, format!("{unit} has KillMode={mode}"))
+        }
+        _ => new_finding(
             what,
-            State::Broken,
+            HealthState::Broken,
             format!(
                 "{unit} has KillMode={mode}: a restart of the service kills every running command. \
                  Set KillMode=process in the unit's [Service] section"
@@ -211,7 +239,7 @@ fn judge(unit: &str, mode: &str) -> Finding {
 }
 
 /// The service unit that a process is in, by its `/proc/PID/cgroup`.
-fn service_of(groups: &str) -> Option<String> {
+fn service_unit_of(groups: &str) -> Option<String> {
     let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let innermost = paths.flat_map(|path| path.rsplit('/').find(|part| is_unit(part)));
     innermost.filter(|unit| unit.ends_with(".service")).map(str::to_owned).next()
@@ -234,8 +262,8 @@ fn kill_mode(groups: &str, unit: &str) -> io::Result<String> {
     Err(io::Error::other(String::from_utf8_lossy(&shown.stderr).trim().to_owned()))
 }
 
-fn finding(what: &'static str, state: State, text: String) -> Finding {
-    Finding { what, state, text }
+fn new_finding(what: &'static str, state: HealthState, text: String) -> HealthFinding {
+    HealthFinding { check: what, state, text }
 }
 
 #[cfg(test)]
@@ -255,22 +283,22 @@ mod tests {
             ("", None),
         ];
         for (groups, expect) in table {
-            assert_eq!(service_of(groups).as_deref(), expect, "{groups}");
+            assert_eq!(service_unit_of(groups).as_deref(), expect, "{groups}");
         }
     }
 
     #[test]
     fn what_the_kernel_has_for_confining_is_told() {
         let table = [
-            (Landlock::Version(7), State::Fine, "version 7"),
-            (Landlock::Version(5), State::Lacking, "Linux 6.12"),
-            (Landlock::Version(3), State::Lacking, "can send signals"),
-            (Landlock::Version(2), State::Lacking, "a command cannot be confined"),
-            (Landlock::Disabled, State::Lacking, "lsm="),
-            (Landlock::Missing, State::Lacking, "no Landlock"),
+            (LandlockSupport::Version(7), HealthState::Healthy, "version 7"),
+            (LandlockSupport::Version(5), HealthState::Degraded, "Linux 6.12"),
+            (LandlockSupport::Version(3), HealthState::Degraded, "can send signals"),
+            (LandlockSupport::Version(2), HealthState::Degraded, "a command cannot be confined"),
+            (LandlockSupport::Disabled, HealthState::Degraded, "lsm="),
+            (LandlockSupport::Missing, HealthState::Degraded, "no Landlock"),
         ];
         for (found, state, expect) in table {
-            let finding = landlock(found);
+            let finding = check_landlock(found);
             assert_eq!(finding.state, state, "{found:?}");
             assert!(finding.text.contains(expect), "{}", finding.text);
         }
@@ -278,28 +306,39 @@ mod tests {
 
     #[test]
     fn what_namespaces_there_are_is_told() {
-        let (yes, no) = (Support::Available, Support::Refused(1));
+        let (yes, no) = (NamespaceStatus::Available, NamespaceStatus::Refused(1));
         let table = [
-            (Some(NamespaceSupport { mount: yes, network: yes }), State::Fine, "mounts"),
-            (Some(NamespaceSupport { mount: yes, network: no }), State::Fine, "filter alone"),
-            (Some(NamespaceSupport { mount: no, network: no }), State::Lacking, "not permitted"),
-            (Some(NamespaceSupport::UNKNOWN), State::Lacking, "max_user_namespaces"),
-            (None, State::Fine, "not tried"),
+            (Some(NamespaceSupport { mount: yes, network: yes }), HealthState::Healthy, "mounts"),
+            (
+                Some(NamespaceSupport { mount: yes, network: no }),
+                HealthState::Healthy,
+                "filter alone",
+            ),
+            (
+                Some(NamespaceSupport { mount: no, network: no }),
+                HealthState::Degraded,
+                "not permitted",
+            ),
+            (Some(NamespaceSupport::UNKNOWN), HealthState::Degraded, "max_user_namespaces"),
+            (None, HealthState::Healthy, "not tried"),
         ];
         for (found, state, expect) in table {
-            let finding = namespaces(found);
+            let finding = check_namespaces(found);
             assert_eq!(finding.state, state, "{found:?}");
             assert!(finding.text.contains(expect), "{}", finding.text);
         }
-        assert_eq!((user(true).state, user(false).state), (State::Lacking, State::Fine));
+        assert_eq!(
+            (check_user(true).state, check_user(false).state),
+            (HealthState::Degraded, HealthState::Healthy)
+        );
     }
 
     #[test]
     fn a_service_that_kills_its_group_is_broken() {
-        assert_eq!(judge("b.service", "process").state, State::Fine);
+        assert_eq!(check_kill_mode("b.service", "process").state, HealthState::Healthy);
         for mode in ["control-group", "mixed"] {
-            let finding = judge("b.service", mode);
-            assert_eq!(finding.state, State::Broken);
+            let finding = check_kill_mode("b.service", mode);
+            assert_eq!(finding.state, HealthState::Broken);
             assert!(finding.text.contains("KillMode=process"), "{}", finding.text);
         }
     }

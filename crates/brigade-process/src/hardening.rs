@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 const FILES_MAX: u64 = 16_384;
 
 /// The limit that this process was started with, once it has been raised.
-static STARTED_WITH: OnceLock<Rlimit> = OnceLock::new();
+static ORIGINAL_FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
 /// Hides this process's environment and memory from other processes of its user.
 ///
@@ -67,7 +67,7 @@ pub fn raise_file_limit() -> io::Result<()> {
     let hard = limit.maximum.unwrap_or(u64::MAX);
     let raised = Rlimit { current: Some(hard.min(FILES_MAX)), maximum: limit.maximum };
     if limit.current.is_some_and(|soft| soft < FILES_MAX) && limit.current != raised.current {
-        let _ = STARTED_WITH.set(limit);
+        let _ = ORIGINAL_FILE_LIMIT.set(limit);
         setrlimit(Resource::Nofile, raised)?;
     }
     Ok(())
@@ -82,7 +82,7 @@ pub fn file_limit() -> u64 {
 /// still use `select` fail with more.
 pub(crate) fn restore_file_limit(of: u32) {
     #[cfg(target_os = "linux")]
-    if let Some(limit) = STARTED_WITH.get()
+    if let Some(limit) = ORIGINAL_FILE_LIMIT.get()
         && let Some(pid) = i32::try_from(of).ok().and_then(Pid::from_raw)
     {
         let limit = Rlimit { current: limit.current, maximum: limit.maximum };

@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::net::unix::pipe::{OpenOptions, Sender};
 
 use crate::shim::layout::{CLAIM, STDIN};
-use crate::shim::record::{Phase, Record};
+use crate::shim::record::{ShimPhase, ShimRecord};
 
 /// How often it is looked whether a shim that was just started is ready to be written to.
-const LOOK: Duration = Duration::from_millis(5);
+const OPEN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The writing end of a command's input. Opened when it is first needed.
 #[derive(Debug)]
-pub struct Input {
+pub struct ProcessInput {
     dir: PathBuf,
     sender: Option<Sender>,
 }
 
-impl Input {
+impl ProcessInput {
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), sender: None }
     }
@@ -30,7 +30,7 @@ impl Input {
         let sender = match &mut self.sender {
             Some(sender) => sender,
             None => {
-                let opened = open(&self.dir).await?;
+                let opened = open_pipe(&self.dir).await?;
                 self.sender.insert(opened)
             }
         };
@@ -40,7 +40,9 @@ impl Input {
             match sender.try_write(left) {
                 Ok(written) => left = &left[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(closed_it()),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return Err(closed_input_error());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -53,7 +55,7 @@ impl Input {
     }
 }
 
-async fn open(dir: &Path) -> io::Result<Sender> {
+async fn open_pipe(dir: &Path) -> io::Result<Sender> {
     let path = dir.join(STDIN);
     loop {
         // Looked at first: when it says that the command runs, the pipe is either there or over.
@@ -64,7 +66,7 @@ async fn open(dir: &Path) -> io::Result<Sender> {
                 return Err(io::Error::new(io::ErrorKind::BrokenPipe, "its input is closed"));
             }
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) && ready => {
-                return Err(closed_it());
+                return Err(closed_input_error());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && !dir.exists() => {
                 return Err(io::Error::new(io::ErrorKind::BrokenPipe, "its directory is gone"));
@@ -74,15 +76,15 @@ async fn open(dir: &Path) -> io::Result<Sender> {
                     || error.raw_os_error() == Some(libc::ENXIO) => {}
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(OPEN_POLL_INTERVAL).await;
     }
 }
 
-fn closed_it() -> io::Error {
+fn closed_input_error() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "it has closed its input")
 }
 
 fn is_ready(dir: &Path) -> bool {
-    let record = std::fs::File::open(dir.join(CLAIM)).and_then(|file| Record::read_from(&file));
-    record.is_ok_and(|record| record.phase >= Phase::Running)
+    let record = std::fs::File::open(dir.join(CLAIM)).and_then(|file| ShimRecord::read_from(&file));
+    record.is_ok_and(|record| record.phase >= ShimPhase::Running)
 }

@@ -14,50 +14,52 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::companion::Companion;
-use crate::handle::Shim;
 use crate::hardening::restore_file_limit;
-use crate::machine::hex;
-use crate::orphans::starting;
+use crate::machine_identity::boot_id_hex;
+use crate::orphans::hold_off_reaping;
 use crate::sandbox::SandboxPlan;
 use crate::shim::environment;
-use crate::shim::surroundings::{FIRST_RULESET, LAYERS_MAX, Limits, Surroundings, Terminal};
+use crate::shim::launch_settings::{
+    FIRST_RULESET, LAYERS_MAX, LaunchSettings, ProcessLimits, PtySize,
+};
 use crate::shim::timing::ShimTiming;
+use crate::shim_handle::Shim;
 
 /// Another process may hold the companion open for writing for a moment: it was just made, and
 /// somebody else was being started at that time.
 const BUSY_TRIES: u32 = 50;
 
 /// The first descriptor at which a shim finds nothing that it is handed.
-const FIRST_FREE: RawFd = FIRST_RULESET as RawFd + HANDED_MAX as RawFd;
+const FIRST_FREE: RawFd = FIRST_RULESET as RawFd + DESCRIPTORS_MAX as RawFd;
 
 /// A ruleset for each layer, and the file with the rest.
-const HANDED_MAX: usize = LAYERS_MAX + 1;
+const DESCRIPTORS_MAX: usize = LAYERS_MAX + 1;
 
 /// A command to be started under a shim.
 #[derive(Clone, Copy, Debug)]
-pub struct Launch<'a> {
+pub struct ShimLaunch<'a> {
     /// Exists, is empty, and belongs to this one execution.
     pub dir: &'a Path,
-    pub boot: &'a [u8; 16],
+    pub boot_id: &'a [u8; 16],
     pub argv: &'a [OsString],
     /// All of the command's environment.
     pub env: &'a [(OsString, OsString)],
     pub cwd: Option<&'a Path>,
     /// Whether the command reads what is written to it; otherwise it reads nothing. A terminal can
     /// always be typed on.
-    pub stdin: bool,
+    pub reads_input: bool,
     /// The most that is kept of each output stream.
-    pub cap: u64,
+    pub output_cap: u64,
     /// How long a stop stays kind when it does not say so itself.
     pub grace: Duration,
-    pub limits: Limits,
+    pub limits: ProcessLimits,
     /// Instead of pipes: one stream, which is kept as the output.
-    pub terminal: Option<Terminal>,
+    pub terminal: Option<PtySize>,
     pub sandbox: Option<&'a SandboxPlan>,
     pub timing: ShimTiming,
 }
 
-impl Launch<'_> {
+impl ShimLaunch<'_> {
     /// Starts the shim. The record tells whether the command could be started.
     pub fn start(&self, companion: &Companion) -> io::Result<Shim> {
         self.start_registered(companion, |_| ())
@@ -72,39 +74,39 @@ impl Launch<'_> {
     ) -> io::Result<Shim> {
         let (program, leading) = companion.command();
         let program = c_string(program.as_os_str().as_bytes())?;
-        let orders = self.orders();
+        let orders = self.shim_args();
         let words = leading.iter().chain(&orders).chain(self.argv);
         let words = words.map(|word| c_string(word.as_bytes()));
         let argv: Vec<CString> =
             [Ok(program.clone())].into_iter().chain(words).collect::<io::Result<_>>()?;
-        let env = self.env.iter().filter(|(name, _)| is_for_the_shim(name));
+        let env = self.env.iter().filter(|(name, _)| is_shim_variable(name));
         let env =
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
         let handed = self.sandbox.map(SandboxPlan::descriptors).transpose()?.unwrap_or_default();
-        let handed = out_of_the_way(&handed)?;
+        let handed = move_descriptors(&handed)?;
         let gate = StartGate::new()?;
         let environment = environment_file(self.env)?;
-        let files = Files::new(&gate, &environment, &handed)?;
-        let _not_reaped = starting();
-        let shim = Shim::of_child(spawn(&program, &argv, &env, &files)?)?;
+        let files = SpawnFileActions::new(&gate, &environment, &handed)?;
+        let _not_reaped = hold_off_reaping();
+        let shim = Shim::from_child(spawn_shim(&program, &argv, &env, &files)?)?;
         restore_file_limit(shim.pid());
         register(&shim);
         gate.open();
         Ok(shim)
     }
 
-    fn orders(&self) -> [OsString; 10] {
+    fn shim_args(&self) -> [OsString; 10] {
         let (limits, terminal) = (self.limits, self.terminal);
-        let layers = self.sandbox.map_or(0, SandboxPlan::layers);
-        let surroundings = Surroundings { layers, limits, terminal };
+        let layers = self.sandbox.map_or(0, SandboxPlan::layer_count);
+        let surroundings = LaunchSettings { layers, limits, terminal };
         [
             "run".into(),
             self.dir.into(),
-            hex(self.boot).into(),
-            self.cap.to_string().into(),
+            boot_id_hex(self.boot_id).into(),
+            self.output_cap.to_string().into(),
             self.grace.as_millis().to_string().into(),
-            if self.stdin { "open" } else { "none" }.into(),
+            if self.reads_input { "open" } else { "none" }.into(),
             surroundings.to_string().into(),
             self.timing.to_string().into(),
             self.cwd.unwrap_or(Path::new("")).into(),
@@ -136,7 +138,7 @@ impl StartGate {
 }
 
 /// Whether a variable is given to the shim itself too: only those of Brigade, by which it is found.
-fn is_for_the_shim(name: &OsStr) -> bool {
+fn is_shim_variable(name: &OsStr) -> bool {
     !HAS_MEMORY_FILES || name.as_bytes().starts_with(b"BRIGADE_")
 }
 
@@ -144,9 +146,9 @@ fn is_for_the_shim(name: &OsStr) -> bool {
 const HAS_MEMORY_FILES: bool = cfg!(target_os = "linux");
 
 /// What the shim finds at its standard output: the command's environment, or the null device.
-fn environment_file(variables: &[environment::Variable]) -> io::Result<OwnedFd> {
+fn environment_file(variables: &[environment::EnvVariable]) -> io::Result<OwnedFd> {
     if variables.iter().any(|(name, value)| has_nul(name) || has_nul(value)) {
-        return Err(nul_byte());
+        return Err(nul_byte_error());
     }
     #[cfg(target_os = "linux")]
     let file = {
@@ -164,17 +166,17 @@ fn has_nul(text: &OsStr) -> bool {
     text.as_bytes().contains(&0)
 }
 
-fn nul_byte() -> io::Error {
+fn nul_byte_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in a command or its environment")
 }
 
 fn c_string(bytes: &[u8]) -> io::Result<CString> {
-    CString::new(bytes).map_err(|_| nul_byte())
+    CString::new(bytes).map_err(|_| nul_byte_error())
 }
 
 /// The same descriptors, with numbers that are not those at which the shim finds them.
-fn out_of_the_way(handed: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
-    if handed.len() > HANDED_MAX {
+fn move_descriptors(handed: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
+    if handed.len() > DESCRIPTORS_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "it is confined too many times over",
@@ -185,10 +187,15 @@ fn out_of_the_way(handed: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
 }
 
 /// Starts a shim in a session of its own, with nothing open but `/dev/null` and what it is handed, and no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
-fn spawn(program: &CString, argv: &[CString], env: &[CString], files: &Files) -> io::Result<u32> {
-    let argv = pointers(argv);
-    let env = pointers(env);
-    let attributes = Attributes::new()?;
+fn spawn_shim(
+    program: &CString,
+    argv: &[CString],
+    env: &[CString],
+    files: &SpawnFileActions,
+) -> io::Result<u32> {
+    let argv = c_pointers(argv);
+    let env = c_pointers(env);
+    let attributes = SpawnAttributes::new()?;
     let mut pid = 0;
     for tried in 0.. {
         // SAFETY: the program is a C string; argv and env are arrays of C strings that end with
@@ -214,13 +221,13 @@ fn spawn(program: &CString, argv: &[CString], env: &[CString], files: &Files) ->
     u32::try_from(pid).map_err(io::Error::other)
 }
 
-fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
+fn c_pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
-struct Attributes(libc::posix_spawnattr_t);
+struct SpawnAttributes(libc::posix_spawnattr_t);
 
-impl Attributes {
+impl SpawnAttributes {
     fn new() -> io::Result<Self> {
         // Systems disagree about the types of these.
         let flags = i64::from(libc::POSIX_SPAWN_SETSID)
@@ -231,55 +238,61 @@ impl Attributes {
         // SAFETY: init makes the object valid before anything else touches it; the signal set is
         // initialized by its own call before it is read.
         unsafe {
-            check(libc::posix_spawnattr_init(raw.as_mut_ptr()))?;
+            check_errno(libc::posix_spawnattr_init(raw.as_mut_ptr()))?;
             let mut made = Self(raw.assume_init());
             libc::sigfillset(all.as_mut_ptr());
-            check(libc::posix_spawnattr_setsigmask(&mut made.0, all.as_ptr()))?;
-            check(libc::posix_spawnattr_setsigdefault(&mut made.0, all.as_ptr()))?;
-            check(libc::posix_spawnattr_setflags(&mut made.0, flags as libc::c_short))?;
+            check_errno(libc::posix_spawnattr_setsigmask(&mut made.0, all.as_ptr()))?;
+            check_errno(libc::posix_spawnattr_setsigdefault(&mut made.0, all.as_ptr()))?;
+            check_errno(libc::posix_spawnattr_setflags(&mut made.0, flags as libc::c_short))?;
             Ok(made)
         }
     }
 }
 
-impl Drop for Attributes {
+impl Drop for SpawnAttributes {
     fn drop(&mut self) {
         // SAFETY: it was initialized, and nothing uses it afterwards.
         unsafe { libc::posix_spawnattr_destroy(&mut self.0) };
     }
 }
 
-struct Files(libc::posix_spawn_file_actions_t);
+struct SpawnFileActions(libc::posix_spawn_file_actions_t);
 
-impl Files {
+impl SpawnFileActions {
     fn new(gate: &StartGate, environment: &OwnedFd, handed: &[OwnedFd]) -> io::Result<Self> {
         let mut raw = MaybeUninit::uninit();
         // SAFETY: init makes the object valid before anything else touches it; the path is a C
         // string that the call copies.
         unsafe {
-            check(libc::posix_spawn_file_actions_init(raw.as_mut_ptr()))?;
+            check_errno(libc::posix_spawn_file_actions_init(raw.as_mut_ptr()))?;
             let mut made = Self(raw.assume_init());
             let null = c"/dev/null".as_ptr();
-            check(libc::posix_spawn_file_actions_addopen(&mut made.0, 2, null, libc::O_RDWR, 0))?;
+            check_errno(libc::posix_spawn_file_actions_addopen(
+                &mut made.0,
+                2,
+                null,
+                libc::O_RDWR,
+                0,
+            ))?;
             let (gate, environment) = (gate.reader.as_raw_fd(), environment.as_raw_fd());
-            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, environment, 1))?;
-            check(libc::posix_spawn_file_actions_adddup2(&mut made.0, gate, 0))?;
+            check_errno(libc::posix_spawn_file_actions_adddup2(&mut made.0, environment, 1))?;
+            check_errno(libc::posix_spawn_file_actions_adddup2(&mut made.0, gate, 0))?;
             for (one, at) in handed.iter().zip(FIRST_RULESET as RawFd..) {
                 let fd = one.as_raw_fd();
-                check(libc::posix_spawn_file_actions_adddup2(&mut made.0, fd, at))?;
+                check_errno(libc::posix_spawn_file_actions_adddup2(&mut made.0, fd, at))?;
             }
             Ok(made)
         }
     }
 }
 
-impl Drop for Files {
+impl Drop for SpawnFileActions {
     fn drop(&mut self) {
         // SAFETY: it was initialized, and nothing uses it afterwards.
         unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
     }
 }
 
-fn check(errno: libc::c_int) -> io::Result<()> {
+fn check_errno(errno: libc::c_int) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }

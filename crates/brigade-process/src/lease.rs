@@ -14,18 +14,18 @@ use crate::shim::layout::LEASES;
 use crate::shim::lease::{LeaseTable, OutputLease};
 
 /// A table is read, changed and written: one at a time. The folder has no other owner.
-static CHANGING: Mutex<()> = Mutex::new(());
+static TABLE_LOCK: Mutex<()> = Mutex::new(());
 
 /// Renews a reader's lease, or gives it one: it has read so much of both streams, and must not miss anything
 /// after that for so long. The holder is a random number that is not zero.
-pub fn renew(dir: &Path, holder: u64, position: u64, time: Duration) -> io::Result<()> {
-    let _changing = changing();
+pub fn renew_lease(dir: &Path, holder: u64, position: u64, time: Duration) -> io::Result<()> {
+    let _changing = lock_table();
     let mut options = OpenOptions::new();
     let file = open_private(&dir.join(LEASES), options.read(true).write(true))?;
     let mut table = LeaseTable::read_from(&file).unwrap_or_default();
-    let now = LeaseTable::now();
+    let now = LeaseTable::now_millis();
     let expires = now.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-    if !table.put(OutputLease { holder, position, expires }, now) {
+    if !table.insert(OutputLease { holder, position, expires_at: expires }, now) {
         return Err(io::Error::new(
             io::ErrorKind::QuotaExceeded,
             "too many readers hold its output",
@@ -35,8 +35,8 @@ pub fn renew(dir: &Path, holder: u64, position: u64, time: Duration) -> io::Resu
 }
 
 /// Ends a reader's lease, if it has one.
-pub fn release(dir: &Path, holder: u64) -> io::Result<()> {
-    let _changing = changing();
+pub fn release_lease(dir: &Path, holder: u64) -> io::Result<()> {
+    let _changing = lock_table();
     let file = match File::options().read(true).write(true).open(dir.join(LEASES)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -47,6 +47,6 @@ pub fn release(dir: &Path, holder: u64) -> io::Result<()> {
     table.write_to(&file)
 }
 
-fn changing() -> MutexGuard<'static, ()> {
-    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_table() -> MutexGuard<'static, ()> {
+    TABLE_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -67,7 +67,7 @@ pub(crate) struct SystemTable;
 #[cfg(full_linux)]
 impl ProcessTable for SystemTable {
     fn look(&self, pid: u32) -> TableEntry {
-        match crate::shim::proc::look(pid) {
+        match crate::shim::procfs::read_stat(pid) {
             Ok(Some(stat)) => TableEntry::Found { start: stat.start, parent: stat.parent },
             Ok(None) if is_anothers(pid) => TableEntry::Hidden,
             Ok(None) | Err(_) => TableEntry::Missing,

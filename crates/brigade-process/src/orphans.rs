@@ -16,25 +16,25 @@ use crate::shim::record::{ProcessId, Survivor};
 pub const MARK: &str = "BRIGADE_SHIM";
 
 /// How long orphans are looked for and killed before the rest is named.
-const BOUND: Duration = Duration::from_secs(3);
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Held by whoever starts a shim, until that is held itself.
 static STARTING: RwLock<()> = RwLock::new(());
 
-pub(crate) fn starting() -> RwLockReadGuard<'static, ()> {
+pub(crate) fn hold_off_reaping() -> RwLockReadGuard<'static, ()> {
     STARTING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What was found of a command whose shim is dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct OrphanReport {
     /// How many processes there were at the first look.
-    pub found: usize,
+    pub found_count: usize,
     /// Those that could not be killed.
     pub survivors: Vec<Survivor>,
     /// Orphans of this user that are younger than the shim and hide their environment: they may belong
     /// to it or not, and are left alone.
-    pub unknown: Vec<Survivor>,
+    pub unidentified: Vec<Survivor>,
 }
 
 /// A command whose shim is dead.
@@ -43,22 +43,22 @@ pub struct DeadShim<'a> {
     /// The value of [`MARK`] in its processes.
     pub mark: &'a str,
     /// The shim itself, as far as its record tells.
-    pub id: Option<ProcessId>,
+    pub shim: Option<ProcessId>,
     /// Who led its sessions, the shim first: only for whoever saw it die just now, because later their
     /// numbers may be other sessions'.
-    pub died_now: &'a [ProcessId],
+    pub session_leaders: &'a [ProcessId],
 }
 
 /// Kills what is left of a command whose shim is dead. It takes a while; not to be called where nothing
 /// may block. An error means that it could not be looked, and says nothing of what there is.
-pub fn end_orphans(dead: &DeadShim<'_>) -> io::Result<Remains> {
+pub fn end_orphans(dead: &DeadShim<'_>) -> io::Result<OrphanReport> {
     #[cfg(full_linux)]
-    return linux::end(dead);
+    return linux::end_all(dead);
     #[cfg(not(full_linux))]
     {
         // Without a way to tell whose a process is, nothing is killed.
-        let _ = (dead, BOUND);
-        Ok(Remains::default())
+        let _ = (dead, KILL_TIMEOUT);
+        Ok(OrphanReport::default())
     }
 }
 
@@ -94,65 +94,67 @@ mod linux {
         waitid,
     };
 
-    use super::{BOUND, DeadShim, Duration, MARK, ProcessId, Remains, Survivor, io};
-    use crate::shim::proc::{Stat, look, numbers_in};
+    use super::{DeadShim, Duration, KILL_TIMEOUT, MARK, OrphanReport, ProcessId, Survivor, io};
+    use crate::shim::procfs::{ProcessStat, numeric_entries, read_stat};
 
     /// Killed processes take a moment to go.
-    const PAUSE: Duration = Duration::from_millis(2);
+    const KILL_PAUSE: Duration = Duration::from_millis(2);
 
-    pub(super) fn end(dead: &DeadShim<'_>) -> io::Result<Remains> {
-        let deadline = Instant::now() + BOUND;
+    pub(super) fn end_all(dead: &DeadShim<'_>) -> io::Result<OrphanReport> {
+        let deadline = Instant::now() + KILL_TIMEOUT;
         let mut found = None;
         loop {
-            let orphans = Orphans::look(dead)?;
+            let orphans = FoundOrphans::scan(dead)?;
             let found = *found.get_or_insert(orphans.ours.len());
             if orphans.ours.is_empty() || Instant::now() > deadline {
-                return Ok(Remains {
-                    found,
-                    survivors: orphans.ours.into_iter().map(survivor).collect(),
-                    unknown: orphans.unknown.into_iter().map(survivor).collect(),
+                return Ok(OrphanReport {
+                    found_count: found,
+                    survivors: orphans.ours.into_iter().map(to_survivor).collect(),
+                    unidentified: orphans.unidentified.into_iter().map(to_survivor).collect(),
                 });
             }
             for (pid, stat) in &orphans.ours {
-                kill(*pid, stat.start)?;
+                kill_if_same(*pid, stat.start)?;
             }
-            thread::sleep(PAUSE);
+            thread::sleep(KILL_PAUSE);
         }
     }
 
     #[derive(Default)]
-    struct Orphans {
-        ours: Vec<(u32, Stat)>,
-        unknown: Vec<(u32, Stat)>,
+    struct FoundOrphans {
+        ours: Vec<(u32, ProcessStat)>,
+        unidentified: Vec<(u32, ProcessStat)>,
     }
 
-    impl Orphans {
-        fn look(dead: &DeadShim<'_>) -> io::Result<Self> {
+    impl FoundOrphans {
+        fn scan(dead: &DeadShim<'_>) -> io::Result<Self> {
             // Read once, so that a table that cannot be read is not taken for an empty one.
             fs::read_dir("/proc")?;
             let mut sessions = Vec::new();
-            for leader in dead.died_now {
+            for leader in dead.session_leaders {
                 // Its number is free for another process only when its session is empty.
-                if look(leader.pid)?.is_none_or(|stat| stat.start == leader.start) {
+                if read_stat(leader.pid)?.is_none_or(|stat| stat.start == leader.start) {
                     sessions.push(*leader);
                 }
             }
             let mark = format!("{MARK}={}", dead.mark).into_bytes();
             let me = getpid().as_raw_nonzero().get().unsigned_abs();
             let mut found = Self::default();
-            for pid in numbers_in("/proc").filter(|pid| *pid != me) {
-                let Some(stat) = look(pid)? else { continue };
+            for pid in numeric_entries("/proc").filter(|pid| *pid != me) {
+                let Some(stat) = read_stat(pid)? else { continue };
                 let in_session = sessions
                     .iter()
                     .any(|leader| stat.session == leader.pid && stat.start >= leader.start)
-                    && dead.died_now.first().is_none_or(|shim| pid != shim.pid);
+                    && dead.session_leaders.first().is_none_or(|shim| pid != shim.pid);
                 if matches!(stat.state, b'Z' | b'X') && !(in_session && stat.parent == me) {
                     continue;
                 }
-                match if in_session { Mark::Ours } else { mark_of(pid, &mark)? } {
-                    Mark::Ours => found.ours.push((pid, stat)),
-                    Mark::Hidden if is_suspect(dead, pid, &stat) => found.unknown.push((pid, stat)),
-                    Mark::Hidden | Mark::Others => {}
+                match if in_session { MarkCheck::Ours } else { read_mark(pid, &mark)? } {
+                    MarkCheck::Ours => found.ours.push((pid, stat)),
+                    MarkCheck::Hidden if is_suspect(dead, pid, &stat) => {
+                        found.unidentified.push((pid, stat))
+                    }
+                    MarkCheck::Hidden | MarkCheck::Other => {}
                 }
             }
             Ok(found)
@@ -160,34 +162,34 @@ mod linux {
     }
 
     /// What the environment of a process says.
-    enum Mark {
+    enum MarkCheck {
         Ours,
-        Others,
+        Other,
         /// It may not be read: another user's, or one that hides it.
         Hidden,
     }
 
-    fn mark_of(pid: u32, mark: &[u8]) -> io::Result<Mark> {
+    fn read_mark(pid: u32, mark: &[u8]) -> io::Result<MarkCheck> {
         match fs::read(format!("/proc/{pid}/environ")) {
             Ok(environment) => {
                 let is_ours = environment.split(|byte| *byte == 0).any(|variable| variable == mark);
-                Ok(if is_ours { Mark::Ours } else { Mark::Others })
+                Ok(if is_ours { MarkCheck::Ours } else { MarkCheck::Other })
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Err(error),
-                Some(libc::EACCES | libc::EPERM) => Ok(Mark::Hidden),
+                Some(libc::EACCES | libc::EPERM) => Ok(MarkCheck::Hidden),
                 // Gone since.
-                _ => Ok(Mark::Others),
+                _ => Ok(MarkCheck::Other),
             },
         }
     }
 
     /// A process of this user that lost its parent and is younger than the shim. A program that hides
     /// its environment from the start, as an agent for keys does, has usually been there before.
-    fn is_suspect(dead: &DeadShim<'_>, pid: u32, stat: &Stat) -> bool {
+    fn is_suspect(dead: &DeadShim<'_>, pid: u32, stat: &ProcessStat) -> bool {
         let me = getpid().as_raw_nonzero().get().unsigned_abs();
         let is_orphan = stat.parent == 1 || stat.parent == me;
-        is_orphan && dead.id.is_some_and(|shim| stat.start >= shim.start) && is_own_users(pid)
+        is_orphan && dead.shim.is_some_and(|shim| stat.start >= shim.start) && is_own_users(pid)
     }
 
     fn is_own_users(pid: u32) -> bool {
@@ -198,14 +200,14 @@ mod linux {
     }
 
     /// Kills the process that was seen, not one that has its pid now, and reaps it if it is ours.
-    fn kill(pid: u32, start: u64) -> io::Result<()> {
+    fn kill_if_same(pid: u32, start: u64) -> io::Result<()> {
         let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
         let held = match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(held) => held,
             Err(rustix::io::Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        if look(pid)?.is_none_or(|stat| stat.start != start) {
+        if read_stat(pid)?.is_none_or(|stat| stat.start != start) {
             return Ok(());
         }
         // Without the right to kill it, it will be named.
@@ -215,7 +217,7 @@ mod linux {
         Ok(())
     }
 
-    fn survivor((pid, stat): (u32, Stat)) -> Survivor {
+    fn to_survivor((pid, stat): (u32, ProcessStat)) -> Survivor {
         Survivor { id: ProcessId { pid, start: stat.start }, name: stat.name }
     }
 }
@@ -225,7 +227,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::shim::proc::stat;
+    use crate::shim::procfs::stat_if_readable;
 
     /// A session that has nothing to do with us, with a child in it.
     fn stranger(mark: &str) -> Child {
@@ -240,7 +242,8 @@ mod tests {
     fn leads_a_session(child: &Child) -> ProcessId {
         let pid = child.id();
         loop {
-            if let Some(stat) = stat(pid).filter(|stat| stat.session == pid && stat.name == "sleep")
+            if let Some(stat) =
+                stat_if_readable(pid).filter(|stat| stat.session == pid && stat.name == "sleep")
             {
                 return ProcessId { pid, start: stat.start };
             }
@@ -254,12 +257,12 @@ mod tests {
         let theirs = leads_a_session(&stranger);
         let dead = ProcessId { pid: theirs.pid, start: theirs.start - 1 };
         fn of<'a>(mark: &'a str, died_now: &'a [ProcessId]) -> DeadShim<'a> {
-            DeadShim { mark, id: None, died_now }
+            DeadShim { mark, shim: None, session_leaders: died_now }
         }
-        assert_eq!(end_orphans(&of("nobody", &[dead])).unwrap(), Remains::default());
+        assert_eq!(end_orphans(&of("nobody", &[dead])).unwrap(), OrphanReport::default());
         assert!(stranger.try_wait().unwrap().is_none(), "it lives");
         let remains = end_orphans(&of("somebody-else", &[])).unwrap();
-        assert_eq!((remains.found, remains.survivors.len()), (2, 0));
+        assert_eq!((remains.found_count, remains.survivors.len()), (2, 0));
         // Reaped here if it was ours to reap; gone in any case.
         let _ = stranger.wait();
     }
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn nothing_is_reaped_while_a_shim_is_being_started() {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-        let _held = super::starting();
+        let _held = super::hold_off_reaping();
         let mut child = Command::new("true").spawn().unwrap();
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
@@ -320,14 +323,21 @@ mod tests {
         std::io::BufRead::read_line(&mut said, &mut line).unwrap();
         let hidden: u32 = line.trim().parse().unwrap();
         child.wait().unwrap();
-        let start = stat(hidden).unwrap().start;
-        let of =
-            |start| DeadShim { mark: "m", id: Some(ProcessId { pid: 1, start }), died_now: &[] };
+        let start = stat_if_readable(hidden).unwrap().start;
+        let of = |start| DeadShim {
+            mark: "m",
+            shim: Some(ProcessId { pid: 1, start }),
+            session_leaders: &[],
+        };
         let remains = end_orphans(&of(start)).unwrap();
-        let unknown: Vec<u32> = remains.unknown.iter().map(|one| one.id.pid).collect();
+        let unknown: Vec<u32> = remains.unidentified.iter().map(|one| one.id.pid).collect();
         assert_eq!(unknown, [hidden]);
-        assert!(stat(hidden).is_some_and(|stat| stat.state != b'Z'), "it lives");
-        assert_eq!(end_orphans(&of(start + 1)).unwrap(), Remains::default(), "it was there before");
+        assert!(stat_if_readable(hidden).is_some_and(|stat| stat.state != b'Z'), "it lives");
+        assert_eq!(
+            end_orphans(&of(start + 1)).unwrap(),
+            OrphanReport::default(),
+            "it was there before"
+        );
         let pid = i32::try_from(hidden).ok().and_then(rustix::process::Pid::from_raw).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }

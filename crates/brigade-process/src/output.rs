@@ -20,30 +20,30 @@
 //! Reading order: this file, `page` (one read), `order` (the combined view), `files`, `text`,
 //! `follow` with `watch`, `search` with `lines`.
 
+mod arrival_order;
+mod file_watch;
 mod files;
 mod follow;
-mod lines;
-mod order;
+mod line_matcher;
 mod page;
 mod search;
 mod text;
-mod watch;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use follow::Follow;
-pub use page::{Page, Piece};
-pub use search::{Found, Line, Resume, Search, SearchError};
-pub use text::{TextDecoder, text};
+pub use follow::OutputFollower;
+pub use page::{PagePiece, ViewPage};
+pub use search::{LineMatch, OutputSearch, SearchCursor, SearchError, SearchResult};
+pub use text::{TextDecoder, page_text};
 
-use crate::shim::record::{Claimer, Phase, Record};
-use files::Files;
+use crate::shim::record::{Claimer, ShimPhase, ShimRecord};
+use files::ShimFiles;
 
 /// The output of one command. Cheap to clone; it holds no open files.
 #[derive(Clone, Debug)]
-pub struct Output {
+pub struct ProcessOutput {
     dir: Arc<Path>,
     /// Whether the directory may be yet to come. Otherwise it was there, and its absence is removal.
     expected: bool,
@@ -51,14 +51,14 @@ pub struct Output {
 
 /// One of a command's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stream {
+pub enum StdStream {
     Stdout,
     Stderr,
 }
 
 /// What to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Which {
+pub enum OutputView {
     Stdout,
     Stderr,
     /// Both streams in the order of arrival.
@@ -67,7 +67,7 @@ pub enum Which {
 
 /// Where to begin in a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum ReadStart {
     /// At this many bytes after the beginning. Beyond the end there is nothing yet.
     At(u64),
     /// This many bytes before what is the end at the moment, or at the beginning if there are fewer.
@@ -76,16 +76,16 @@ pub enum Start {
 
 /// One read of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    pub which: Which,
-    pub from: Start,
+pub struct OutputRead {
+    pub view: OutputView,
+    pub start: ReadStart,
     /// The most bytes to hand out; at least one is. Cuts do not count.
     pub max_bytes: usize,
 }
 
 /// How much there is, kept or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct OutputTotals {
     pub stdout: u64,
     pub stderr: u64,
     /// Bytes of either stream that could not be written to the disk.
@@ -96,57 +96,57 @@ pub struct Totals {
     pub ended: bool,
 }
 
-impl Output {
+impl ProcessOutput {
     /// Of the shim with this directory. One without a record yet reads as empty output.
     pub fn open(dir: &Path) -> io::Result<Self> {
-        Files::open(dir)?.map(|files| files.record()).transpose()?;
+        ShimFiles::open(dir)?.map(|files| files.record()).transpose()?;
         Ok(Self { dir: Arc::from(dir), expected: false })
     }
 
     /// Of a shim that may not have been started: until its directory is there it reads as empty.
-    pub fn expected(dir: &Path) -> Self {
+    pub fn open_expected(dir: &Path) -> Self {
         Self { dir: Arc::from(dir), expected: true }
     }
 
     /// How much there is at the moment.
-    pub fn totals(&self) -> io::Result<Totals> {
-        let files = if_made(self.expected, Files::open(&self.dir))?;
+    pub fn totals(&self) -> io::Result<OutputTotals> {
+        let files = none_if_expected(self.expected, ShimFiles::open(&self.dir))?;
         let record = files.map(|files| files.record()).transpose()?;
-        Ok(record.as_ref().map(Totals::of_record).unwrap_or_default())
+        Ok(record.as_ref().map(OutputTotals::from_record).unwrap_or_default())
     }
 
     /// One page of a view. Blocks no longer than reading the bytes takes.
-    pub fn read(&self, read: Read) -> io::Result<Page> {
-        Ok(if_made(self.expected, page::read(&self.dir, read))?
-            .unwrap_or_else(|| Page::nothing(read.from)))
+    pub fn read(&self, read: OutputRead) -> io::Result<ViewPage> {
+        Ok(none_if_expected(self.expected, page::read_page(&self.dir, read))?
+            .unwrap_or_else(|| ViewPage::empty(read.start)))
     }
 
     /// The last output of both streams as text, of at most this many bytes before decoding. It
     /// begins with a line where one begins in reach, else with a character.
     pub fn tail_text(&self, max_bytes: usize) -> io::Result<String> {
-        text::tail(self, max_bytes)
+        text::read_tail_text(self, max_bytes)
     }
 
     /// The lines that match a pattern, among what is kept. Reads as far as it must, and blocks.
-    pub fn search(&self, search: Search<'_>) -> Result<Found, SearchError> {
+    pub fn search(&self, search: OutputSearch<'_>) -> Result<SearchResult, SearchError> {
         search::search(self, &search)
     }
 
     /// Hands out the output from here on as it comes.
-    pub fn follow(self, which: Which, from: Start) -> Follow {
-        Follow::new(self, which, from)
+    pub fn follow(self, which: OutputView, from: ReadStart) -> OutputFollower {
+        OutputFollower::new(self, which, from)
     }
 }
 
 /// Nothing, where a directory that is expected is not there yet.
-fn if_made<T>(expected: bool, result: io::Result<Option<T>>) -> io::Result<Option<T>> {
+fn none_if_expected<T>(expected: bool, result: io::Result<Option<T>>) -> io::Result<Option<T>> {
     match result {
         Err(error) if expected && error.kind() == io::ErrorKind::NotFound => Ok(None),
         result => result,
     }
 }
 
-impl Stream {
+impl StdStream {
     /// In the order of their files.
     pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
 
@@ -158,18 +158,18 @@ impl Stream {
     }
 }
 
-impl Which {
+impl OutputView {
     /// None for both.
-    fn alone(self) -> Option<Stream> {
+    fn single_stream(self) -> Option<StdStream> {
         match self {
-            Self::Stdout => Some(Stream::Stdout),
-            Self::Stderr => Some(Stream::Stderr),
+            Self::Stdout => Some(StdStream::Stdout),
+            Self::Stderr => Some(StdStream::Stderr),
             Self::Combined => None,
         }
     }
 }
 
-impl Start {
+impl ReadStart {
     fn resolve(self, total: u64) -> u64 {
         match self {
             Self::At(position) => position,
@@ -178,30 +178,30 @@ impl Start {
     }
 }
 
-impl Totals {
+impl OutputTotals {
     /// Bytes of both streams.
     pub fn combined(&self) -> u64 {
         self.stdout.saturating_add(self.stderr)
     }
 
     /// Bytes produced in this view.
-    pub fn of(&self, which: Which) -> u64 {
+    pub fn in_view(&self, which: OutputView) -> u64 {
         match which {
-            Which::Stdout => self.stdout,
-            Which::Stderr => self.stderr,
-            Which::Combined => self.combined(),
+            OutputView::Stdout => self.stdout,
+            OutputView::Stderr => self.stderr,
+            OutputView::Combined => self.combined(),
         }
     }
 
-    fn of_record(record: &Record) -> Self {
-        let [stdout, stderr] = record.produced;
+    fn from_record(record: &ShimRecord) -> Self {
+        let [stdout, stderr] = record.produced_bytes;
         Self {
             stdout,
             stderr,
-            unwritten: record.unwritten[0].saturating_add(record.unwritten[1]),
+            unwritten: record.unwritten_bytes[0].saturating_add(record.unwritten_bytes[1]),
             held_ms: record.held_ms,
             // A runtime's claim says that the command was never executed.
-            ended: record.phase == Phase::Done || record.claimer == Claimer::Runtime,
+            ended: record.phase == ShimPhase::Done || record.claimer == Claimer::Runtime,
         }
     }
 }

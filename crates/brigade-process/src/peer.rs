@@ -18,12 +18,12 @@ pub struct PeerProcess {
     pid: u32,
     /// None where processes cannot be held, and for a process of an outer pid namespace, which this one
     /// cannot see and did not start.
-    held: Option<OwnedFd>,
+    pidfd: Option<OwnedFd>,
 }
 
 /// What is known of the ancestors of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lineage {
+pub enum PeerLineage {
     /// The peer, its parent and so on up to the first process.
     Complete(Vec<ProcessId>),
     /// The peer is dead, or its ancestors changed whenever they were looked at.
@@ -34,9 +34,9 @@ pub enum Lineage {
 
 impl PeerProcess {
     /// Takes hold of the process that connected. None if it is dead.
-    pub fn of(socket: impl AsFd) -> io::Result<Option<Self>> {
+    pub fn from_socket(socket: impl AsFd) -> io::Result<Option<Self>> {
         #[cfg(full_linux)]
-        return linux::hold(socket.as_fd());
+        return linux::hold_peer(socket.as_fd());
         #[cfg(not(full_linux))]
         {
             let _ = socket;
@@ -49,16 +49,16 @@ impl PeerProcess {
         self.pid == std::process::id()
     }
 
-    pub fn lineage(&self) -> Lineage {
+    pub fn lineage(&self) -> PeerLineage {
         self.lineage_in(&SystemTable)
     }
 
-    fn lineage_in(&self, table: &impl ProcessTable) -> Lineage {
-        let Some(held) = &self.held else { return Lineage::Untraceable };
+    fn lineage_in(&self, table: &impl ProcessTable) -> PeerLineage {
+        let Some(held) = &self.pidfd else { return PeerLineage::Untraceable };
         match lineage::trace(table, self.pid) {
             // Alive to the end: the pid was the peer's own in both walks.
-            Some(ancestors) if is_alive(held) => Lineage::Complete(ancestors),
-            _ => Lineage::Broken,
+            Some(ancestors) if is_alive(held) => PeerLineage::Complete(ancestors),
+            _ => PeerLineage::Broken,
         }
     }
 }
@@ -77,17 +77,17 @@ mod linux {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::{OwnedFd, PeerProcess, io, is_alive};
-    use crate::shim::proc::look;
+    use crate::shim::procfs::read_stat;
 
     /// Since Linux 6.5.
     const SO_PEERPIDFD: libc::c_int =
         if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) { 0x56 } else { 77 };
 
-    pub(super) fn hold(socket: BorrowedFd<'_>) -> io::Result<Option<PeerProcess>> {
+    pub(super) fn hold_peer(socket: BorrowedFd<'_>) -> io::Result<Option<PeerProcess>> {
         // SAFETY: the kernel fills in three integers.
-        let credentials: libc::ucred = unsafe { option(socket, libc::SO_PEERCRED) }?;
+        let credentials: libc::ucred = unsafe { socket_option(socket, libc::SO_PEERCRED) }?;
         let Some(pid) = Pid::from_raw(credentials.pid) else {
-            return Ok(Some(PeerProcess { pid: 0, held: None }));
+            return Ok(Some(PeerProcess { pid: 0, pidfd: None }));
         };
         let held = match peer_pidfd(socket) {
             Ok(held) => Some(held),
@@ -97,12 +97,12 @@ mod linux {
             Err(error) => return Err(error),
         };
         let pid = credentials.pid.unsigned_abs();
-        Ok(held.filter(is_alive).map(|held| PeerProcess { pid, held: Some(held) }))
+        Ok(held.filter(is_alive).map(|held| PeerProcess { pid, pidfd: Some(held) }))
     }
 
     fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         // SAFETY: the kernel fills in one integer.
-        let fd: RawFd = unsafe { option(socket, SO_PEERPIDFD) }?;
+        let fd: RawFd = unsafe { socket_option(socket, SO_PEERPIDFD) }?;
         // SAFETY: the kernel has just made this descriptor, nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
@@ -111,13 +111,13 @@ mod linux {
     /// before it was accepted passes for it here; such a process still has no operator key.
     pub(super) fn open_pidfd(pid: Pid) -> io::Result<Option<OwnedFd>> {
         let number = pid.as_raw_nonzero().get().unsigned_abs();
-        let Some(before) = look(number)? else { return Ok(None) };
+        let Some(before) = read_stat(number)? else { return Ok(None) };
         let held = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(held) => held,
             Err(rustix::io::Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let after = look(number)?;
+        let after = read_stat(number)?;
         Ok(after.is_some_and(|after| after.start == before.start).then_some(held))
     }
 
@@ -126,7 +126,7 @@ mod linux {
     /// # Safety
     ///
     /// The kernel fills in a `T` for this option, and `T` is made of integers.
-    unsafe fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
+    unsafe fn socket_option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
         let mut value = MaybeUninit::<T>::zeroed();
         let mut length = mem::size_of::<T>() as libc::socklen_t;
         // SAFETY: the pointer and the length are those of one local, which lives through the call.
@@ -191,13 +191,15 @@ mod tests {
     #[test]
     fn a_peer_is_known_with_its_ancestors() {
         let mut connected = Connected::new();
-        let peer = PeerProcess::of(&connected.stream).unwrap().expect("it lives");
-        let Lineage::Complete(ancestors) = peer.lineage() else { panic!("{:?}", peer.lineage()) };
+        let peer = PeerProcess::from_socket(&connected.stream).unwrap().expect("it lives");
+        let PeerLineage::Complete(ancestors) = peer.lineage() else {
+            panic!("{:?}", peer.lineage())
+        };
         let pids: Vec<u32> = ancestors.iter().map(|one| one.pid).collect();
         assert_eq!(pids[..2], [connected.child.id(), std::process::id()]);
         assert_eq!(pids.last(), Some(&1));
         connected.end();
-        assert_eq!(peer.lineage(), Lineage::Broken, "it is dead");
+        assert_eq!(peer.lineage(), PeerLineage::Broken, "it is dead");
         connected.stream.flush().unwrap();
     }
 
@@ -205,7 +207,7 @@ mod tests {
     fn a_peer_that_is_dead_is_nobody_at_once() {
         let mut connected = Connected::new();
         connected.end();
-        assert!(PeerProcess::of(&connected.stream).unwrap().is_none());
+        assert!(PeerProcess::from_socket(&connected.stream).unwrap().is_none());
     }
 
     /// The pid of a dead peer goes to a process that has nothing to do with it, and whose ancestors are
@@ -222,9 +224,9 @@ mod tests {
             }
         }
         let mut connected = Connected::new();
-        let peer = PeerProcess::of(&connected.stream).unwrap().expect("it lives");
+        let peer = PeerProcess::from_socket(&connected.stream).unwrap().expect("it lives");
         let table = Reused(Cell::new(Some(&mut connected)));
-        assert_eq!(peer.lineage_in(&table), Lineage::Broken);
+        assert_eq!(peer.lineage_in(&table), PeerLineage::Broken);
     }
 
     #[test]

@@ -23,18 +23,18 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     };
     let mut waiting = Vec::new();
     let mut moved = 0;
-    empty(&top, &top, &mut waiting, &mut moved)?;
+    empty_directory(&top, &top, &mut waiting, &mut moved)?;
     while let Some(name) = waiting.pop() {
         let directory = open_directory(&top, OsStr::from_bytes(name.as_bytes()))?;
-        empty(&directory, &top, &mut waiting, &mut moved)?;
+        empty_directory(&directory, &top, &mut waiting, &mut moved)?;
         drop(directory);
-        removed(unlinkat(&top, &name, AtFlags::REMOVEDIR))?;
+        ignore_missing(unlinkat(&top, &name, AtFlags::REMOVEDIR))?;
     }
-    removed(unlinkat(CWD, path, AtFlags::REMOVEDIR))
+    ignore_missing(unlinkat(CWD, path, AtFlags::REMOVEDIR))
 }
 
 /// Removes the files of a directory and moves its directories to the top.
-fn empty(
+fn empty_directory(
     directory: &OwnedFd,
     top: &OwnedFd,
     waiting: &mut Vec<CString>,
@@ -89,7 +89,7 @@ fn open_directory(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     }
 }
 
-fn removed(result: rustix::io::Result<()>) -> io::Result<()> {
+fn ignore_missing(result: rustix::io::Result<()>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),

@@ -12,10 +12,10 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::confine::{ConfineError, Landlock, Layer, SYSTEM};
-use crate::filter::{self, NetworkAccess};
+use crate::landlock_rules::{LandlockSupport, LayerAccess, SYSTEM_PATHS, SandboxError};
+use crate::seccomp::{self, NetworkAccess};
 use crate::shim::sandbox::{
-    BindAccess, MountLayer, MountStep, Namespaces, SandboxParts, ShimSandbox,
+    BindAccess, MountLayer, MountStep, SandboxNamespaces, SandboxParts, ShimSandbox,
 };
 
 /// The one directory of a state folder that a sandboxed command sees: the daemon's socket is in it.
@@ -24,12 +24,12 @@ pub const SOCKET_FOLDER: &str = "socket";
 /// The namespaces that a user may make on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceSupport {
-    pub mount: Support,
-    pub network: Support,
+    pub mount: NamespaceStatus,
+    pub network: NamespaceStatus,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Support {
+pub enum NamespaceStatus {
     Available,
     /// The kernel's error.
     Refused(i32),
@@ -41,36 +41,37 @@ pub enum Support {
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxScope<'a> {
     /// Each of them holds, from the outermost on.
-    pub layers: &'a [Layer<'a>],
+    pub layers: &'a [LayerAccess<'a>],
     /// A directory of the command's own. It is also its `/tmp`, where mounts can be changed.
     pub scratch: &'a Path,
     /// Hidden, but for the scratch directory and [`SOCKET_FOLDER`].
-    pub state: &'a Path,
+    pub state_dir: &'a Path,
 }
 
 /// All that a shim is handed of a sandbox.
 #[derive(Debug)]
 pub struct SandboxPlan {
     rulesets: Vec<OwnedFd>,
-    rest: ShimSandbox,
+    shim_sandbox: ShimSandbox,
 }
 
 impl NamespaceSupport {
-    pub const UNKNOWN: Self = Self { mount: Support::Unknown, network: Support::Unknown };
+    pub const UNKNOWN: Self =
+        Self { mount: NamespaceStatus::Unknown, network: NamespaceStatus::Unknown };
 
     /// Reads what a shim prints when it has tried.
     pub(crate) fn parse(printed: &str) -> Self {
         let mut numbers = printed.lines().map(|line| line.trim().parse::<i32>());
         let mut next = || match numbers.next() {
-            Some(Ok(0)) => Support::Available,
-            Some(Ok(errno)) => Support::Refused(errno),
-            Some(Err(_)) | None => Support::Unknown,
+            Some(Ok(0)) => NamespaceStatus::Available,
+            Some(Ok(errno)) => NamespaceStatus::Refused(errno),
+            Some(Err(_)) | None => NamespaceStatus::Unknown,
         };
         Self { mount: next(), network: next() }
     }
 }
 
-impl Support {
+impl NamespaceStatus {
     pub fn is_available(self) -> bool {
         self == Self::Available
     }
@@ -79,33 +80,33 @@ impl Support {
 impl SandboxPlan {
     /// Makes it. Files are opened here, so it may block. The error says why a command cannot be
     /// sandboxed; it is not to be started then.
-    pub fn make(
-        landlock: Landlock,
+    pub fn build(
+        landlock: LandlockSupport,
         namespaces: NamespaceSupport,
         scope: &SandboxScope<'_>,
-    ) -> Result<Self, ConfineError> {
-        let rulesets = landlock.rulesets(scope.layers, scope.scratch)?;
+    ) -> Result<Self, SandboxError> {
+        let rulesets = landlock.build_rulesets(scope.layers, scope.scratch)?;
         let network = scope.layers.iter().map(|layer| layer.network).max().unwrap_or_default();
         let mount = namespaces.mount.is_available();
         let is_apart = network == NetworkAccess::None && namespaces.network.is_available();
         let layers = match mount {
-            true => mounts(scope),
+            true => mount_layers(scope),
             false => Vec::new(),
         };
         let rest = ShimSandbox {
-            filter: filter::compile(network)?,
-            namespaces: Namespaces { mount, network: is_apart },
+            filter: seccomp::compile(network)?,
+            namespaces: SandboxNamespaces { mount, network: is_apart },
             layers,
         };
-        Ok(Self { rulesets, rest })
+        Ok(Self { rulesets, shim_sandbox: rest })
     }
 
     pub fn parts(&self) -> SandboxParts {
-        let Namespaces { mount, network } = self.rest.namespaces;
+        let SandboxNamespaces { mount, network } = self.shim_sandbox.namespaces;
         SandboxParts { landlock: true, seccomp: true, mount, network, ..SandboxParts::default() }
     }
 
-    pub(crate) fn layers(&self) -> u32 {
+    pub(crate) fn layer_count(&self) -> u32 {
         self.rulesets.len() as u32
     }
 
@@ -113,7 +114,7 @@ impl SandboxPlan {
     pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
         let mut descriptors =
             self.rulesets.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>()?;
-        descriptors.push(file_of(&self.rest.encode())?);
+        descriptors.push(file_of(&self.shim_sandbox.encode())?);
         Ok(descriptors)
     }
 }
@@ -133,14 +134,14 @@ fn file_of(_: &[u8]) -> std::io::Result<OwnedFd> {
 }
 
 /// Directories in which programs put sockets and files for all to find.
-struct HiddenPlaces {
+struct HiddenDirs {
     temporary: Option<PathBuf>,
     runtime: Vec<PathBuf>,
     memory: Option<PathBuf>,
-    state: PathBuf,
+    state_dir: PathBuf,
 }
 
-impl HiddenPlaces {
+impl HiddenDirs {
     fn new(state: &Path) -> Self {
         let real = |path: &Path| path.canonicalize().ok().filter(|path| path.is_dir());
         let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -150,29 +151,29 @@ impl HiddenPlaces {
             temporary: real(Path::new("/tmp")),
             runtime,
             memory: real(Path::new("/dev/shm")),
-            state: state.canonicalize().unwrap_or_else(|_| state.to_owned()),
+            state_dir: state.canonicalize().unwrap_or_else(|_| state.to_owned()),
         }
     }
 
     fn hides(&self, path: &Path) -> bool {
         let runtime = self.runtime.iter().chain(&self.temporary).chain(&self.memory);
-        runtime.chain([&self.state]).any(|hidden| path.starts_with(hidden))
+        runtime.chain([&self.state_dir]).any(|hidden| path.starts_with(hidden))
     }
 }
 
-fn mounts(scope: &SandboxScope<'_>) -> Vec<MountLayer> {
-    let hidden = HiddenPlaces::new(scope.state);
-    let layer = |(depth, layer)| MountLayer { steps: steps(depth, layer, scope, &hidden) };
+fn mount_layers(scope: &SandboxScope<'_>) -> Vec<MountLayer> {
+    let hidden = HiddenDirs::new(scope.state_dir);
+    let layer = |(depth, layer)| MountLayer { steps: mount_steps(depth, layer, scope, &hidden) };
     scope.layers.iter().enumerate().map(layer).collect()
 }
 
 /// First everything that is hidden, then what of it is seen all the same: of the system, of the state
 /// folder, and what the layer allows.
-fn steps(
+fn mount_steps(
     depth: usize,
-    layer: &Layer<'_>,
+    layer: &LayerAccess<'_>,
     scope: &SandboxScope<'_>,
-    hidden: &HiddenPlaces,
+    hidden: &HiddenDirs,
 ) -> Vec<MountStep> {
     let bind = |path: &Path, access| MountStep::Bind {
         source: path.to_owned(),
@@ -185,33 +186,33 @@ fn steps(
         steps.push(MountStep::Bind { source, at, access: BindAccess::Write });
     }
     steps.extend(hidden.runtime.iter().cloned().map(MountStep::Hide));
-    steps.push(MountStep::Hide(hidden.state.clone()));
+    steps.push(MountStep::Hide(hidden.state_dir.clone()));
     if let Some(memory) = &hidden.memory {
         steps.push(match depth {
             0 => MountStep::Memory(memory.clone()),
             _ => bind(memory, BindAccess::Write),
         });
     }
-    for path in SYSTEM.map(Path::new).into_iter().filter(|path| hidden.hides(path)) {
+    for path in SYSTEM_PATHS.map(Path::new).into_iter().filter(|path| hidden.hides(path)) {
         match path.read_link() {
             Ok(target) => steps.push(MountStep::Link { at: path.to_owned(), target }),
             Err(_) if path.exists() => steps.push(bind(path, BindAccess::Read)),
             Err(_) => {}
         }
     }
-    let socket = hidden.state.join(SOCKET_FOLDER);
+    let socket = hidden.state_dir.join(SOCKET_FOLDER);
     if socket.is_dir() {
         steps.push(bind(&socket, BindAccess::Read));
     }
-    steps.extend(grants(layer, hidden).map(|(path, access)| bind(path, access)));
+    steps.extend(granted_paths(layer, hidden).map(|(path, access)| bind(path, access)));
     steps.push(bind(scope.scratch, BindAccess::Write));
     steps
 }
 
 /// What a layer allows, what is above before what is in it. All can be read where it is not hidden.
-fn grants<'a>(
-    layer: &'a Layer<'_>,
-    hidden: &HiddenPlaces,
+fn granted_paths<'a>(
+    layer: &'a LayerAccess<'_>,
+    hidden: &HiddenDirs,
 ) -> impl Iterator<Item = (&'a Path, BindAccess)> + use<'a> {
     let is_writable = |path: &Path| layer.write.iter().any(|above| path.starts_with(above));
     let read = layer.read.iter().copied();
@@ -228,12 +229,12 @@ mod tests {
 
     #[test]
     fn what_a_shim_has_tried_is_understood() {
-        let available = Support::Available;
+        let available = NamespaceStatus::Available;
         let table = [
             ("0\n0\n", available, available),
-            ("1\n0\n", Support::Refused(1), available),
-            ("", Support::Unknown, Support::Unknown),
-            ("brigade\n", Support::Unknown, Support::Unknown),
+            ("1\n0\n", NamespaceStatus::Refused(1), available),
+            ("", NamespaceStatus::Unknown, NamespaceStatus::Unknown),
+            ("brigade\n", NamespaceStatus::Unknown, NamespaceStatus::Unknown),
         ];
         for (printed, mount, network) in table {
             assert_eq!(NamespaceSupport::parse(printed), NamespaceSupport { mount, network });
@@ -243,18 +244,18 @@ mod tests {
     #[test]
     fn what_is_above_is_mounted_before_what_is_in_it() {
         let [ws, deep, tool] = ["/tmp/ws", "/tmp/ws/deep", "/tmp/tool"].map(Path::new);
-        let layer = Layer {
+        let layer = LayerAccess {
             read: vec![tool, deep, Path::new("/opt/data")],
             write: vec![deep, ws],
-            ..Layer::default()
+            ..LayerAccess::default()
         };
-        let hidden = HiddenPlaces {
+        let hidden = HiddenDirs {
             temporary: Some("/tmp".into()),
             runtime: vec!["/run".into()],
             memory: None,
-            state: "/state".into(),
+            state_dir: "/state".into(),
         };
-        let found: Vec<_> = grants(&layer, &hidden).collect();
+        let found: Vec<_> = granted_paths(&layer, &hidden).collect();
         let (read, write) = (BindAccess::Read, BindAccess::Write);
         assert_eq!(found, [(tool, read), (ws, write), (deep, write)]);
     }

@@ -18,29 +18,29 @@
 
 use std::ffi::OsString;
 
+pub(crate) mod cgroup;
+mod child_setup;
 mod claim;
-mod enclose;
 pub mod environment;
 pub mod fnv;
-pub(crate) mod group;
-mod hold;
+pub mod input_spool;
 mod launch;
+pub mod launch_settings;
 pub mod layout;
 pub mod lease;
-mod life;
 #[cfg(full_linux)]
 mod namespaces;
-mod orders;
+mod output_hold;
+mod output_relay;
 #[cfg(full_linux)]
 mod privileges;
 #[cfg(full_linux)]
-pub(crate) mod proc;
+pub(crate) mod procfs;
 pub mod record;
-mod relay;
 pub mod sandbox;
+mod shim_args;
+mod shim_loop;
 mod signals;
-pub mod spool;
-pub mod surroundings;
 mod sys;
 mod terminal;
 pub mod timing;
@@ -67,7 +67,7 @@ fn print_namespaces() {
 /// Closes what a parent left open in this process, beside the three streams.
 pub(crate) fn close_inherited() {
     #[cfg(full_linux)]
-    sys::close_inherited(surroundings::FIRST_RULESET);
+    sys::close_inherited(launch_settings::FIRST_RULESET);
 }
 
 /// The whole life of a shim, given its arguments without the program's name. Returns its exit code.
@@ -81,9 +81,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
         print_namespaces();
         return 0;
     }
-    match orders::Orders::parse(arguments) {
+    match shim_args::ShimArgs::parse(arguments) {
         Ok(orders) => {
-            life::run(orders);
+            shim_loop::run_shim(orders);
             0
         }
         Err(refusal) => {

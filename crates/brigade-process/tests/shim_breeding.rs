@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use brigade_process::shim::record::{Ending, StopStage};
+use brigade_process::shim::record::{ProcessExit, ShimStopPhase};
 use shim_support::*;
 
 const CHAINS: usize = 20;
@@ -79,7 +79,10 @@ fn assert_stopped(how: &str) {
     shim.signal(Signal::TERM);
     let record = shim.done();
     assert_eq!(record.survivors_total, 0, "{:?}", record.survivors);
-    assert_eq!((record.ending, record.stage), (Some(Ending::Signal(9)), StopStage::Forced));
+    assert_eq!(
+        (record.exit, record.stop_phase),
+        (Some(ProcessExit::Signal(9)), ShimStopPhase::Forced)
+    );
     let forks = std::fs::read(shim.path("forks")).expect("their number");
     let forks = forks.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     assert!(forks.is_some_and(|forks| forks < FORKS_MAX), "they ended by themselves: {forks:?}");

@@ -6,27 +6,29 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
-use brigade_process::shim::layout::{ORDER, STDIN, SWITCH_BYTES, Switch};
-use brigade_process::shim::record::{Claimer, Ending, Phase, ProcessId, Record, Step, StopStage};
+use brigade_process::shim::layout::{ORDER, STDIN, SWITCH_BYTES, StreamSwitch};
+use brigade_process::shim::record::{
+    Claimer, ProcessExit, ProcessId, ShimPhase, ShimRecord, ShimStopPhase, StartStep,
+};
 use shim_support::*;
 
 #[test]
 fn endings_are_told_apart() {
     let table = [
-        ("exit 0", Ending::Code(0)),
-        ("exit 7", Ending::Code(7)),
-        ("exit 255", Ending::Code(255)),
-        ("kill -9 $$", Ending::Signal(9)),
-        ("kill -TERM $$", Ending::Signal(15)),
+        ("exit 0", ProcessExit::Code(0)),
+        ("exit 7", ProcessExit::Code(7)),
+        ("exit 255", ProcessExit::Code(255)),
+        ("kill -9 $$", ProcessExit::Signal(9)),
+        ("kill -TERM $$", ProcessExit::Signal(15)),
     ];
     for (text, ending) in table {
         let mut shim = script(text);
         let record = shim.done();
-        assert_eq!(record.ending, Some(ending), "{text}");
+        assert_eq!(record.exit, Some(ending), "{text}");
         assert_eq!(record.claimer, Claimer::Shim);
-        assert_eq!(record.boot, std::array::from_fn(|at| at as u8));
+        assert_eq!(record.boot_id, std::array::from_fn(|at| at as u8));
         assert_eq!(record.shim.pid, shim.child.id());
-        assert_eq!(record.stage, StopStage::None);
+        assert_eq!(record.stop_phase, ShimStopPhase::None);
         assert!(record.command.is_some() && record.started_at > 0);
         assert!(record.ended_at >= record.started_at);
         assert_eq!(fs::read_dir(shim.directory.path()).unwrap().count(), 1, "only the claim");
@@ -40,15 +42,15 @@ fn what_cannot_be_started_says_why() {
     let check = |orders: Orders, words: &[&str], step, errno| {
         let mut shim = orders.run(words);
         let record = shim.done();
-        assert_eq!(record.ending, Some(Ending::NotStarted { step, errno }), "{words:?}");
+        assert_eq!(record.exit, Some(ProcessExit::NotStarted { step, errno }), "{words:?}");
         assert_eq!(record.command, None);
         assert!(!shim.path(STDIN).exists());
     };
     let with_input = Orders { input: "open", ..Orders::default() };
-    check(with_input, &["no-such-program"], Step::Execute, NOT_FOUND);
-    check(Orders::default(), &["/etc/passwd"], Step::Execute, DENIED);
+    check(with_input, &["no-such-program"], StartStep::Execute, NOT_FOUND);
+    check(Orders::default(), &["/etc/passwd"], StartStep::Execute, DENIED);
     let elsewhere = Orders { working_directory: "/no/such/place".into(), ..Orders::default() };
-    check(elsewhere, &["true"], Step::WorkingDirectory, NOT_FOUND);
+    check(elsewhere, &["true"], StartStep::WorkingDirectory, NOT_FOUND);
 }
 
 #[test]
@@ -89,7 +91,7 @@ fn both_streams_are_kept_byte_for_byte() {
     let record = shim.done();
     assert_eq!(shim.kept(0).0, b"a\0\xffbc");
     assert_eq!(shim.kept(1).0, b"\x01\x02");
-    assert_eq!((record.produced, record.unwritten), ([5, 2], [0, 0]));
+    assert_eq!((record.produced_bytes, record.unwritten_bytes), ([5, 2], [0, 0]));
 }
 
 #[test]
@@ -97,11 +99,11 @@ fn the_order_of_the_streams_is_kept() {
     let mut shim = script("for i in 1 2; do printf out; sleep .1; printf e >&2; sleep .1; done");
     let record = shim.done();
     let order = fs::read(shim.path(ORDER)).unwrap();
-    let entries: Vec<Switch> =
-        order.as_chunks::<{ SWITCH_BYTES as usize }>().0.iter().map(Switch::decode).collect();
-    let switch = |stream, at| Switch { stream, at };
+    let entries: Vec<StreamSwitch> =
+        order.as_chunks::<{ SWITCH_BYTES as usize }>().0.iter().map(StreamSwitch::decode).collect();
+    let switch = |stream, at| StreamSwitch { stream, at };
     assert_eq!(entries, [switch(1, [3, 0]), switch(0, [3, 1]), switch(1, [6, 1])]);
-    assert_eq!(record.switches, 3);
+    assert_eq!(record.switch_count, 3);
 }
 
 #[test]
@@ -111,7 +113,7 @@ fn beyond_the_cap_the_beginning_and_the_end_are_kept() {
         let mut shim = orders.script("i=0; while [ $i -lt 40000 ]; do echo $i; i=$((i+1)); done");
         let record = shim.done();
         let all: String = (0..40_000).map(|number| format!("{number}\n")).collect();
-        assert_eq!(record.produced, [all.len() as u64, 0]);
+        assert_eq!(record.produced_bytes, [all.len() as u64, 0]);
         let (head, tail) = shim.kept(0);
         assert_eq!(head, &all.as_bytes()[..cap as usize / 2], "cap {cap}");
         assert_eq!(tail, &all.as_bytes()[all.len() - (cap as usize).div_ceil(2)..], "cap {cap}");
@@ -121,7 +123,7 @@ fn beyond_the_cap_the_beginning_and_the_end_are_kept() {
 #[test]
 fn with_no_cap_nothing_is_kept_but_all_is_counted() {
     let mut shim = Orders { cap: 0, ..Orders::default() }.run(&["echo", "hello"]);
-    assert_eq!(shim.done().produced, [6, 0]);
+    assert_eq!(shim.done().produced_bytes, [6, 0]);
     assert!(!shim.path("stdout").exists());
 }
 
@@ -131,7 +133,7 @@ fn a_gibibyte_fits_into_its_cap() {
     let orders = Orders { cap: 1 << 20, ..Orders::default() };
     let mut shim = orders.script("head -c 1073741820 /dev/zero; printf last");
     let record = shim.done();
-    assert_eq!((record.produced, record.unwritten), ([GIBIBYTE, 0], [0, 0]));
+    assert_eq!((record.produced_bytes, record.unwritten_bytes), ([GIBIBYTE, 0], [0, 0]));
     let size = fs::metadata(shim.path("stdout")).unwrap().len();
     assert!(size <= (1 << 20) + (64 << 10), "{size} bytes");
     let (head, tail) = shim.kept(0);
@@ -142,23 +144,23 @@ fn a_gibibyte_fits_into_its_cap() {
 #[test]
 fn a_command_may_close_its_streams() {
     let mut shim = script("echo a; exec >&- 2>&-; sleep 0.2; exit 3");
-    assert_eq!(shim.done().ending, Some(Ending::Code(3)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(3)));
     assert_eq!(shim.text(0), "a\n");
 }
 
 #[test]
 fn input_reaches_the_command_until_it_is_closed() {
     let mut shim = Orders { input: "open", ..Orders::default() }.run(&["cat"]);
-    shim.wait_until(|record| record.phase == Phase::Running);
+    shim.wait_until(|record| record.phase == ShimPhase::Running);
     for line in ["one\n", "two\n"] {
         let mut writer = OpenOptions::new().write(true).open(shim.path(STDIN)).unwrap();
         writer.write_all(line.as_bytes()).unwrap();
         drop(writer);
         let wanted = if line == "one\n" { 4 } else { 8 };
-        shim.wait_until(|record| record.produced[0] == wanted);
+        shim.wait_until(|record| record.produced_bytes[0] == wanted);
     }
     shim.signal(Signal::USR2);
-    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     assert_eq!(shim.text(0), "one\ntwo\n");
     assert!(!shim.path(STDIN).exists());
 }
@@ -181,20 +183,20 @@ fn writers_hear_when_nobody_reads() {
 #[test]
 fn input_that_is_never_read_holds_nobody_up() {
     let mut shim = Orders { input: "open", ..Orders::default() }.run(&["sleep", "1000"]);
-    shim.wait_until(|record| record.phase == Phase::Running);
+    shim.wait_until(|record| record.phase == ShimPhase::Running);
     let mut options = OpenOptions::new();
     let mut writer =
         options.write(true).custom_flags(libc_nonblock()).open(shim.path(STDIN)).unwrap();
     while writer.write(&[b'x'; 4096]).is_ok() {}
     shim.signal(Signal::TERM);
-    assert_eq!(shim.done().ending, Some(Ending::Signal(15)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Signal(15)));
 }
 
 #[test]
 fn a_directory_claimed_by_a_runtime_executes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let id = ProcessId { pid: 1, start: 1 };
-    let record = Record::new(Claimer::Runtime, [0; 16], id, 0);
+    let record = ShimRecord::new(Claimer::Runtime, [0; 16], id, 0);
     let file = fs::File::create(directory.path().join("claim")).unwrap();
     record.write_to(&file).unwrap();
     let mut shim = Orders::default().run_in(directory, &["sh", "-c", "echo > $D/ran"]);
@@ -227,7 +229,7 @@ fn of_two_shims_exactly_one_executes() {
         }
         assert_eq!(fs::read_to_string(directory.path().join("ran")).unwrap(), "x\n", "{round}");
         let file = fs::File::open(directory.path().join("claim")).unwrap();
-        assert!(pids.contains(&Record::read_from(&file).unwrap().shim.pid));
+        assert!(pids.contains(&ShimRecord::read_from(&file).unwrap().shim.pid));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "{round}");
     }
 }
@@ -235,7 +237,7 @@ fn of_two_shims_exactly_one_executes() {
 #[test]
 fn the_lock_tells_whether_the_shim_lives() {
     let mut shim = Orders::default().run(&["sleep", "1000"]);
-    shim.wait_until(|record| record.phase == Phase::Running);
+    shim.wait_until(|record| record.phase == ShimPhase::Running);
     let claim = fs::File::open(shim.path("claim")).unwrap();
     assert!(claim.try_lock_shared().is_err());
     shim.child.kill().unwrap();

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use brigade_process::shim::layout::CLAIM;
-use brigade_process::shim::record::{Claimer, Ending, Phase, Record};
+use brigade_process::shim::record::{Claimer, ProcessExit, ShimPhase, ShimRecord};
 use rustix::process::{Pid, kill_process, kill_process_group};
 use shim_support::*;
 
@@ -59,13 +59,13 @@ fn shim_killed_anywhere() {
         let ran = fs::read_to_string(directory.join("ran")).unwrap_or_default();
         assert!(["", "x\n"].contains(&&*ran), "round {round}: it ran {} times", ran.len() / 2);
         // The shim may have gone on since, unless it was killed: what counts is the last word.
-        let last = Record::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap();
+        let last = ShimRecord::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap();
         assert!(last.phase >= record.phase, "round {round}: {record:?} became {last:?}");
-        if last.claimer == Claimer::Runtime || last.phase == Phase::Claimed {
+        if last.claimer == Claimer::Runtime || last.phase == ShimPhase::Claimed {
             must_not_have_run.push(directory);
         }
-        if let Some(ending) = last.ending {
-            assert_eq!((ending, &*ran), (Ending::Code(7), "x\n"), "round {round}, {victim:?}");
+        if let Some(ending) = last.exit {
+            assert_eq!((ending, &*ran), (ProcessExit::Code(7), "x\n"), "round {round}, {victim:?}");
         }
         tally.count(&last);
     }
@@ -97,7 +97,8 @@ fn kill(starter: &mut Child, directory: &Path, victim: Victim) {
         Victim::Shim | Victim::Starter => starter.kill().unwrap(),
         Victim::Both => {
             let _ = kill_process_group(group, Signal::KILL);
-            let claim = File::open(directory.join(CLAIM)).and_then(|file| Record::read_from(&file));
+            let claim =
+                File::open(directory.join(CLAIM)).and_then(|file| ShimRecord::read_from(&file));
             // Locked: the shim that wrote its pid there is still the one who has it.
             if let Ok(record) = claim
                 && is_locked(directory)
@@ -110,9 +111,9 @@ fn kill(starter: &mut Child, directory: &Path, victim: Victim) {
 }
 
 /// What a runtime does that recovers: it claims, or reads who did.
-fn claim_or_read(directory: &Path) -> Record {
-    brigade_process::find::claim(directory, &[0; 16]).unwrap();
-    Record::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap()
+fn claim_or_read(directory: &Path) -> ShimRecord {
+    brigade_process::find_execution::claim(directory, &[0; 16]).unwrap();
+    ShimRecord::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap()
 }
 
 /// Until the shim has ended, and its command, which may be left alone, has had its time.
@@ -126,13 +127,13 @@ fn is_locked(directory: &Path) -> bool {
 }
 
 impl Tally {
-    fn count(&mut self, record: &Record) {
+    fn count(&mut self, record: &ShimRecord) {
         let counter = match (record.claimer, record.phase) {
             (Claimer::Runtime, _) => &mut self.unclaimed,
-            (_, Phase::Claimed) => &mut self.claimed,
-            (_, Phase::Launching) => &mut self.launching,
-            (_, Phase::Running) => &mut self.running,
-            (_, Phase::Exited | Phase::Done) => &mut self.ended,
+            (_, ShimPhase::Claimed) => &mut self.claimed,
+            (_, ShimPhase::Launching) => &mut self.launching,
+            (_, ShimPhase::Running) => &mut self.running,
+            (_, ShimPhase::Exited | ShimPhase::Done) => &mut self.ended,
         };
         *counter += 1;
     }

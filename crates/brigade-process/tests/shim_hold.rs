@@ -7,11 +7,11 @@ mod shim_support;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use brigade_process::Output;
+use brigade_process::ProcessOutput;
 use brigade_process::lease;
-use brigade_process::output::{Piece, Read, Start, Which};
+use brigade_process::output::{OutputRead, OutputView, PagePiece, ReadStart};
 use brigade_process::shim::layout::SWITCHES_HALF;
-use brigade_process::shim::record::Ending;
+use brigade_process::shim::record::ProcessExit;
 use shim_support::*;
 
 const READER: u64 = 7;
@@ -25,15 +25,19 @@ fn held(script: &str) -> Shim {
 
 /// Reads all there is from a position on, and says where that ends.
 fn read_on(dir: &Path, position: u64) -> (Vec<u8>, u64, u64) {
-    let read = Read { which: Which::Combined, from: Start::At(position), max_bytes: 1 << 20 };
-    let page = Output::open(dir).unwrap().read(read).unwrap();
+    let read = OutputRead {
+        view: OutputView::Combined,
+        start: ReadStart::At(position),
+        max_bytes: 1 << 20,
+    };
+    let page = ProcessOutput::open(dir).unwrap().read(read).unwrap();
     let mut bytes = Vec::new();
     for piece in &page.pieces {
-        if let Piece::Bytes { bytes: more, .. } = piece {
+        if let PagePiece::Bytes { bytes: more, .. } = piece {
             bytes.extend_from_slice(more);
         }
     }
-    (bytes, page.next, page.cut())
+    (bytes, page.next, page.dropped_bytes())
 }
 
 /// Reads to the end with a lease, and counts what was cut.
@@ -48,33 +52,33 @@ fn read_all(shim: &mut Shim) -> (Vec<u8>, u64) {
             return (all, cut);
         }
         position = next;
-        lease::renew(shim.directory.path(), READER, position, LONG).unwrap();
+        lease::renew_lease(shim.directory.path(), READER, position, LONG).unwrap();
     }
 }
 
 #[test]
 fn nothing_is_dropped_that_a_reader_with_a_lease_has_not_read() {
     let mut shim = held("seq 1 400000");
-    let total = shim.wait_until(|record| record.held_ms > 0).produced[0];
+    let total = shim.wait_until(|record| record.held_ms > 0).produced_bytes[0];
     assert!(total <= CAP, "{total} bytes were read for nobody");
     let (all, cut) = read_all(&mut shim);
     let expect: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
     assert_eq!(cut, 0);
     assert!(all == expect.as_bytes(), "{} bytes of {}", all.len(), expect.len());
     let record = shim.done();
-    assert_eq!(record.ending, Some(Ending::Code(0)));
+    assert_eq!(record.exit, Some(ProcessExit::Code(0)));
     assert!(record.held_ms > 0);
 }
 
 #[test]
 fn the_last_bytes_wait_too_when_the_command_has_ended() {
     let mut shim = held(&format!("head -c {} /dev/zero; exit 3", CAP + 10_000));
-    let record = shim.wait_until(|record| record.ending.is_some());
-    assert_eq!(record.produced[0], CAP);
+    let record = shim.wait_until(|record| record.exit.is_some());
+    assert_eq!(record.produced_bytes[0], CAP);
     assert!(shim.child.try_wait().unwrap().is_none(), "it waits for its reader");
     let (all, cut) = read_all(&mut shim);
     assert_eq!((all.len() as u64, cut), (CAP + 10_000, 0));
-    assert_eq!(shim.done().ending, Some(Ending::Code(3)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(3)));
 }
 
 #[test]
@@ -83,12 +87,12 @@ fn the_order_of_both_streams_is_kept_for_a_reader() {
     let orders = Orders { cap: 1 << 30, timing: "reader=600000", ..Orders::default() };
     let mut shim = orders.script("until [ -e $D/go ]; do echo o; echo e >&2; done");
     let record = shim.wait_until(|record| record.held_ms > 0);
-    assert_eq!(record.switches, 2 * SWITCHES_HALF, "as many as are kept");
+    assert_eq!(record.switch_count, 2 * SWITCHES_HALF, "as many as are kept");
     std::fs::write(shim.path("go"), "").unwrap();
     let (all, cut) = read_all(&mut shim);
     let record = shim.done();
-    assert_eq!((cut, all.len() as u64), (0, record.produced[0] + record.produced[1]));
-    assert!(record.switches > 2 * SWITCHES_HALF);
+    assert_eq!((cut, all.len() as u64), (0, record.produced_bytes[0] + record.produced_bytes[1]));
+    assert!(record.switch_count > 2 * SWITCHES_HALF);
 }
 
 #[test]
@@ -96,20 +100,20 @@ fn a_lease_that_is_not_renewed_lets_the_command_go_on() {
     let mut shim = held("seq 1 400000");
     shim.wait_until(|record| record.held_ms > 0);
     let begin = Instant::now();
-    lease::renew(shim.directory.path(), READER, 0, Duration::from_millis(400)).unwrap();
+    lease::renew_lease(shim.directory.path(), READER, 0, Duration::from_millis(400)).unwrap();
     let record = shim.done();
     assert!(begin.elapsed() >= Duration::from_millis(400));
-    assert_eq!((record.ending, record.produced[0]), (Some(Ending::Code(0)), 2_688_895));
+    assert_eq!((record.exit, record.produced_bytes[0]), (Some(ProcessExit::Code(0)), 2_688_895));
     let (_, _, cut) = read_on(shim.directory.path(), 0);
-    assert_eq!(cut, record.produced[0] - CAP);
+    assert_eq!(cut, record.produced_bytes[0] - CAP);
 }
 
 #[test]
 fn a_released_lease_and_a_reader_who_never_came_hold_nothing() {
     let mut shim = held("seq 1 400000");
     shim.wait_until(|record| record.held_ms > 0);
-    lease::renew(shim.directory.path(), READER, 0, LONG).unwrap();
-    lease::release(shim.directory.path(), READER).unwrap();
+    lease::renew_lease(shim.directory.path(), READER, 0, LONG).unwrap();
+    lease::release_lease(shim.directory.path(), READER).unwrap();
     shim.done();
     let mut shim =
         Orders { cap: CAP, timing: "reader=300", ..Orders::default() }.script("seq 1 400000");
@@ -123,11 +127,11 @@ fn the_slowest_of_two_readers_counts() {
     let mut shim = held("seq 1 400000");
     shim.wait_until(|record| record.held_ms > 0);
     let dir = shim.directory.path();
-    lease::renew(dir, READER + 1, 1_000, LONG).unwrap();
-    lease::renew(dir, READER, CAP, LONG).unwrap();
-    let before = shim.record().unwrap().produced[0];
+    lease::renew_lease(dir, READER + 1, 1_000, LONG).unwrap();
+    lease::renew_lease(dir, READER, CAP, LONG).unwrap();
+    let before = shim.record().unwrap().produced_bytes[0];
     assert_eq!(before, CAP, "nothing more may be read");
-    lease::release(dir, READER + 1).unwrap();
+    lease::release_lease(dir, READER + 1).unwrap();
     let (_, cut) = read_all(&mut shim);
     assert_eq!(cut, 0);
     shim.done();
@@ -137,15 +141,15 @@ fn the_slowest_of_two_readers_counts() {
 fn a_stop_does_not_wait_for_a_reader_for_ever() {
     let mut shim = held("yes");
     shim.wait_until(|record| record.held_ms > 0);
-    lease::renew(shim.directory.path(), READER, 0, LONG).unwrap();
+    lease::renew_lease(shim.directory.path(), READER, 0, LONG).unwrap();
     shim.signal(Signal::TERM);
-    assert_eq!(shim.done().ending, Some(Ending::Signal(15)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Signal(15)));
 }
 
 #[test]
 fn a_command_that_keeps_nothing_waits_for_nobody() {
     let mut shim =
         Orders { cap: 0, timing: "reader=600000", ..Orders::default() }.script("seq 1 400000");
-    lease::renew(shim.directory.path(), READER, 0, LONG).unwrap();
-    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    lease::renew_lease(shim.directory.path(), READER, 0, LONG).unwrap();
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
 }

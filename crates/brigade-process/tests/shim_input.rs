@@ -6,9 +6,9 @@ mod shim_support;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brigade_process::shim::record::Ending;
-use brigade_process::shim::spool::SPOOL_BYTES;
-use brigade_process::spool::{Brought, InputBytes, bring};
+use brigade_process::input_spool::{InputBytes, StoreInputResult, store_input};
+use brigade_process::shim::input_spool::SPOOL_BYTES;
+use brigade_process::shim::record::ProcessExit;
 use shim_support::*;
 
 const WRITER: u64 = 7;
@@ -20,7 +20,7 @@ fn reading(script: &str) -> Shim {
 }
 
 fn input(offset: u64, bytes: &[u8], last: bool) -> InputBytes<'_> {
-    InputBytes { writer: WRITER, offset, bytes, last }
+    InputBytes { writer: WRITER, offset, bytes, closes_input: last }
 }
 
 /// Brings all of it, in pieces of odd sizes, as somebody does who is never sure whether it was heard.
@@ -33,9 +33,10 @@ fn bring_all(shim: &Shim, bytes: &[u8]) {
         let last = done + piece.len() == bytes.len();
         let begin = Instant::now();
         loop {
-            let brought = bring(shim.directory.path(), input(done as u64, piece, last)).unwrap();
+            let brought =
+                store_input(shim.directory.path(), input(done as u64, piece, last)).unwrap();
             shim.signal(Signal::IO);
-            let Brought::Stored { is_whole, .. } = brought else { panic!("{brought:?}") };
+            let StoreInputResult::Stored { is_whole, .. } = brought else { panic!("{brought:?}") };
             if is_whole {
                 break;
             }
@@ -43,9 +44,9 @@ fn bring_all(shim: &Shim, bytes: &[u8]) {
             thread::sleep(Duration::from_millis(1));
         }
         // Once more, because the answer did not come.
-        let again = bring(shim.directory.path(), input(done as u64, piece, last)).unwrap();
+        let again = store_input(shim.directory.path(), input(done as u64, piece, last)).unwrap();
         let writer_end = (done + piece.len()) as u64;
-        assert_eq!(again, Brought::Stored { writer_end, is_whole: true });
+        assert_eq!(again, StoreInputResult::Stored { writer_end, is_whole: true });
         done += piece.len();
     }
 }
@@ -56,8 +57,8 @@ fn bytes_arrive_as_they_are_and_once_and_then_comes_the_end() {
     let mut shim = reading("cat; echo over >&2");
     bring_all(&shim, &bytes);
     let record = shim.done();
-    assert_eq!(record.ending, Some(Ending::Code(0)));
-    assert_eq!((record.input_taken, record.input_closed), (5 * SPOOL_BYTES, true));
+    assert_eq!(record.exit, Some(ProcessExit::Code(0)));
+    assert_eq!((record.input_delivered, record.input_closed), (5 * SPOOL_BYTES, true));
     let (mut kept, tail) = shim.kept(0);
     kept.extend(tail);
     assert!(kept == bytes, "{} bytes of {}", kept.len(), bytes.len());
@@ -67,31 +68,31 @@ fn bytes_arrive_as_they_are_and_once_and_then_comes_the_end() {
 #[test]
 fn an_end_without_bytes_is_an_end() {
     let mut shim = reading("cat; exit 4");
-    bring(shim.directory.path(), input(0, b"", true)).unwrap();
+    store_input(shim.directory.path(), input(0, b"", true)).unwrap();
     shim.signal(Signal::IO);
-    assert_eq!(shim.done().ending, Some(Ending::Code(4)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(4)));
 }
 
 #[test]
 fn a_command_that_has_closed_its_input_is_given_no_more() {
     let mut shim = reading("exec <&-; echo > $D/closed; while [ ! -e $D/go ]; do sleep 0.01; done");
     shim.wait_for_file("closed");
-    bring(shim.directory.path(), input(0, b"lost", false)).unwrap();
+    store_input(shim.directory.path(), input(0, b"lost", false)).unwrap();
     shim.signal(Signal::IO);
     shim.wait_until(|record| record.input_closed);
-    let brought = bring(shim.directory.path(), input(4, b"more", true)).unwrap();
-    assert_eq!(brought, Brought::Closed);
+    let brought = store_input(shim.directory.path(), input(4, b"more", true)).unwrap();
+    assert_eq!(brought, StoreInputResult::Closed);
     std::fs::write(shim.path("go"), "").unwrap();
-    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
 }
 
 #[test]
 fn closing_waits_for_what_was_brought_before() {
     let mut shim = reading("while [ ! -e $D/go ]; do sleep 0.01; done; wc -c");
     let bytes = vec![b'x'; 500_000];
-    bring(shim.directory.path(), input(0, &bytes, false)).unwrap();
+    store_input(shim.directory.path(), input(0, &bytes, false)).unwrap();
     shim.signal(Signal::IO);
-    shim.wait_until(|record| record.input_taken > 0);
+    shim.wait_until(|record| record.input_delivered > 0);
     shim.signal(Signal::USR2);
     std::fs::write(shim.path("go"), "").unwrap();
     shim.done();
@@ -102,16 +103,19 @@ fn closing_waits_for_what_was_brought_before() {
 fn bytes_out_of_turn_and_of_another_writer_are_refused() {
     let shim = reading("cat");
     let dir = shim.directory.path();
-    assert_eq!(bring(dir, input(5, b"later", false)).unwrap(), Brought::OutOfTurn);
-    bring(dir, input(0, b"first", false)).unwrap();
+    assert_eq!(store_input(dir, input(5, b"later", false)).unwrap(), StoreInputResult::OutOfOrder);
+    store_input(dir, input(0, b"first", false)).unwrap();
     let other = InputBytes { writer: 8, ..input(5, b"no", false) };
-    assert_eq!(bring(dir, other).unwrap(), Brought::OutOfTurn);
+    assert_eq!(store_input(dir, other).unwrap(), StoreInputResult::OutOfOrder);
     let next = InputBytes { writer: 8, ..input(0, b"a new writer begins", false) };
-    assert!(matches!(bring(dir, next).unwrap(), Brought::Stored { writer_end: 19, .. }));
-    assert_eq!(bring(dir, input(5, b"again", false)).unwrap(), Brought::OutOfTurn);
+    assert!(matches!(
+        store_input(dir, next).unwrap(),
+        StoreInputResult::Stored { writer_end: 19, .. }
+    ));
+    assert_eq!(store_input(dir, input(5, b"again", false)).unwrap(), StoreInputResult::OutOfOrder);
     assert_eq!(
-        bring(std::path::Path::new("/nonexistent"), input(0, b"", false)).unwrap(),
-        Brought::TooEarly
+        store_input(std::path::Path::new("/nonexistent"), input(0, b"", false)).unwrap(),
+        StoreInputResult::NotRunning
     );
 }
 
@@ -120,8 +124,8 @@ fn a_terminal_is_typed_on_with_what_was_brought() {
     let orders = Orders { surroundings: "layers=0 terminal=24x80", ..Orders::default() };
     let mut shim = orders.script("stty -echo; echo > $D/up; cat");
     shim.wait_for_file("up");
-    bring(shim.directory.path(), input(0, b"one\ntwo\n", true)).unwrap();
+    store_input(shim.directory.path(), input(0, b"one\ntwo\n", true)).unwrap();
     shim.signal(Signal::IO);
-    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     assert_eq!(shim.text(0), "one\r\ntwo\r\n");
 }

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use brigade_process::shim::record::{Ending, Phase, Record};
-use brigade_process::{Companion, Launch, Limits, ShimTiming, companion};
+use brigade_process::shim::record::{ProcessExit, ShimPhase, ShimRecord};
+use brigade_process::{Companion, ProcessLimits, ShimLaunch, ShimTiming, companion};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    companion::run_if_asked();
+    companion::run_shim_if_requested();
     becomes_a_shim()?;
     println!("a program that runs itself again: ok");
     if cfg!(all(target_os = "linux", target_env = "gnu")) {
@@ -29,8 +29,8 @@ fn becomes_a_shim() -> Result<(), Box<dyn Error>> {
     shim.args(["4096", "1000", "none", "", "", "", "--", "sh", "-c", "echo out; exit 7"]);
     let status = shim.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
     assert!(status.success(), "{status}");
-    let record = Record::read_from(&File::open(directory.path().join("claim"))?)?;
-    assert_eq!((record.phase, record.ending), (Phase::Done, Some(Ending::Code(7))));
+    let record = ShimRecord::read_from(&File::open(directory.path().join("claim"))?)?;
+    assert_eq!((record.phase, record.exit), (ShimPhase::Done, Some(ProcessExit::Code(7))));
     assert_eq!(fs::read(directory.path().join("stdout"))?, b"out\n");
     Ok(())
 }
@@ -43,25 +43,25 @@ fn obeys_no_variable_of_its_command() -> Result<(), Box<dyn Error>> {
     let no_folder = directory.path().join("no folder");
     let itself = Companion::prepare(&no_folder)?;
     assert_eq!(itself.path(), Path::new("/proc/self/exe"));
-    let launch = Launch {
+    let launch = ShimLaunch {
         dir: directory.path(),
-        boot: &[0; 16],
+        boot_id: &[0; 16],
         argv: &["/bin/sh", "-c", "echo $$"].map(Into::into),
         env: &[
             ("LD_DEBUG".into(), "files".into()),
             ("LD_DEBUG_OUTPUT".into(), traces.path().join("trace").into()),
         ],
         cwd: None,
-        stdin: false,
-        cap: 4096,
+        reads_input: false,
+        output_cap: 4096,
         grace: Duration::from_secs(5),
         timing: ShimTiming::default(),
-        limits: Limits::default(),
+        limits: ProcessLimits::default(),
         terminal: None,
         sandbox: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { launch.start(&itself)?.gone().await })?;
+    runtime.block_on(async { launch.start(&itself)?.wait_exit().await })?;
     let command = fs::read_to_string(directory.path().join("stdout"))?;
     let mut traced = Vec::new();
     for entry in fs::read_dir(traces.path())? {

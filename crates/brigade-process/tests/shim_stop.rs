@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use brigade_process::shim::record::{Ending, Phase, StopStage};
+use brigade_process::shim::record::{ProcessExit, ShimPhase, ShimStopPhase};
 use shim_support::*;
 
 /// Each process of these trees writes its pid to `$D/pids`.
@@ -25,8 +25,8 @@ fn a_kind_stop_lets_the_command_tidy_up() {
     shim.wait_for_file("up");
     shim.signal(Signal::TERM);
     let record = shim.done();
-    assert_eq!(record.ending, Some(Ending::Code(5)));
-    assert_eq!(record.stage, StopStage::Asked);
+    assert_eq!(record.exit, Some(ProcessExit::Code(5)));
+    assert_eq!(record.stop_phase, ShimStopPhase::Graceful);
     assert_eq!(shim.text(0), "bye\n");
 }
 
@@ -41,8 +41,8 @@ fn what_ignores_a_kind_stop_is_killed_after_the_grace() {
     shim.signal(Signal::TERM);
     let record = shim.done();
     assert!(begin.elapsed() >= Duration::from_millis(300));
-    assert_eq!(record.ending, Some(Ending::Signal(9)));
-    assert_eq!(record.stage, StopStage::Forced);
+    assert_eq!(record.exit, Some(ProcessExit::Signal(9)));
+    assert_eq!(record.stop_phase, ShimStopPhase::Forced);
     assert_eq!(record.survivors_total, 0);
     assert_gone(&pids);
 }
@@ -54,7 +54,7 @@ fn a_grace_in_the_directory_takes_the_place_of_the_first_one() {
     shim.pids(1);
     fs::write(shim.path("grace"), "150\n").unwrap();
     shim.signal(Signal::TERM);
-    assert_eq!(shim.done().stage, StopStage::Forced);
+    assert_eq!(shim.done().stop_phase, ShimStopPhase::Forced);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn asking_again_can_only_shorten_the_grace() {
     shim.pids(1);
     let begin = Instant::now();
     shim.signal(Signal::TERM);
-    shim.wait_until(|record| record.stage == StopStage::Asked);
+    shim.wait_until(|record| record.stop_phase == ShimStopPhase::Graceful);
     fs::write(shim.path("grace"), "3600000").unwrap();
     shim.signal(Signal::TERM);
     shim.done();
@@ -77,7 +77,10 @@ fn a_firm_stop_asks_nobody() {
     let pids = shim.pids(1);
     shim.signal(Signal::USR1);
     let record = shim.done();
-    assert_eq!((record.ending, record.stage), (Some(Ending::Signal(9)), StopStage::Forced));
+    assert_eq!(
+        (record.exit, record.stop_phase),
+        (Some(ProcessExit::Signal(9)), ShimStopPhase::Forced)
+    );
     assert_eq!(shim.text(0), "");
     assert_gone(&pids);
 }
@@ -88,13 +91,16 @@ fn a_stopped_process_is_continued_to_hear_it() {
     shim.pids(1);
     shim.signal(Signal::TERM);
     let record = shim.done();
-    assert_eq!((record.ending, record.stage), (Some(Ending::Signal(15)), StopStage::Asked));
+    assert_eq!(
+        (record.exit, record.stop_phase),
+        (Some(ProcessExit::Signal(15)), ShimStopPhase::Graceful)
+    );
 }
 
 #[test]
 fn a_chatterer_does_not_delay_a_stop() {
     let mut shim = Orders { cap: 4096, ..Orders::default() }.script("yes & yes >&2");
-    shim.wait_until(|record| record.produced.iter().all(|bytes| *bytes > 1 << 20));
+    shim.wait_until(|record| record.produced_bytes.iter().all(|bytes| *bytes > 1 << 20));
     let begin = Instant::now();
     shim.signal(Signal::TERM);
     shim.done();
@@ -109,10 +115,10 @@ fn what_a_command_leaves_behind_is_ended_after_its_ending_is_written() {
          while [ ! -e $D/pids ]; do sleep 0.01; done; exit 4"
     ));
     let pids = shim.pids(1);
-    let record = shim.wait_until(|record| record.phase == Phase::Exited);
-    assert_eq!(record.ending, Some(Ending::Code(4)));
+    let record = shim.wait_until(|record| record.phase == ShimPhase::Exited);
+    assert_eq!(record.exit, Some(ProcessExit::Code(4)));
     assert!(is_alive(pids[0]));
-    assert_eq!(shim.done().stage, StopStage::None);
+    assert_eq!(shim.done().stop_phase, ShimStopPhase::None);
     assert_gone(&pids);
 }
 
@@ -123,7 +129,7 @@ fn a_stop_that_comes_at_any_time_is_not_lost() {
         while shim.record().is_none() {}
         std::thread::sleep(Duration::from_micros(round * 10));
         shim.signal(Signal::TERM);
-        assert_eq!(shim.done().ending, Some(Ending::Signal(15)), "round {round}");
+        assert_eq!(shim.done().exit, Some(ProcessExit::Signal(15)), "round {round}");
     }
 }
 
@@ -132,7 +138,7 @@ fn without_its_directory_a_shim_still_ends_everything() {
     let text = format!("{HERE} while :; do echo line; sleep 0.01; done");
     let mut shim = Orders { input: "open", ..Orders::default() }.script(&text);
     let pids = shim.pids(1);
-    shim.wait_until(|record| record.produced[0] > 0);
+    shim.wait_until(|record| record.produced_bytes[0] > 0);
     fs::remove_dir_all(shim.directory.path()).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     assert!(is_alive(pids[0]));
@@ -169,11 +175,11 @@ fn a_shim_keeps_the_deadline_of_its_command() {
     let pids = shim.pids(1);
     let record = shim.done();
     assert!(begin.elapsed() >= Duration::from_millis(300));
-    assert_eq!((record.overdue_after_ms, record.stage), (200, StopStage::Forced));
+    assert_eq!((record.overdue_after_ms, record.stop_phase), (200, ShimStopPhase::Forced));
     assert_gone(&pids);
     let mut shim = Orders { timing: "deadline=60000", ..Orders::default() }.script("exit 3");
     let record = shim.done();
-    assert_eq!((record.overdue_after_ms, record.ending), (0, Some(Ending::Code(3))));
+    assert_eq!((record.overdue_after_ms, record.exit), (0, Some(ProcessExit::Code(3))));
 }
 
 /// Nobody can find such a shim any more, so it must not wait to be told.
@@ -193,7 +199,7 @@ fn a_shim_whose_directory_is_removed_ends_everything_by_itself() {
 #[test]
 fn a_shim_that_finds_its_directory_goes_on() {
     let mut shim = Orders { timing: "look=1", ..Orders::default() }.script("sleep 0.3; exit 3");
-    assert_eq!(shim.done().ending, Some(Ending::Code(3)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(3)));
 }
 
 #[cfg(target_os = "linux")]
@@ -278,7 +284,7 @@ mod linux {
         let command = record.command.unwrap();
         let pid = rustix::process::Pid::from_raw(command.pid as i32).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
-        assert_eq!((record.ending, record.survivors_total), (None, 1), "{record:?}");
+        assert_eq!((record.exit, record.survivors_total), (None, 1), "{record:?}");
         assert_eq!((record.survivors[0].id, &*record.survivors[0].name), (command, "sleep"));
     }
 
@@ -298,8 +304,11 @@ mod linux {
         let record = shim.done();
         let unmounted = std::process::Command::new("umount").arg(&place).status().unwrap();
         assert!(unmounted.success());
-        assert_eq!(record.ending, Some(Ending::Code(6)));
-        assert_eq!(record.produced, [1_000_000, 2]);
-        assert!(record.unwritten[0] > 800_000 && record.unwritten[0] < 1_000_000, "{record:?}");
+        assert_eq!(record.exit, Some(ProcessExit::Code(6)));
+        assert_eq!(record.produced_bytes, [1_000_000, 2]);
+        assert!(
+            record.unwritten_bytes[0] > 800_000 && record.unwritten_bytes[0] < 1_000_000,
+            "{record:?}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 
 use brigade_process::shim::layout::STDIN;
-use brigade_process::shim::record::Ending;
+use brigade_process::shim::record::ProcessExit;
 use shim_support::*;
 
 fn on_a_terminal() -> Orders {
@@ -29,12 +29,12 @@ fn the_command_finds_a_terminal_of_the_size_asked_for() {
     let mut shim =
         on_a_terminal().script("tty; stty size; stty size <&1; stty size <&2; ps -o tty= -p $$");
     let record = shim.done();
-    assert_eq!(record.ending, Some(Ending::Code(0)), "{}", shim.text(0));
+    assert_eq!(record.exit, Some(ProcessExit::Code(0)), "{}", shim.text(0));
     let text = shim.text(0);
     let lines: Vec<&str> = text.lines().collect();
     let name = lines[0].strip_prefix("/dev/").expect("a terminal");
     assert_eq!(lines[1..], ["24 101", "24 101", "24 101", name]);
-    assert_eq!((record.produced[1], record.has_terminal), (0, true), "one stream");
+    assert_eq!((record.produced_bytes[1], record.has_terminal), (0, true), "one stream");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn lines_are_typed_and_the_end_of_the_input_is_heard() {
     type_in(&shim, "two\n");
     shows(&shim, "two");
     shim.signal(Signal::USR2);
-    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     assert_eq!(shim.text(0), "ready\r\none\r\ntwo\r\nover\r\n");
     assert!(!shim.path(STDIN).exists());
 }
@@ -68,7 +68,7 @@ fn what_is_typed_before_the_end_arrives_before_it() {
     // More than a terminal holds unread.
     type_in(&shim, &"a line of text\n".repeat(2_000));
     shim.signal(Signal::USR2);
-    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     assert_eq!(shim.text(0), "ready\r\n2000\r\n");
 }
 
@@ -78,7 +78,7 @@ fn control_c_interrupts_what_runs_in_the_foreground() {
         .script("trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done");
     shows(&shim, "ready");
     type_in(&shim, "\x03");
-    assert_eq!(shim.done().ending, Some(Ending::Code(3)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(3)));
     assert!(shim.text(0).contains("caught"), "{}", shim.text(0));
 }
 
@@ -93,7 +93,7 @@ fn a_stop_reaches_all_that_came_of_it() {
     let pids = shim.pids(3);
     shim.signal(Signal::TERM);
     let record = shim.done();
-    assert_eq!(record.ending, Some(Ending::Signal(15)));
+    assert_eq!(record.exit, Some(ProcessExit::Signal(15)));
     assert_eq!(record.survivors_total, 0);
     assert_gone(&pids);
 }
@@ -103,7 +103,7 @@ fn the_leader_that_ends_hangs_up_on_what_it_leaves() {
     let mut shim =
         on_a_terminal().script("sh -c 'echo $$ >> $D/pids; exec sleep 1000' & while [ ! -s $D/pids ]; do sleep 0.01; done; exit 5");
     let record = shim.done();
-    assert_eq!(record.ending, Some(Ending::Code(5)));
+    assert_eq!(record.exit, Some(ProcessExit::Code(5)));
     assert_gone(&shim.pids(1));
 }
 
@@ -111,7 +111,7 @@ fn the_leader_that_ends_hangs_up_on_what_it_leaves() {
 fn a_terminal_that_is_closed_can_be_opened_again() {
     let mut shim = on_a_terminal()
         .script("exec <&- >&- 2>&-; sleep 0.1; exec </dev/tty >/dev/tty; echo again; tty");
-    assert_eq!(shim.done().ending, Some(Ending::Code(0)));
+    assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     let text = shim.text(0);
     assert!(text.starts_with("again\r\n"), "{text:?}");
 }

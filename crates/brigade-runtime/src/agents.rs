@@ -14,30 +14,31 @@
 
 mod blueprint;
 mod build;
-mod common;
 pub mod delegation;
-mod engine;
 mod host;
-mod link;
-mod models;
+mod mcp_servers;
+mod model_files;
 mod options;
+mod performer;
 mod prompt;
 mod providers;
-mod rules;
-mod servers;
+mod resolve;
+mod rule_checks;
+mod services;
 mod session;
-mod settle;
 mod spans;
+mod task_link;
 mod trust;
 
 pub use options::{
-    AgentOptions, ChosenModel, Cost, Folders, ModelSource, OneModel, RecordedModels,
+    AgentOptions, ChosenModel, DefinitionFolderLookup, ModelCost, ModelSource, OneModel,
+    RecordedModels,
 };
-pub use providers::Providers;
+pub use providers::ModelProviders;
 pub use trust::{DefinitionTrust, TrustNothing};
 
-pub(crate) use blueprint::{Blueprint, Grant, Parent};
-pub(crate) use common::Agents;
-pub(crate) use engine::AgentEngine;
-pub(crate) use link::{LateRuntime, insist};
+pub(crate) use blueprint::{Blueprint, SpawnGrant, SpawnParent};
+pub(crate) use performer::AgentPerformer;
+pub(crate) use services::AgentServices;
 pub(crate) use spans::provider_and_model;
+pub(crate) use task_link::{DeferredRuntime, retry_while_unavailable};

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use brigade_model::address::TaskRef;
-use brigade_model::approval::{ApprovalRequest, CallCard, CallDigest, Grant, Verdict};
+use brigade_model::approval::{
+    ApprovalGrant, ApprovalRequest, ApprovalVerdict, CallCard, CallDigest,
+};
 use brigade_model::call::Condition;
-use brigade_model::command::{Caller, Command, Given, Revoke};
+use brigade_model::command::{Caller, Command, GivenAnswer, RevokeCommand};
 use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo, Time};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
@@ -18,10 +20,10 @@ pub struct PendingApproval {
     pub task: TaskNo,
     pub row: Arc<TaskRow>,
     /// The top-level task that it is below, or is.
-    pub top: TaskNo,
+    pub top_task: TaskNo,
     pub call: CallIndex,
     pub request: Arc<ApprovalRequest>,
-    pub since: Time,
+    pub requested_at: Time,
 }
 
 impl PendingApproval {
@@ -43,9 +45,9 @@ impl Session {
         &self,
         task: impl Into<TaskRef>,
         call: Option<CallIndex>,
-        verdict: Verdict,
+        verdict: ApprovalVerdict,
     ) -> Result<(), Refusal> {
-        self.answer_call(task, call, Given::Verdict(verdict)).await
+        self.answer_call(task, call, GivenAnswer::Verdict(verdict)).await
     }
 
     /// The same for exactly the call that somebody was shown, by its digest: if another one waits there
@@ -54,9 +56,9 @@ impl Session {
         &self,
         task: impl Into<TaskRef>,
         call: Option<CallIndex>,
-        (shown, verdict): (CallDigest, Verdict),
+        (shown, verdict): (CallDigest, ApprovalVerdict),
     ) -> Result<(), Refusal> {
-        self.answer_call(task, call, Given::ShownVerdict { shown, verdict }).await
+        self.answer_call(task, call, GivenAnswer::ShownVerdict { shown, verdict }).await
     }
 
     /// All calls that this caller may decide about, in the order of their tasks.
@@ -68,7 +70,7 @@ impl Session {
         };
         let rows = self.view.list(None);
         let asking = rows.iter().flat_map(|(no, row)| {
-            row.calls.iter().filter_map(move |call| match &call.on {
+            row.parked_calls.iter().filter_map(move |call| match &call.condition {
                 Condition::Approval { request, since } => {
                     Some((*no, row, (call.index, request, *since)))
                 }
@@ -76,9 +78,12 @@ impl Session {
             })
         });
         let pending = asking.map(|(task, row, (call, request, since))| {
-            let (top, started_by) = self.top_of(task, row);
+            let (top, started_by) = self.find_top_task(task, row);
             let (row, request) = (row.clone(), request.clone());
-            (started_by, PendingApproval { task, row, top, call, request, since })
+            (
+                started_by,
+                PendingApproval { task, row, top_task: top, call, request, requested_at: since },
+            )
         });
         let own =
             pending.filter(|(by, _)| client.is_none() || by.as_ref().map(|by| &by.name) == client);
@@ -86,9 +91,9 @@ impl Session {
     }
 
     /// What was allowed for good: the operator sees all of it, a client its own.
-    pub fn grants(&self) -> Vec<Grant> {
+    pub fn grants(&self) -> Vec<ApprovalGrant> {
         let all = self.row().grants.all;
-        let seen = |grant: &&Grant| match &self.caller {
+        let seen = |grant: &&ApprovalGrant| match &self.caller {
             Caller::Operator => true,
             Caller::Client(client) => grant.client.as_ref() == Some(&client.identity.name),
             Caller::Task { .. } => false,
@@ -98,12 +103,12 @@ impl Session {
 
     /// Takes back what was allowed for good.
     pub async fn revoke(&self, grant: u32) -> Result<(), Refusal> {
-        let revoke = Revoke { caller: self.caller.clone(), grant };
+        let revoke = RevokeCommand { caller: self.caller.clone(), grant };
         self.submit(Command::Revoke(revoke)).await.map(|_| ())
     }
 
     /// The top-level task that this one is below, and the client that started what it came of.
-    fn top_of(&self, no: TaskNo, row: &Arc<TaskRow>) -> (TaskNo, Option<ClientIdentity>) {
+    fn find_top_task(&self, no: TaskNo, row: &Arc<TaskRow>) -> (TaskNo, Option<ClientIdentity>) {
         let (mut top, mut here) = (no, row.clone());
         while let Owner::Task(above) = here.owner
             && let Some(row) = self.view.get(above)

@@ -5,61 +5,61 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use brigade_model::ids::{TaskNo, TreeId};
+use brigade_model::ids::{SessionId, TaskNo};
 use brigade_model::refusal::Refusal;
-use brigade_model::work::{Kind, Recovery, custom_kind};
+use brigade_model::work::{RecoveryPolicy, TaskKind, parse_custom_kind};
 use brigade_store::{MemoryStore, Store};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::{AgentEngine, AgentOptions, Agents, LateRuntime};
+use crate::agents::{AgentOptions, AgentPerformer, AgentServices, DeferredRuntime};
 use crate::clock::{Clock, SystemClock};
-use crate::error::refusal;
+use crate::error::store_refusal;
 use crate::feed::Feed;
-use crate::jobs::{Handlers, JobContext, JobEngine, JobError};
-use crate::meters::Meters;
-use crate::performer::{Performer, Performers, TaskId};
-use crate::processes::{ProcessOptions, ProcessPerformer, Processes};
+use crate::jobs::{HandlerRegistry, JobContext, JobError, JobPerformer};
+use crate::performer::{Performer, PerformerRegistry, TaskId};
+use crate::processes::{ProcessOptions, ProcessPerformer, ProcessService};
 use crate::runtime::{Runtime, RuntimeInner};
-use crate::supervisor::{BATCH, LAST_TRIES, Supervisor};
-use crate::view::View;
+use crate::runtime_metrics::RuntimeMetrics;
+use crate::supervisor::{DEFAULT_MAX_BATCH, STORE_TRIES_MAX, Supervisor};
+use crate::view::CommittedView;
 
 /// Inputs that may wait for the loop. Beyond it, callers wait for room.
-const INPUTS: usize = 16 * 1024;
+const INPUT_QUEUE_CAPACITY: usize = 16 * 1024;
 
 /// Puts a runtime together: a store, jobs, and perhaps work of its own kinds.
 #[derive(Debug)]
-pub struct Builder {
+pub struct RuntimeBuilder {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    handlers: Handlers,
-    performers: Performers,
+    handlers: HandlerRegistry,
+    performers: PerformerRegistry,
     processes: Option<ProcessOptions>,
     agents: Option<AgentOptions>,
     client: Arc<str>,
-    batch: usize,
-    mistake: Option<Refusal>,
+    max_batch: usize,
+    first_error: Option<Refusal>,
 }
 
-impl Default for Builder {
+impl Default for RuntimeBuilder {
     fn default() -> Self {
         Self {
             store: Arc::new(MemoryStore::new()),
             clock: Arc::new(SystemClock),
-            handlers: Handlers::default(),
-            performers: Performers::default(),
+            handlers: HandlerRegistry::default(),
+            performers: PerformerRegistry::default(),
             processes: None,
             agents: None,
             client: "program".into(),
-            batch: BATCH,
-            mistake: None,
+            max_batch: DEFAULT_MAX_BATCH,
+            first_error: None,
         }
     }
 }
 
-impl Builder {
+impl RuntimeBuilder {
     /// Where state is kept; without one, in memory.
     #[must_use]
     pub fn store(self, store: impl Store) -> Self {
@@ -88,7 +88,7 @@ impl Builder {
 
     /// Registers a job. What happens to it after a crash must be said.
     #[must_use]
-    pub fn job<A, F, Fut, R, E>(mut self, name: &str, recovery: Recovery, handler: F) -> Self
+    pub fn job<A, F, Fut, R, E>(mut self, name: &str, recovery: RecoveryPolicy, handler: F) -> Self
     where
         A: DeserializeOwned + Send + 'static,
         F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
@@ -117,75 +117,77 @@ impl Builder {
     /// Registers the performer of a kind of work of the program's own.
     #[must_use]
     pub fn performer(mut self, kind: &str, performer: Arc<dyn Performer>) -> Self {
-        match custom_kind(kind) {
-            Ok(kind) => self.performers.register(Kind::Custom(kind), performer),
-            Err(refusal) => self.mistake = Some(refusal),
+        match parse_custom_kind(kind) {
+            Ok(kind) => self.performers.register(TaskKind::Custom(kind), performer),
+            Err(refusal) => self.first_error = Some(refusal),
         }
         self
     }
 
     /// How many inputs one commit takes at the most. One, to cut a test between any two.
     #[must_use]
-    pub fn batch(mut self, most: usize) -> Self {
-        self.batch = most.max(1);
+    pub fn max_batch(mut self, most: usize) -> Self {
+        self.max_batch = most.max(1);
         self
     }
 
     /// Recovers what the store holds, and only then takes requests.
     pub async fn start(mut self) -> Result<Runtime, Refusal> {
-        if let Some(mistake) = self.mistake {
+        if let Some(mistake) = self.first_error {
             return Err(mistake);
         }
-        let processes = self.processes.map(|options| Processes::open(options, self.clock.clone()));
-        let processes = processes.transpose().map_err(|error| no_processes(&error))?.map(Arc::new);
-        let late = LateRuntime::default();
-        let servers = processes.as_ref().map(|processes| processes.servers());
+        let processes =
+            self.processes.map(|options| ProcessService::open(options, self.clock.clone()));
+        let processes =
+            processes.transpose().map_err(|error| processes_unavailable(&error))?.map(Arc::new);
+        let late = DeferredRuntime::default();
+        let servers = processes.as_ref().map(|processes| processes.mcp_servers_dir());
         let agents = self.agents.map(|options| {
-            Arc::new(Agents::new(options, late.clone(), self.clock.clone(), servers))
+            Arc::new(AgentServices::new(options, late.clone(), self.clock.clone(), servers))
         });
         if let Some(agents) = &agents {
-            let engine = AgentEngine::new(agents.clone(), self.store.clone());
-            self.performers.register(Kind::Agent, Arc::new(engine));
+            let engine = AgentPerformer::new(agents.clone(), self.store.clone());
+            self.performers.register(TaskKind::Agent, Arc::new(engine));
         }
         self.handlers.agents = agents;
         let handlers = Arc::new(self.handlers);
-        let engine = JobEngine::new(handlers.clone(), self.store.clone());
-        self.performers.register(Kind::Job, Arc::new(engine));
+        let engine = JobPerformer::new(handlers.clone(), self.store.clone());
+        self.performers.register(TaskKind::Job, Arc::new(engine));
         if let Some(processes) = &processes {
             let performer = Arc::new(ProcessPerformer(processes.clone()));
-            self.performers.register(Kind::Process, performer);
+            self.performers.register(TaskKind::Process, performer);
         }
-        let (sender, inputs) = mpsc::channel(INPUTS);
+        let (sender, inputs) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let abandoned = CancellationToken::new();
         let leaving = CancellationToken::new();
-        let view = Arc::new(View::default());
-        let last = self.store.last_position().await.map_err(|e| refusal(&e))?;
+        let view = Arc::new(CommittedView::default());
+        let last = self.store.last_position().await.map_err(|e| store_refusal(&e))?;
         let feed = Feed::new(self.store.clone(), last);
         let mut supervisor = Supervisor {
             store: self.store.clone(),
             clock: self.clock.clone(),
             performers: self.performers.clone(),
             view: view.clone(),
-            meters: Meters::new(),
+            meters: RuntimeMetrics::new(),
             feed: feed.clone(),
             inputs,
             sender: sender.clone(),
             abandoned: abandoned.clone(),
-            leaving: leaving.clone(),
-            tries: Some(LAST_TRIES),
-            batch: self.batch,
+            shutdown_token: leaving.clone(),
+            remaining_tries: Some(STORE_TRIES_MAX),
+            max_batch: self.max_batch,
             trees: Default::default(),
             views: Default::default(),
             waiters: Default::default(),
             timers: Default::default(),
-            sweeping: Vec::new(),
-            unloaded: Default::default(),
-            retry: Vec::new(),
-            failed: false,
-            shutdown: None,
+            sweeping_sessions: Vec::new(),
+            discarded_trees: Default::default(),
+            retry_reports: Vec::new(),
+            last_commit_failed: false,
+            shutdown_reply: None,
         };
         supervisor.recover().await?;
-        remove_unknown(&self.performers, &self.store).await?;
+        remove_unknown_tasks(&self.performers, &self.store).await?;
         #[expect(clippy::disallowed_methods, reason = "ends when the last handle is dropped")]
         tokio::spawn(supervisor.run());
         let runtime = Runtime {
@@ -199,8 +201,8 @@ impl Builder {
                 performers: self.performers,
                 processes,
                 client: self.client,
-                next_wait: AtomicU64::new(1),
-                leaving,
+                next_wait_id: AtomicU64::new(1),
+                shutdown_token: leaving,
                 _abandon: abandoned.drop_guard(),
             }),
         };
@@ -210,23 +212,26 @@ impl Builder {
     }
 }
 
-fn no_processes(error: &std::io::Error) -> Refusal {
+fn processes_unavailable(error: &std::io::Error) -> Refusal {
     Refusal::unavailable(format!("commands cannot be run here: {error}"))
 }
 
 /// What is kept of tasks that the store does not have: nobody could ever ask for it or stop it.
-pub(crate) async fn remove_unknown(
-    performers: &Performers,
+pub(crate) async fn remove_unknown_tasks(
+    performers: &PerformerRegistry,
     store: &Arc<dyn Store>,
 ) -> Result<(), Refusal> {
     for performer in performers.all() {
-        let mut kept: BTreeMap<TreeId, Vec<TaskNo>> = BTreeMap::new();
-        for task in performer.kept().await {
-            kept.entry(task.tree).or_default().push(task.no);
+        let mut kept: BTreeMap<SessionId, Vec<TaskNo>> = BTreeMap::new();
+        for task in performer.tasks_with_data().await {
+            kept.entry(task.session).or_default().push(task.no);
         }
         for (tree, numbers) in kept {
-            let unknown = store.missing(tree, &numbers).await.map_err(|e| refusal(&e))?;
-            performer.remove_all(unknown.into_iter().map(|no| TaskId { tree, no }).collect()).await;
+            let unknown =
+                store.missing_tasks(tree, &numbers).await.map_err(|e| store_refusal(&e))?;
+            performer
+                .remove_all(unknown.into_iter().map(|no| TaskId { session: tree, no }).collect())
+                .await;
         }
     }
     Ok(())

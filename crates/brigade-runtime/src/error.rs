@@ -3,7 +3,7 @@
 use brigade_model::refusal::Refusal;
 use brigade_store::StoreError;
 
-pub(crate) fn refusal(error: &StoreError) -> Refusal {
+pub(crate) fn store_refusal(error: &StoreError) -> Refusal {
     let message = error.to_string();
     match error {
         StoreError::Unavailable(_) | StoreError::Locked { .. } | StoreError::ReadOnly => {
@@ -15,11 +15,11 @@ pub(crate) fn refusal(error: &StoreError) -> Refusal {
 }
 
 /// The runtime is gone, or on its way out.
-pub(crate) fn gone() -> Refusal {
+pub(crate) fn shutdown_refusal() -> Refusal {
     Refusal::unavailable("the runtime has shut down")
 }
 
 /// The runtime went away while it may have been at it.
-pub(crate) fn in_doubt() -> Refusal {
+pub(crate) fn in_doubt_refusal() -> Refusal {
     Refusal::unknown("it may have happened; ask again with the same key")
 }

@@ -4,60 +4,60 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_model::event::{Event, EventRecord, FeedItem};
-use brigade_model::ids::{Owner, Position, TaskNo, TreeId};
-use brigade_model::message::Sender;
+use brigade_model::ids::{Owner, Position, SessionId, TaskNo};
+use brigade_model::message::MessageSender;
 use brigade_model::refusal::Refusal;
 use brigade_store::{EventQuery, Store};
 use tokio::sync::watch;
 
-use crate::error::{gone, refusal};
-use crate::view::TreeView;
+use crate::error::{shutdown_refusal, store_refusal};
+use crate::view::SessionView;
 
 /// How many recent events are handed out without asking the store.
-const RING: usize = 16 * 1024;
+const RING_CAPACITY: usize = 16 * 1024;
 /// How many events a subscription takes at a time.
-const PAGE: usize = 1024;
+const PAGE_EVENTS: usize = 1024;
 /// Of how many tasks a subscription remembers whose they are.
-const REMEMBERED: usize = 16 * 1024;
+const OWNER_CACHE_MAX: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Feed {
     store: Arc<dyn Store>,
     ring: Mutex<VecDeque<FeedItem>>,
-    latest: watch::Sender<Latest>,
+    latest: watch::Sender<FeedHead>,
 }
 
 /// The newest event, and whether there will be more.
 #[derive(Clone, Copy, Debug)]
-struct Latest {
+struct FeedHead {
     position: Position,
     closed: bool,
 }
 
 /// Events from a position on. Falls back to the store when it is slow, so it bounds nobody.
 #[derive(Debug)]
-pub struct Subscription {
+pub struct FeedSubscription {
     feed: Arc<Feed>,
-    latest: watch::Receiver<Latest>,
-    tree: Option<TreeId>,
+    latest: watch::Receiver<FeedHead>,
+    session: Option<SessionId>,
     /// Without one, everything is shown.
-    scope: Option<Scope>,
+    scope: Option<OwnerScope>,
     after: Position,
     page: VecDeque<FeedItem>,
 }
 
 /// What an owner sees of a tree: the tree itself and its own tasks, not what is below them.
 #[derive(Debug)]
-pub(crate) struct Scope {
+pub(crate) struct OwnerScope {
     owner: Owner,
-    view: Arc<TreeView>,
+    view: Arc<SessionView>,
     /// Whether a task is the owner's, as the events so far or its row say.
     own: HashMap<TaskNo, bool>,
 }
 
 /// What a subscription hands out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FeedMessage {
+pub enum FeedUpdate {
     Event(FeedItem),
     /// Events up to here were asked for and are no longer kept.
     Gap {
@@ -67,7 +67,7 @@ pub enum FeedMessage {
 
 impl Feed {
     pub(crate) fn new(store: Arc<dyn Store>, last: Position) -> Arc<Self> {
-        let (latest, _) = watch::channel(Latest { position: last, closed: false });
+        let (latest, _) = watch::channel(FeedHead { position: last, closed: false });
         Arc::new(Self { store, ring: Mutex::default(), latest })
     }
 
@@ -84,7 +84,7 @@ impl Feed {
                 ring.push_back(FeedItem { position, record: record.clone() });
                 position = position.next();
             }
-            let over = ring.len().saturating_sub(RING);
+            let over = ring.len().saturating_sub(RING_CAPACITY);
             ring.drain(..over);
         }
         self.latest.send_modify(|latest| latest.position = Position(position.0 - 1));
@@ -95,18 +95,18 @@ impl Feed {
         self.latest.send_modify(|latest| latest.closed = true);
     }
 
-    pub(crate) fn last(&self) -> Position {
+    pub(crate) fn last_position(&self) -> Position {
         self.latest.borrow().position
     }
 
     pub(crate) fn subscribe(
         self: &Arc<Self>,
-        tree: Option<TreeId>,
+        tree: Option<SessionId>,
         after: Position,
-    ) -> Subscription {
+    ) -> FeedSubscription {
         let latest = self.latest.subscribe();
         let page = VecDeque::new();
-        Subscription { feed: self.clone(), latest, tree, scope: None, after, page }
+        FeedSubscription { feed: self.clone(), latest, session: tree, scope: None, after, page }
     }
 
     /// Recent events after a position, if the ring goes back that far.
@@ -117,28 +117,32 @@ impl Feed {
             return None;
         }
         let skip = usize::try_from(after.0 + 1 - first.0).ok()?;
-        Some(ring.iter().skip(skip).take(PAGE).cloned().collect())
+        Some(ring.iter().skip(skip).take(PAGE_EVENTS).cloned().collect())
     }
 }
 
-impl Scope {
-    pub(crate) fn new(owner: Owner, view: Arc<TreeView>) -> Self {
+impl OwnerScope {
+    pub(crate) fn new(owner: Owner, view: Arc<SessionView>) -> Self {
         Self { owner, view, own: HashMap::new() }
     }
 
-    async fn shows(&mut self, record: &EventRecord, store: &dyn Store) -> Result<bool, Refusal> {
+    async fn is_visible(
+        &mut self,
+        record: &EventRecord,
+        store: &dyn Store,
+    ) -> Result<bool, Refusal> {
         match &record.event {
-            Event::Spawned(spawned) => self.learn(spawned.no, spawned.owner),
-            Event::RunOpened { no, owner, .. } => self.learn(*no, *owner),
-            Event::PassedToSession { no, .. } => self.learn(*no, Owner::Session),
+            Event::Spawned(spawned) => self.remember_owner(spawned.no, spawned.owner),
+            Event::RunOpened { no, owner, .. } => self.remember_owner(*no, *owner),
+            Event::PassedToSession { no, .. } => self.remember_owner(*no, Owner::Session),
             Event::MessageSent(message) if message.to == self.owner => return Ok(true),
             // What a task hears from its own children is between them.
-            Event::MessageSent(message) if matches!(message.from, Sender::Child(_)) => {
+            Event::MessageSent(message) if matches!(message.from, MessageSender::Child(_)) => {
                 return Ok(false);
             }
             Event::Collected { runs } => {
                 for (no, _) in runs {
-                    if !self.owns(record.tree, *no, store).await? {
+                    if !self.owns(record.session, *no, store).await? {
                         return Ok(false);
                     }
                 }
@@ -146,38 +150,43 @@ impl Scope {
             _ => {}
         }
         match record.event.task() {
-            Some(no) => self.owns(record.tree, no, store).await,
+            Some(no) => self.owns(record.session, no, store).await,
             None => Ok(true),
         }
     }
 
-    fn learn(&mut self, no: TaskNo, owner: Owner) {
-        if self.own.len() >= REMEMBERED {
+    fn remember_owner(&mut self, no: TaskNo, owner: Owner) {
+        if self.own.len() >= OWNER_CACHE_MAX {
             self.own.clear();
         }
         self.own.insert(no, owner == self.owner);
     }
 
     /// A task that is no longer kept is nobody's.
-    async fn owns(&mut self, tree: TreeId, no: TaskNo, store: &dyn Store) -> Result<bool, Refusal> {
+    async fn owns(
+        &mut self,
+        tree: SessionId,
+        no: TaskNo,
+        store: &dyn Store,
+    ) -> Result<bool, Refusal> {
         if let Some(own) = self.own.get(&no) {
             return Ok(*own);
         }
         let owner = match self.view.get(no) {
             Some(row) => Some(row.owner),
-            None => store.task(tree, no).await.map_err(|e| refusal(&e))?.map(|row| row.owner),
+            None => store.task(tree, no).await.map_err(|e| store_refusal(&e))?.map(|row| row.owner),
         };
         if let Some(owner) = owner {
-            self.learn(no, owner);
+            self.remember_owner(no, owner);
         }
         Ok(owner == Some(self.owner))
     }
 }
 
-impl Subscription {
+impl FeedSubscription {
     /// Shows only what an owner sees.
     #[must_use]
-    pub(crate) fn within(self, scope: Option<Scope>) -> Self {
+    pub(crate) fn with_scope(self, scope: Option<OwnerScope>) -> Self {
         Self { scope, ..self }
     }
 
@@ -187,36 +196,36 @@ impl Subscription {
     }
 
     /// The next event. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<FeedMessage, Refusal> {
+    pub async fn next(&mut self) -> Result<FeedUpdate, Refusal> {
         loop {
             while let Some(item) = self.page.front() {
-                let mut shown = self.tree.is_none_or(|tree| item.record.tree == tree);
+                let mut shown = self.session.is_none_or(|tree| item.record.session == tree);
                 if let Some(scope) = self.scope.as_mut().filter(|_| shown) {
-                    shown = scope.shows(&item.record, &*self.feed.store).await?;
+                    shown = scope.is_visible(&item.record, &*self.feed.store).await?;
                 }
                 self.after = item.position;
                 if let Some(item) = self.page.pop_front().filter(|_| shown) {
-                    return Ok(FeedMessage::Event(item));
+                    return Ok(FeedUpdate::Event(item));
                 }
             }
             let latest = *self.latest.borrow_and_update();
             if self.after >= latest.position {
                 if latest.closed {
-                    return Err(gone());
+                    return Err(shutdown_refusal());
                 }
-                self.latest.changed().await.map_err(|_| gone())?;
+                self.latest.changed().await.map_err(|_| shutdown_refusal())?;
                 continue;
             }
             if let Some(page) = self.feed.recent(self.after) {
                 self.page = page;
                 continue;
             }
-            let query = EventQuery { tree: self.tree, after: self.after, most: PAGE };
-            let page = self.feed.store.events(&query).await.map_err(|e| refusal(&e))?;
+            let query = EventQuery { session: self.session, after: self.after, limit: PAGE_EVENTS };
+            let page = self.feed.store.events(&query).await.map_err(|e| store_refusal(&e))?;
             self.page = page.items.into();
             if let Some(to) = page.gap_to {
                 self.after = self.after.max(to);
-                return Ok(FeedMessage::Gap { to });
+                return Ok(FeedUpdate::Gap { to });
             }
             if self.page.is_empty() {
                 self.after = self.after.max(page.read_to);

@@ -2,12 +2,12 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use brigade_model::ids::TreeId;
+use brigade_model::ids::SessionId;
 use brigade_model::quote_mark::QuoteMark;
 use uuid::Uuid;
 
-pub(crate) fn new_tree_id() -> TreeId {
-    TreeId::from_uuid(new_id())
+pub(crate) fn new_session_id() -> SessionId {
+    SessionId::from_uuid(new_id())
 }
 
 /// A key that nobody else has, for a request that may have to be made twice.

@@ -11,13 +11,13 @@
 
 mod calls;
 mod context;
-mod engine;
 mod messages;
+mod performer;
 mod registry;
 mod stop_signal;
 
-pub use context::{Child, JobContext, Waited};
+pub use context::{ChildTask, ChildWaitResult, JobContext};
 pub use registry::JobError;
 
-pub(crate) use engine::{JobEngine, panic_message};
-pub(crate) use registry::{ClosureBody, Handlers};
+pub(crate) use performer::{JobPerformer, panic_message};
+pub(crate) use registry::{ClosureBody, HandlerRegistry};

@@ -22,41 +22,41 @@
 pub mod agents;
 pub mod approvals;
 pub mod builder;
+mod client_waits;
 pub mod clock;
 mod commit;
-mod enclosing;
 mod error;
 pub mod feed;
 mod ids;
-mod input;
 pub mod jobs;
-pub mod meters;
+mod loop_input;
 pub mod new_task;
 mod perform;
 pub mod performer;
 pub mod processes;
 mod recovery;
 pub mod runtime;
+pub mod runtime_metrics;
+mod sandbox;
 pub mod session;
 mod supervisor;
 pub mod task_handle;
 mod view;
-mod waiters;
 
 pub use agents::{
-    AgentOptions, ChosenModel, Cost, ModelSource, OneModel, Providers, RecordedModels,
+    AgentOptions, ChosenModel, ModelCost, ModelProviders, ModelSource, OneModel, RecordedModels,
 };
 pub use approvals::PendingApproval;
-pub use builder::Builder;
+pub use builder::RuntimeBuilder;
 pub use clock::{Clock, SystemClock};
-pub use feed::{FeedMessage, Subscription};
+pub use feed::{FeedSubscription, FeedUpdate};
 pub use ids::{new_key, new_lease_holder};
-pub use jobs::{Child, JobContext, JobError, Waited};
+pub use jobs::{ChildTask, ChildWaitResult, JobContext, JobError};
 pub use new_task::NewTask;
-pub use performer::{Delivery, Performer, Reconciled, Reporter, StopHow, TaskId};
+pub use performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
 pub use processes::{
-    InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_of,
+    InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_parts,
 };
 pub use runtime::Runtime;
-pub use session::{Foreground, Session, WaitResult};
+pub use session::{ForegroundResult, Session, WaitResult};
 pub use task_handle::TaskHandle;

@@ -6,25 +6,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_agent::Overrides;
-use brigade_agent::permission::Rules;
-use brigade_model::enclosure::{Confine, Enclosure, Resources, TerminalSize};
+use brigade_agent::AgentOverrides;
+use brigade_agent::permission::PermissionRules;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_model::name::{Key, Name};
+use brigade_model::name::{IdempotencyKey, TaskName};
 use brigade_model::refusal::Refusal;
+use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest, TerminalSize};
 use brigade_model::spawn_rate::SpawnRate;
-use brigade_model::spec::{Attachment, Spec};
-use brigade_model::stall::Stall;
+use brigade_model::spec::{LocalAttachment, TaskSpec};
+use brigade_model::stall::StallPolicy;
 use brigade_model::work::{
-    AgentWork, CommandLine, Conduct, CustomWork, EnvValue, JobWork, KeptDeadline, ProcessWork,
-    Stdin, Work, custom_kind,
+    AgentWork, CommandLine, CustomWork, EnvValue, JobWork, KeptDeadline, KindPolicy, ProcessWork,
+    StdinSource, Work, parse_custom_kind,
 };
 use serde::Serialize;
 
-use crate::agents::{Grant, Parent};
-use crate::enclosing;
-use crate::jobs::{ClosureBody, Handlers, JobContext, JobError};
+use crate::agents::{SpawnGrant, SpawnParent};
+use crate::jobs::{ClosureBody, HandlerRegistry, JobContext, JobError};
+use crate::sandbox;
 
 /// How the keys begin under which a job finds its children again.
 const CALL_KEY: &str = "call:";
@@ -32,23 +32,23 @@ const CALL_KEY: &str = "call:";
 /// A task to be. Mistakes in names and arguments are kept and told when it is spawned.
 #[derive(Clone)]
 pub struct NewTask {
-    work: Result<Asked, Refusal>,
-    name: Option<Result<Name, Refusal>>,
-    key: Option<Result<Key, Refusal>>,
+    work: Result<RequestedWork, Refusal>,
+    name: Option<Result<TaskName, Refusal>>,
+    key: Option<Result<IdempotencyKey, Refusal>>,
     limits: Option<Limits>,
     keep: bool,
     kept_deadline: Option<KeptDeadline>,
     grace: Option<Duration>,
-    confine: Option<Confine>,
-    resources: Resources,
+    sandbox_request: Option<SandboxRequest>,
+    resources: ResourceLimits,
 }
 
 #[derive(Clone)]
-enum Asked {
+enum RequestedWork {
     Job { handler: Arc<str>, args: Json },
     Closure { label: Arc<str>, body: ClosureBody },
     Process(ProcessWork),
-    Agent(Box<AgentWork>, Rules),
+    Agent(Box<AgentWork>, PermissionRules),
     Custom(CustomWork),
 }
 
@@ -56,7 +56,7 @@ impl NewTask {
     /// A job whose handler is registered under this name.
     pub fn job<A: Serialize>(handler: &str, args: A) -> Self {
         let handler = handler.into();
-        Self::new(Json::of(&args).map(|args| Asked::Job { handler, args }))
+        Self::new(Json::of(&args).map(|args| RequestedWork::Job { handler, args }))
     }
 
     /// A closure: it ends with this process, and says so as `lost`.
@@ -67,30 +67,30 @@ impl NewTask {
         R: Serialize,
         E: Into<JobError>,
     {
-        Self::new(Ok(Asked::Closure { label: label.into(), body: ClosureBody::new(body) }))
+        Self::new(Ok(RequestedWork::Closure { label: label.into(), body: ClosureBody::new(body) }))
     }
 
     /// A command, read by the shell.
     pub fn shell(command: &str) -> Self {
         let command = CommandLine::Shell(command.into());
-        Self::new(Ok(Asked::Process(ProcessWork::new(command))))
+        Self::new(Ok(RequestedWork::Process(ProcessWork::new(command))))
     }
 
     /// A program and its arguments, with no shell in between.
     pub fn program<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Self {
         let words = words.into_iter().map(|word| word.as_ref().into()).collect();
-        Self::new(Ok(Asked::Process(ProcessWork::new(CommandLine::Program(words)))))
+        Self::new(Ok(RequestedWork::Process(ProcessWork::new(CommandLine::Program(words)))))
     }
 
     /// An agent that is to do this.
     pub fn agent(task: &str) -> Self {
-        Self::new(Ok(Asked::Agent(Box::new(AgentWork::new(task)), Rules::all())))
+        Self::new(Ok(RequestedWork::Agent(Box::new(AgentWork::new(task)), PermissionRules::all())))
     }
 
     /// Which definition an agent is made from. Without one, a general one.
     #[must_use]
     pub fn definition(self, name: &str) -> Self {
-        self.for_agent("a definition", |work| {
+        self.update_agent("a definition", |work| {
             work.definition = Some(name.into());
             Ok(())
         })
@@ -99,7 +99,7 @@ impl NewTask {
     /// The model of an agent, instead of its definition's.
     #[must_use]
     pub fn model(self, name: &str) -> Self {
-        self.for_agent("a model", |work| {
+        self.update_agent("a model", |work| {
             work.model = Some(name.into());
             Ok(())
         })
@@ -108,8 +108,8 @@ impl NewTask {
     /// What is different for this agent: parameters of its model, what carries it out, tools that the
     /// client runs.
     #[must_use]
-    pub fn overrides(self, overrides: &Overrides) -> Self {
-        self.for_agent("overrides", |work| {
+    pub fn overrides(self, overrides: &AgentOverrides) -> Self {
+        self.update_agent("overrides", |work| {
             work.overrides = Some(Json::of(overrides)?);
             Ok(())
         })
@@ -118,7 +118,7 @@ impl NewTask {
     /// Settings that the definition of an agent asks for.
     #[must_use]
     pub fn config(self, config: impl Serialize) -> Self {
-        self.for_agent("settings", |work| {
+        self.update_agent("settings", |work| {
             work.config = Some(Json::of(&config)?);
             Ok(())
         })
@@ -127,7 +127,7 @@ impl NewTask {
     /// A JSON schema that the result of an agent must fit.
     #[must_use]
     pub fn result_schema(self, schema: impl Serialize) -> Self {
-        self.for_agent("a result schema", |work| {
+        self.update_agent("a result schema", |work| {
             work.result_schema = Some(Json::of(&schema)?);
             Ok(())
         })
@@ -136,7 +136,7 @@ impl NewTask {
     /// A server whose tools an agent has beside those of its definition.
     #[must_use]
     pub fn mcp_server(self, name: &str) -> Self {
-        self.for_agent("MCP servers", |work| {
+        self.update_agent("MCP servers", |work| {
             work.mcp_servers.push(name.into());
             Ok(())
         })
@@ -144,9 +144,9 @@ impl NewTask {
 
     /// What an agent may do at the most, beside what it may anyway.
     #[must_use]
-    pub fn permissions(mut self, permissions: Rules) -> Self {
+    pub fn permissions(mut self, permissions: PermissionRules) -> Self {
         match &mut self.work {
-            Ok(Asked::Agent(_, rules)) => *rules = permissions,
+            Ok(RequestedWork::Agent(_, rules)) => *rules = permissions,
             Ok(_) => self.work = Err(Refusal::invalid("only an agent has permissions")),
             Err(_) => {}
         }
@@ -155,9 +155,9 @@ impl NewTask {
 
     /// An agent may end although children of its live.
     #[must_use]
-    pub fn leaves_children(self) -> Self {
-        self.for_agent("children that it leaves", |work| {
-            work.leaves_children = true;
+    pub fn ends_before_children(self) -> Self {
+        self.update_agent("children that it leaves", |work| {
+            work.may_end_before_children = true;
             Ok(())
         })
     }
@@ -166,19 +166,19 @@ impl NewTask {
     /// denied, unless it was allowed for good before.
     #[must_use]
     pub fn unattended(self) -> Self {
-        self.for_agent("somebody who attends it", |work| {
+        self.update_agent("somebody who attends it", |work| {
             work.unattended = true;
             Ok(())
         })
     }
 
-    fn for_agent(
+    fn update_agent(
         mut self,
         what: &str,
         change: impl FnOnce(&mut AgentWork) -> Result<(), Refusal>,
     ) -> Self {
         let changed = match &mut self.work {
-            Ok(Asked::Agent(work, _)) => change(work),
+            Ok(RequestedWork::Agent(work, _)) => change(work),
             Ok(_) => Err(Refusal::invalid(format!("only an agent has {what}"))),
             Err(_) => Ok(()),
         };
@@ -189,14 +189,18 @@ impl NewTask {
     }
 
     /// Work of a kind whose performer the program registered.
-    pub fn custom<P: Serialize>(kind: &str, payload: P, conduct: Conduct) -> Self {
-        let work = custom_kind(kind).and_then(|kind| {
-            Ok(Asked::Custom(CustomWork { kind, payload: Json::of(&payload)?, conduct }))
+    pub fn custom<P: Serialize>(kind: &str, payload: P, conduct: KindPolicy) -> Self {
+        let work = parse_custom_kind(kind).and_then(|kind| {
+            Ok(RequestedWork::Custom(CustomWork {
+                kind,
+                payload: Json::of(&payload)?,
+                policy: conduct,
+            }))
         });
         Self::new(work)
     }
 
-    fn new(work: Result<Asked, Refusal>) -> Self {
+    fn new(work: Result<RequestedWork, Refusal>) -> Self {
         Self {
             work,
             name: None,
@@ -205,8 +209,8 @@ impl NewTask {
             keep: false,
             kept_deadline: None,
             grace: None,
-            confine: None,
-            resources: Resources::default(),
+            sandbox_request: None,
+            resources: ResourceLimits::default(),
         }
     }
 
@@ -214,13 +218,13 @@ impl NewTask {
     #[must_use]
     pub fn cwd(self, cwd: impl AsRef<Path>) -> Self {
         let cwd = cwd.as_ref().to_str().map(Arc::from);
-        if let Ok(Asked::Agent(..)) = self.work {
-            return self.for_agent("a working directory", |work| {
+        if let Ok(RequestedWork::Agent(..)) = self.work {
+            return self.update_agent("a working directory", |work| {
                 work.cwd = Some(cwd.ok_or_else(|| Refusal::invalid("the directory is not UTF-8"))?);
                 Ok(())
             });
         }
-        self.process("a working directory", |work| {
+        self.update_process("a working directory", |work| {
             work.cwd = Some(cwd.ok_or_else(|| Refusal::invalid("the directory is not UTF-8"))?);
             Ok(())
         })
@@ -229,7 +233,7 @@ impl NewTask {
     /// Gives a command a variable, or a reference to where its value is to be had.
     #[must_use]
     pub fn env(self, name: &str, value: EnvValue) -> Self {
-        self.process("an environment", |work| {
+        self.update_process("an environment", |work| {
             work.env.push((name.into(), value));
             Ok(())
         })
@@ -238,8 +242,8 @@ impl NewTask {
     /// A command reads the messages that are sent to it, a line each, until its input is closed.
     #[must_use]
     pub fn reads_messages(self) -> Self {
-        self.process("an input", |work| {
-            work.stdin = Stdin::Messages;
+        self.update_process("an input", |work| {
+            work.stdin = StdinSource::Messages;
             Ok(())
         })
     }
@@ -247,7 +251,7 @@ impl NewTask {
     /// The most that is kept of each output stream of a command, in bytes.
     #[must_use]
     pub fn output_cap(self, bytes: u64) -> Self {
-        self.process("an output", |work| {
+        self.update_process("an output", |work| {
             work.output_cap = Some(bytes);
             Ok(())
         })
@@ -256,9 +260,9 @@ impl NewTask {
     /// The output of a command waits so long for a first reader who must not miss any of it, see
     /// [`Session::renew_lease`](crate::Session::renew_lease).
     #[must_use]
-    pub fn first_reader(self, time: Duration) -> Self {
-        self.process("an output", |work| {
-            work.first_reader = Some(time.into());
+    pub fn first_reader_timeout(self, time: Duration) -> Self {
+        self.update_process("an output", |work| {
+            work.first_reader_timeout = Some(time.into());
             Ok(())
         })
     }
@@ -267,15 +271,15 @@ impl NewTask {
     /// to it are typed.
     #[must_use]
     pub fn terminal(self, size: TerminalSize) -> Self {
-        self.process("a terminal", |work| {
-            work.enclosure.get_or_insert_default().terminal = Some(size);
+        self.update_process("a terminal", |work| {
+            work.sandbox.get_or_insert_default().terminal = Some(size);
             Ok(())
         })
     }
 
     /// What each process of a command may use, or of the commands of an agent and of all below it.
     #[must_use]
-    pub fn resources(mut self, resources: Resources) -> Self {
+    pub fn resources(mut self, resources: ResourceLimits) -> Self {
         self.resources = resources;
         self
     }
@@ -283,18 +287,18 @@ impl NewTask {
     /// Confines a command, or the commands of an agent and of all below it, to the working directory
     /// and what is listed. Where the kernel cannot do that, the command fails and nothing is run.
     #[must_use]
-    pub fn confine(mut self, confine: Confine) -> Self {
-        self.confine = Some(confine);
+    pub fn sandbox(mut self, confine: SandboxRequest) -> Self {
+        self.sandbox_request = Some(confine);
         self
     }
 
-    fn process(
+    fn update_process(
         mut self,
         what: &str,
         change: impl FnOnce(&mut ProcessWork) -> Result<(), Refusal>,
     ) -> Self {
         let changed = match &mut self.work {
-            Ok(Asked::Process(work)) => change(work),
+            Ok(RequestedWork::Process(work)) => change(work),
             Ok(_) => Err(Refusal::invalid(format!("only a command has {what}"))),
             Err(_) => Ok(()),
         };
@@ -339,7 +343,7 @@ impl NewTask {
     /// What is done when it runs and nothing happens. Without a word agents are nudged after a while and
     /// then ended, and nothing else is watched.
     #[must_use]
-    pub fn stall(mut self, stall: Stall) -> Self {
+    pub fn stall(mut self, stall: StallPolicy) -> Self {
         self.limits.get_or_insert_default().stall = Some(stall);
         self
     }
@@ -375,47 +379,54 @@ impl NewTask {
     }
 
     pub(crate) fn is_agent(&self) -> bool {
-        matches!(self.work, Ok(Asked::Agent(..)))
+        matches!(self.work, Ok(RequestedWork::Agent(..)))
     }
 
     /// `default_key` is for callers that are entered again and must find what they spawned.
     pub(crate) fn into_spec(
         self,
-        handlers: &Handlers,
+        handlers: &HandlerRegistry,
         default_key: Option<&str>,
-        parent: Parent<'_>,
-    ) -> Result<Spec, Refusal> {
-        let (confine, resources) = (self.confine, self.resources);
+        parent: SpawnParent<'_>,
+    ) -> Result<TaskSpec, Refusal> {
+        let (confine, resources) = (self.sandbox_request, self.resources);
         resources.check()?;
         let mut spec = match self.work? {
-            Asked::Job { .. } | Asked::Closure { .. } | Asked::Custom(_)
+            RequestedWork::Job { .. }
+            | RequestedWork::Closure { .. }
+            | RequestedWork::Custom(_)
                 if confine.is_some() || !resources.is_empty() =>
             {
                 return Err(Refusal::invalid("only a command or an agent can be confined"));
             }
-            Asked::Job { handler, args } => {
+            RequestedWork::Job { handler, args } => {
                 let (handler, recovery) = handlers.find(&handler)?;
-                Spec::new(Work::Job(JobWork::Named { handler, args, recovery }))
+                TaskSpec::new(Work::Job(JobWork::Named { handler, args, recovery }))
             }
-            Asked::Closure { label, body } => {
-                let mut spec = Spec::new(Work::Job(JobWork::Closure { label }));
-                spec.attachment = Some(Attachment(Arc::new(body)));
+            RequestedWork::Closure { label, body } => {
+                let mut spec = TaskSpec::new(Work::Job(JobWork::Closure { label }));
+                spec.attachment = Some(LocalAttachment(Arc::new(body)));
                 spec
             }
-            Asked::Process(work) => {
-                check_budget(confine.as_ref(), self.limits.as_ref())?;
-                let work = enclosed(work, confine.as_ref(), resources, parent)?;
-                Spec::new(Work::Process(work))
+            RequestedWork::Process(work) => {
+                check_agent_budget(confine.as_ref(), self.limits.as_ref())?;
+                let work = sandbox_process(work, confine.as_ref(), resources, parent)?;
+                TaskSpec::new(Work::Process(work))
             }
-            Asked::Agent(work, rules) => {
+            RequestedWork::Agent(work, rules) => {
                 let Some(agents) = &handlers.agents else {
                     return Err(Refusal::unavailable("this runtime has no agents"));
                 };
                 let limits = self.limits.unwrap_or_default();
-                let grant = Grant { rules, limits: &limits, confine: confine.as_ref(), resources };
-                Spec::new(Work::Agent(agents.settle(*work, grant, parent)?))
+                let grant = SpawnGrant {
+                    rules,
+                    limits: &limits,
+                    sandbox_request: confine.as_ref(),
+                    resources,
+                };
+                TaskSpec::new(Work::Agent(agents.resolve_agent(*work, grant, parent)?))
             }
-            Asked::Custom(custom) => Spec::new(Work::Custom(custom)),
+            RequestedWork::Custom(custom) => TaskSpec::new(Work::Custom(custom)),
         };
         spec.name = self.name.transpose()?;
         spec.key = match (self.key, default_key) {
@@ -432,7 +443,10 @@ impl NewTask {
 }
 
 /// Refuses to let a confined command start agents without a bound on what they cost.
-fn check_budget(confine: Option<&Confine>, limits: Option<&Limits>) -> Result<(), Refusal> {
+fn check_agent_budget(
+    confine: Option<&SandboxRequest>,
+    limits: Option<&Limits>,
+) -> Result<(), Refusal> {
     let has_budget = limits.is_some_and(|it| it.tokens.is_some() || it.money.is_some());
     match confine.is_some_and(|confine| confine.agents) && !has_budget {
         true => Err(Refusal::invalid(
@@ -443,32 +457,33 @@ fn check_budget(confine: Option<&Confine>, limits: Option<&Limits>) -> Result<()
 }
 
 /// A command with what it is kept to, and what whoever starts it is kept to.
-fn enclosed(
+fn sandbox_process(
     mut work: ProcessWork,
-    confine: Option<&Confine>,
-    resources: Resources,
-    parent: Parent<'_>,
+    confine: Option<&SandboxRequest>,
+    resources: ResourceLimits,
+    parent: SpawnParent<'_>,
 ) -> Result<ProcessWork, Refusal> {
-    let settled = confine.map(|asked| enclosing::settle(asked, work.cwd.as_deref())).transpose()?;
-    let terminal = work.enclosure.as_ref().and_then(|enclosure| enclosure.terminal);
-    let own = Enclosure { terminal, resources, confinement: settled.into_iter().collect() };
-    let own = match parent.enclosure() {
+    let settled =
+        confine.map(|asked| sandbox::canonicalize(asked, work.cwd.as_deref())).transpose()?;
+    let terminal = work.sandbox.as_ref().and_then(|enclosure| enclosure.terminal);
+    let own = Sandbox { terminal, resources, layers: settled.into_iter().collect() };
+    let own = match parent.inherited_sandbox() {
         Some(outer) => {
-            passes_no_references(&work, outer)?;
-            own.inside(outer)
+            check_env_references(&work, outer)?;
+            own.nested_in(outer)
         }
         None => own,
     };
-    work.enclosure = (!own.is_empty()).then(|| Box::new(own));
+    work.sandbox = (!own.is_empty()).then(|| Box::new(own));
     Ok(work)
 }
 
 /// The runtime reads what a variable refers to, and it is not confined: whoever is could have any file
 /// and any variable read to it.
-fn passes_no_references(work: &ProcessWork, outer: &Enclosure) -> Result<(), Refusal> {
+fn check_env_references(work: &ProcessWork, outer: &Sandbox) -> Result<(), Refusal> {
     let refers = |value: &EnvValue| !matches!(value, EnvValue::Text(_));
     match work.env.iter().find(|(_, value)| refers(value)) {
-        Some((name, _)) if !outer.confinement.is_empty() => Err(Refusal::forbidden(format!(
+        Some((name, _)) if !outer.layers.is_empty() => Err(Refusal::forbidden(format!(
             "{name} refers to a variable or file of the runtime, which whoever is confined cannot pass \
              on; give its value"
         ))),
@@ -480,11 +495,13 @@ impl fmt::Debug for NewTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("NewTask");
         match &self.work {
-            Ok(Asked::Job { handler, args }) => out.field("job", handler).field("args", args),
-            Ok(Asked::Closure { label, .. }) => out.field("closure", label),
-            Ok(Asked::Process(work)) => out.field("command", &work.command),
-            Ok(Asked::Agent(work, _)) => out.field("agent", &work.definition),
-            Ok(Asked::Custom(custom)) => out.field("custom", &custom.kind),
+            Ok(RequestedWork::Job { handler, args }) => {
+                out.field("job", handler).field("args", args)
+            }
+            Ok(RequestedWork::Closure { label, .. }) => out.field("closure", label),
+            Ok(RequestedWork::Process(work)) => out.field("command", &work.command),
+            Ok(RequestedWork::Agent(work, _)) => out.field("agent", &work.definition),
+            Ok(RequestedWork::Custom(custom)) => out.field("custom", &custom.kind),
             Err(refusal) => out.field("refused", refusal),
         };
         out.field("name", &self.name).field("key", &self.key).finish_non_exhaustive()

@@ -4,26 +4,26 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use brigade_model::action::{Action, Start};
-use brigade_model::call::Answer;
-use brigade_model::command::{Command, End, Report, Reported, Spawn};
-use brigade_model::decide::Reply;
-use brigade_model::ids::{Attempt, CallIndex, TaskNo, Time, TreeId};
+use brigade_model::action::{Action, StartAction};
+use brigade_model::call::CallCompletion;
+use brigade_model::command::{AttemptReport, Command, EndReport, ReportCommand, SpawnCommand};
+use brigade_model::decide::CommandReply;
+use brigade_model::ids::{Attempt, CallIndex, SessionId, TaskNo, Time};
 use brigade_model::message::Message;
 use brigade_model::refusal::Refusal;
-use brigade_model::spec::Spec;
+use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
-use brigade_model::work::{Kind, Work};
+use brigade_model::work::{TaskKind, Work};
 use brigade_store::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::{gone, in_doubt};
-use crate::input::Input;
+use crate::error::{in_doubt_refusal, shutdown_refusal};
+use crate::loop_input::LoopInput;
 
 /// Which task, in which tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
-    pub tree: TreeId,
+    pub session: SessionId,
     pub no: TaskNo,
 }
 
@@ -33,7 +33,7 @@ pub struct TaskId {
 /// own. Each may come twice for the same attempt and must then do nothing new.
 pub trait Performer: Send + Sync + 'static {
     /// Begins an attempt. What comes of it is said through the reporter.
-    fn start(&self, start: Start, reporter: Reporter);
+    fn start(&self, start: StartAction, reporter: Reporter);
 
     /// The work with what this machine decides about it, which is stored with the task: a later start, also
     /// elsewhere, must not decide otherwise. None where there is nothing to decide.
@@ -46,7 +46,7 @@ pub trait Performer: Send + Sync + 'static {
     fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery);
 
     /// Ends an attempt, or lets go of what is kept for a task that waits.
-    fn stop(&self, task: TaskId, how: StopHow);
+    fn stop(&self, task: TaskId, how: StopMode);
 
     /// After a crash: what became of work that may have outlived the process. Asked of kinds whose
     /// recovery is `Adopt`, before any request is answered and before the loop runs: it must not
@@ -56,15 +56,15 @@ pub trait Performer: Send + Sync + 'static {
         task: TaskId,
         row: &'a TaskRow,
         reporter: Reporter,
-    ) -> BoxFuture<'a, Reconciled>;
+    ) -> BoxFuture<'a, ReconcileResult>;
 
     /// Tasks of which something is kept outside the store, such as output.
-    fn kept(&self) -> BoxFuture<'_, Vec<TaskId>> {
+    fn tasks_with_data(&self) -> BoxFuture<'_, Vec<TaskId>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
     /// The task was pruned: removes what is kept of it.
-    fn remove(&self, _task: TaskId) -> BoxFuture<'_, ()> {
+    fn remove_data(&self, _task: TaskId) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -72,14 +72,14 @@ pub trait Performer: Send + Sync + 'static {
     fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             for task in tasks {
-                self.remove(task).await;
+                self.remove_data(task).await;
             }
         })
     }
 
     /// The runtime goes away: ends whatever lives only in this process, and returns when that is
     /// gone. Nothing more is reported. Work that is meant to outlive the process is left alone.
-    fn halt(&self) -> BoxFuture<'_, ()> {
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 }
@@ -87,7 +87,7 @@ pub trait Performer: Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub enum Delivery {
     /// A call was answered, as this entry of the task's journal. They come in their order.
-    Answer { index: CallIndex, ordinal: u32, answer: Arc<Answer> },
+    Completion { index: CallIndex, ordinal: u32, answer: Arc<CallCompletion> },
     /// A message, for kinds that take them as they come. Its arrival is to be reported.
     Message(Arc<Message>),
     /// A message came that is to be heard now, for kinds that ask for theirs.
@@ -95,23 +95,23 @@ pub enum Delivery {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopHow {
+pub enum StopMode {
     /// End in your own time, before the deadline.
-    Kindly { attempt: Attempt, deadline: Time },
+    Graceful { attempt: Attempt, deadline: Time },
     /// End now, and say when that is done.
-    Firmly { attempt: Attempt },
+    Forced { attempt: Attempt },
     /// The task has ended; nothing is expected any more.
-    Forget,
+    Release,
 }
 
 #[derive(Clone, Debug)]
-pub enum Reconciled {
+pub enum ReconcileResult {
     /// It is at work, and its reports will come under the same attempt.
     Adopted,
     /// It ended meanwhile, like this.
-    Ended(End),
+    Ended(EndReport),
     /// It was never carried out, and made sure that it will not be: it can be started anew.
-    NeverBegan,
+    NeverStarted,
     /// There is nothing left of it.
     Lost { evidence: Arc<str> },
     /// It could not be looked. Recovery does not go on: nothing may be concluded from that.
@@ -123,58 +123,61 @@ pub enum Reconciled {
 pub struct Reporter {
     pub task: TaskId,
     pub attempt: Attempt,
-    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) inputs: mpsc::Sender<LoopInput>,
 }
 
 impl Reporter {
     /// Says something and hears what came of it.
-    pub async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
-        submit(&self.inputs, self.task.tree, self.command(what)).await
+    pub async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
+        submit(&self.inputs, self.task.session, self.command(what)).await
     }
 
     /// Says something that will not be lost: it is kept until it is stored.
-    pub async fn post(&self, what: Reported) {
+    pub async fn post(&self, what: AttemptReport) {
         let command = self.command(what);
         // Without a loop there is nobody left to tell; recovery will find out.
-        let _ = self.inputs.send(Input::Report { tree: self.task.tree, command }).await;
+        let _ = self.inputs.send(LoopInput::Report { tree: self.task.session, command }).await;
     }
 
     /// Says something that may be left out when much is said.
-    pub(crate) fn mention(&self, what: Reported) {
+    pub(crate) fn try_report(&self, what: AttemptReport) {
         let command = self.command(what);
-        let _ = self.inputs.try_send(Input::Report { tree: self.task.tree, command });
+        let _ = self.inputs.try_send(LoopInput::Report { tree: self.task.session, command });
     }
 
-    pub(crate) fn command(&self, what: Reported) -> Command {
-        Command::Report(Report { no: self.task.no, attempt: self.attempt, what })
+    pub(crate) fn command(&self, what: AttemptReport) -> Command {
+        Command::Report(ReportCommand { no: self.task.no, attempt: self.attempt, report: what })
     }
 }
 
 /// Sends one command through the loop.
 pub(crate) async fn submit(
-    inputs: &mpsc::Sender<Input>,
-    tree: TreeId,
+    inputs: &mpsc::Sender<LoopInput>,
+    tree: SessionId,
     command: Command,
-) -> Result<Reply, Refusal> {
+) -> Result<CommandReply, Refusal> {
     let (reply, answer) = oneshot::channel();
-    inputs.send(Input::One { tree, command, reply }).await.map_err(|_| gone())?;
-    answer.await.map_err(|_| in_doubt())?
+    inputs
+        .send(LoopInput::Submit { session: tree, command, reply })
+        .await
+        .map_err(|_| shutdown_refusal())?;
+    answer.await.map_err(|_| in_doubt_refusal())?
 }
 
 /// Who performs what.
 #[derive(Clone, Default)]
-pub(crate) struct Performers {
-    by_kind: HashMap<Kind, Arc<dyn Performer>>,
+pub(crate) struct PerformerRegistry {
+    by_kind: HashMap<TaskKind, Arc<dyn Performer>>,
 }
 
-impl Performers {
-    pub(crate) fn register(&mut self, kind: Kind, performer: Arc<dyn Performer>) {
+impl PerformerRegistry {
+    pub(crate) fn register(&mut self, kind: TaskKind, performer: Arc<dyn Performer>) {
         self.by_kind.insert(kind, performer);
     }
 
-    pub(crate) async fn halt(&self) {
+    pub(crate) async fn shutdown(&self) {
         for performer in self.all() {
-            performer.halt().await;
+            performer.shutdown().await;
         }
     }
 
@@ -182,30 +185,30 @@ impl Performers {
         self.by_kind.values()
     }
 
-    pub(crate) fn of(&self, kind: &Kind) -> Option<&Arc<dyn Performer>> {
+    pub(crate) fn get(&self, kind: &TaskKind) -> Option<&Arc<dyn Performer>> {
         self.by_kind.get(kind)
     }
 
     /// A spawn with what its performer decides about the work. None where that is nothing.
     pub(crate) fn resolve(&self, command: &Command) -> Option<Command> {
         let Command::Spawn(spawn) = command else { return None };
-        let work = self.of(&spawn.spec.work.kind())?.resolve(&spawn.spec.work)?;
-        let spec = Arc::new(Spec { work, ..Spec::clone(&spawn.spec) });
-        Some(Command::Spawn(Spawn { spec, ..spawn.clone() }))
+        let work = self.get(&spawn.spec.work.kind())?.resolve(&spawn.spec.work)?;
+        let spec = Arc::new(TaskSpec { work, ..TaskSpec::clone(&spawn.spec) });
+        Some(Command::Spawn(SpawnCommand { spec, ..spawn.clone() }))
     }
 
-    pub(crate) fn perform(&self, kind: &Kind, action: Action, reporter: Reporter) {
+    pub(crate) fn perform(&self, kind: &TaskKind, action: Action, reporter: Reporter) {
         let task = reporter.task;
-        let Some(performer) = self.of(kind) else {
+        let Some(performer) = self.get(kind) else {
             if let Action::Start(_) = action {
-                report_missing(kind, reporter);
+                report_no_performer(kind, reporter);
             }
             return;
         };
         match action {
             Action::Start(start) => performer.start(start, reporter),
-            Action::Tell { attempt, index, ordinal, answer, .. } => {
-                performer.deliver(task, attempt, Delivery::Answer { index, ordinal, answer });
+            Action::DeliverCompletion { attempt, index, ordinal, completion: answer, .. } => {
+                performer.deliver(task, attempt, Delivery::Completion { index, ordinal, answer });
             }
             Action::Push { attempt, message, .. } => {
                 performer.deliver(task, attempt, Delivery::Message(message));
@@ -214,18 +217,18 @@ impl Performers {
                 performer.deliver(task, attempt, Delivery::Interrupt);
             }
             Action::Stop { attempt, deadline, .. } => {
-                performer.stop(task, StopHow::Kindly { attempt, deadline });
+                performer.stop(task, StopMode::Graceful { attempt, deadline });
             }
-            Action::Kill { attempt, .. } => performer.stop(task, StopHow::Firmly { attempt }),
-            Action::Forget { .. } => performer.stop(task, StopHow::Forget),
+            Action::Kill { attempt, .. } => performer.stop(task, StopMode::Forced { attempt }),
+            Action::Release { .. } => performer.stop(task, StopMode::Release),
         }
     }
 }
 
 /// Says that nobody here can do this work. The loop must not wait for its own channel.
-fn report_missing(kind: &Kind, reporter: Reporter) {
+fn report_no_performer(kind: &TaskKind, reporter: Reporter) {
     let reason = format!("no performer for {kind} is registered").into();
-    let what = Reported::NoPerformer { reason };
+    let what = AttemptReport::NoPerformer { reason };
     #[expect(
         clippy::disallowed_methods,
         reason = "ends by itself as soon as the channel has room"
@@ -233,7 +236,7 @@ fn report_missing(kind: &Kind, reporter: Reporter) {
     tokio::spawn(async move { reporter.post(what).await });
 }
 
-impl fmt::Debug for Performers {
+impl fmt::Debug for PerformerRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.by_kind.keys()).finish()
     }

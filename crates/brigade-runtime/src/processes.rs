@@ -9,19 +9,19 @@
 //! - [`report`]: what is said of a command that ended.
 
 mod driver;
-mod enclosure;
 mod environment;
+mod execution_dirs;
 pub mod options;
-mod origin;
-mod places;
+mod peer_origin;
+mod performer;
+mod prepared_sandbox;
+mod probe;
 pub mod report;
-mod service;
 mod session;
-mod settle;
 
-pub use driver::sandbox_of;
+pub use driver::sandbox_parts;
 pub use options::ProcessOptions;
-pub use origin::PeerOrigin;
+pub use peer_origin::PeerOrigin;
+pub(crate) use performer::{ProcessPerformer, ProcessService};
 pub use report::{ProcessReport, SandboxPart};
-pub(crate) use service::{ProcessPerformer, Processes};
 pub use session::InputPiece;

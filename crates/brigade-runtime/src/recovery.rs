@@ -1,41 +1,43 @@
 //! Before the first request is answered: every stored state is reconciled and committed.
 
 use brigade_model::action::Action;
-use brigade_model::command::{Command, End, EndedHow, Gone, Recover, Report, Reported};
-use brigade_model::ids::{TaskNo, TreeId};
-use brigade_model::outcome::{Failure, Verified};
+use brigade_model::command::{
+    AttemptReport, Command, EndReport, RecoverCommand, RecoveryFinding, ReportCommand, WorkResult,
+};
+use brigade_model::ids::{SessionId, TaskNo};
+use brigade_model::outcome::{EndConfirmation, Failure};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{State, StopStage, TaskRow};
-use brigade_model::tree::{SessionState, Tree};
-use brigade_model::work::{Kind, Recovery};
+use brigade_model::task::{StopPhase, TaskRow, TaskState};
+use brigade_model::task_tree::{SessionState, TaskTree};
+use brigade_model::work::{RecoveryPolicy, TaskKind};
 use brigade_store::StoreError;
 
 use crate::commit::{Acknowledged, Decided};
-use crate::error::refusal;
-use crate::performer::{Reconciled, Reporter, TaskId};
+use crate::error::store_refusal;
+use crate::performer::{ReconcileResult, Reporter, TaskId};
 use crate::supervisor::Supervisor;
 
 impl Supervisor {
     /// Takes over what an earlier process left. Nothing is started until all of it is stored.
     pub(crate) async fn recover(&mut self) -> Result<(), Refusal> {
-        let trees = self.store.trees().await.map_err(|e| refusal(&e))?;
+        let trees = self.store.sessions().await.map_err(|e| store_refusal(&e))?;
         let mut to_do: Vec<Acknowledged> = Vec::new();
         for row in trees.into_iter().filter(|row| row.state != SessionState::Closed) {
-            match self.load_stored(row.id).await {
+            match self.load_from_store(row.id).await {
                 Ok(()) => {}
                 Err(error @ (StoreError::Newer { .. } | StoreError::Corrupt(_))) => {
                     // The others go on; whoever asks for this one is told the same.
                     tracing::error!(%error, session = %row.name, "a session cannot be read");
                     continue;
                 }
-                Err(error) => return Err(refusal(&error)),
+                Err(error) => return Err(store_refusal(&error)),
             }
-            if self.trees.get(&row.id).is_none_or(|tree| tree.loaded() == 0) {
+            if self.trees.get(&row.id).is_none_or(|tree| tree.loaded_count() == 0) {
                 // Nothing to go on with: it is loaded again when somebody asks.
                 self.trees.remove(&row.id);
                 continue;
             }
-            let mut decided = self.recover_tree(row.id, &Gone::Crash).await;
+            let mut decided = self.recover_session(row.id, &RecoveryFinding::Crash).await;
             self.reconcile(row.id, &mut decided).await?;
             let Some(committed) = self.commit(decided).await else {
                 return Err(Refusal::unavailable("recovery could not be stored"));
@@ -45,49 +47,53 @@ impl Supervisor {
         for done in to_do {
             self.perform(done);
         }
-        let ids: Vec<TreeId> = self.trees.keys().copied().collect();
+        let ids: Vec<SessionId> = self.trees.keys().copied().collect();
         for id in ids {
-            self.carry_on(id);
+            self.resume_stops(id);
         }
         Ok(())
     }
 
     /// Asks the performers of work that may have outlived the process.
-    async fn reconcile(&mut self, id: TreeId, decided: &mut Decided) -> Result<(), Refusal> {
+    async fn reconcile(&mut self, id: SessionId, decided: &mut Decided) -> Result<(), Refusal> {
         let Some(tree) = self.trees.get(&id) else { return Ok(()) };
         let adoptable = |row: &TaskRow| {
-            row.is_performed() && row.spec.work.conduct().recovery == Recovery::Adopt
+            row.is_performed() && row.spec.work.policy().recovery == RecoveryPolicy::Adopt
         };
         let rows = tree.rows().filter(|(_, row)| adoptable(row));
         let rows: Vec<(TaskNo, TaskRow)> = rows.map(|(no, row)| (no, row.clone())).collect();
         for (no, row) in rows.into_iter().rev() {
-            let task = TaskId { tree: id, no };
+            let task = TaskId { session: id, no };
             let attempt = row.attempt;
             let reporter = Reporter { task, attempt, inputs: self.sender.clone() };
             let kind = row.spec.work.kind();
-            let found = match self.performers.of(&kind).cloned() {
+            let found = match self.performers.get(&kind).cloned() {
                 Some(performer) => performer.reconcile(task, &row, reporter).await,
-                None => Reconciled::Ended(unattended(&kind)),
+                None => ReconcileResult::Ended(lost_without_performer(&kind)),
             };
             let (why, end) = match found {
-                Reconciled::Adopted => (Gone::Adopted, None),
+                ReconcileResult::Adopted => (RecoveryFinding::Adopted, None),
                 // It was at work when we went away, and may have been given what we gave it.
-                Reconciled::Ended(end) => (Gone::Adopted, Some(end)),
-                Reconciled::NeverBegan => (Gone::NeverBegan, None),
-                Reconciled::Unknown { problem } => {
+                ReconcileResult::Ended(end) => (RecoveryFinding::Adopted, Some(end)),
+                ReconcileResult::NeverStarted => (RecoveryFinding::NeverStarted, None),
+                ReconcileResult::Unknown { problem } => {
                     return Err(Refusal::unavailable(format!(
                         "what became of {} cannot be found out: {problem}",
                         row.address(no)
                     )));
                 }
-                Reconciled::Lost { evidence } => {
-                    (Gone::NotFound { by: "its performer".into(), evidence }, None)
+                ReconcileResult::Lost { evidence } => {
+                    (RecoveryFinding::NotFound { by: "its performer".into(), evidence }, None)
                 }
             };
-            let ended =
-                end.map(|end| Command::Report(Report { no, attempt, what: Reported::Ended(end) }));
+            let ended = end.map(|end| {
+                Command::Report(ReportCommand { no, attempt, report: AttemptReport::Ended(end) })
+            });
             let now = self.clock.now();
-            for command in [Some(Command::Recover(Recover { no, why })), ended].iter().flatten() {
+            for command in [Some(Command::Recover(RecoverCommand { no, finding: why })), ended]
+                .iter()
+                .flatten()
+            {
                 let _ = self.decide(id, command, now, decided).await;
             }
         }
@@ -95,33 +101,33 @@ impl Supervisor {
     }
 
     /// Stops that an earlier process began go on.
-    fn carry_on(&mut self, id: TreeId) {
+    fn resume_stops(&mut self, id: SessionId) {
         let Some(tree) = self.trees.get(&id) else { return };
         self.timers.set(id, tree.next_due());
-        for action in stops_in_effect(tree) {
-            self.perform_one(id, action);
+        for action in stops_to_repeat(tree) {
+            self.perform_action(id, action);
         }
     }
 }
 
 /// Work that may go on somewhere, with nobody here who could look.
-fn unattended(kind: &Kind) -> End {
+fn lost_without_performer(kind: &TaskKind) -> EndReport {
     let evidence = format!("no performer for {kind} is registered").into();
     let failure = Failure::Lost { by: "recovery".into(), evidence };
-    let how = EndedHow::Failed { failure, partial: None };
-    End { how, verified: Verified::Unconfirmed }
+    let how = WorkResult::Failed { failure, partial: None };
+    EndReport { result: how, confirmation: EndConfirmation::Unconfirmed }
 }
 
 /// Work that was adopted in the middle of its stop is told again.
-fn stops_in_effect(tree: &Tree) -> Vec<Action> {
+fn stops_to_repeat(tree: &TaskTree) -> Vec<Action> {
     let stopping = tree.rows().filter_map(|(no, row)| match &row.state {
-        State::Stopping(stopping) => Some((no, row.attempt, stopping)),
+        TaskState::Stopping(stopping) => Some((no, row.attempt, stopping)),
         _ => None,
     });
     stopping
-        .map(|(no, attempt, stopping)| match stopping.stage {
-            StopStage::Asked => Action::Stop { no, attempt, deadline: stopping.deadline },
-            StopStage::Forced => Action::Kill { no, attempt },
+        .map(|(no, attempt, stopping)| match stopping.phase {
+            StopPhase::Graceful => Action::Stop { no, attempt, deadline: stopping.deadline },
+            StopPhase::Forced => Action::Kill { no, attempt },
         })
         .collect()
 }

@@ -4,50 +4,51 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::address::{TaskRef, Who};
-use brigade_model::call::{Ending, Spawned, WaitMode};
+use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::call::{RunResult, SpawnedTask, WaitMode};
 use brigade_model::command::{
-    Caller, ClientControl, Close, Collect, Command, GiveAnswer, Given, ReadInbox, Recipient,
-    Resume, Send, SetLimits, Spawn, Stop, StopTarget, Take,
+    AnswerCommand, Caller, ClientControl, CloseCommand, CollectCommand, Command, GivenAnswer,
+    MarkRead, ReadInboxCommand, Recipient, ResumeCommand, SendCommand, SetLimitsCommand,
+    SpawnCommand, StopCommand, StopTarget,
 };
-use brigade_model::decide::{Reply, Stopped};
+use brigade_model::decide::{CommandReply, StopResult};
 use brigade_model::ids::{
-    CallIndex, ConversationId, MessageNo, Owner, Position, RunNo, TaskNo, TreeId,
+    CallIndex, ConversationId, MessageNo, Owner, Position, RunNo, SessionId, TaskNo,
 };
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::task::{Spawner, TaskRow};
-use brigade_model::tree::{MessageRow, TreeRow};
-use brigade_model::work::{Kind, Work};
+use brigade_model::task::{SpawningAttempt, TaskRow};
+use brigade_model::task_tree::{MessageRow, SessionRow};
+use brigade_model::work::{TaskKind, Work};
 use brigade_store::{RunRow, TaskQuery};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agents::{Blueprint, Parent};
-use crate::error::{gone, in_doubt, refusal};
-use crate::feed::{Scope, Subscription};
-use crate::input::{Input, Outcome, WaitInput};
+use crate::agents::{Blueprint, SpawnParent};
+use crate::error::{in_doubt_refusal, shutdown_refusal, store_refusal};
+use crate::feed::{FeedSubscription, OwnerScope};
 use crate::jobs::JobContext;
+use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
 use crate::new_task::NewTask;
 use crate::runtime::Runtime;
 use crate::task_handle::TaskHandle;
-use crate::view::TreeView;
+use crate::view::SessionView;
 
 /// A session, as its client or the operator holds it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub(crate) runtime: Runtime,
-    pub(crate) tree: TreeId,
+    pub(crate) id: SessionId,
     pub(crate) caller: Caller,
-    pub(crate) view: Arc<TreeView>,
+    pub(crate) view: Arc<SessionView>,
 }
 
 /// How a task that was waited for with patience came out.
 #[derive(Clone, Debug)]
-pub enum Foreground {
-    Ended(TaskHandle, Ending),
+pub enum ForegroundResult {
+    Ended(TaskHandle, RunResult),
     /// It outlived the patience and goes on in the background.
     Background(TaskHandle),
 }
@@ -55,18 +56,18 @@ pub enum Foreground {
 /// How a wait came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitResult {
-    Ended(Vec<Ending>),
+    Ended(Vec<RunResult>),
     /// The time was up with these still going on. Nothing was consumed.
     TimedOut(Vec<TaskNo>),
 }
 
 impl Session {
-    pub fn id(&self) -> TreeId {
-        self.tree
+    pub fn id(&self) -> SessionId {
+        self.id
     }
 
     /// The session itself, as of the last commit.
-    pub fn row(&self) -> TreeRow {
+    pub fn row(&self) -> SessionRow {
         self.view.row()
     }
 
@@ -83,7 +84,7 @@ impl Session {
     /// The same session for a client that also takes the results and messages of these conversations of
     /// its own, in which nobody was seen for long.
     #[must_use]
-    pub fn taking_over(mut self, lapsed: impl IntoIterator<Item = ConversationId>) -> Self {
+    pub fn with_takeover(mut self, lapsed: impl IntoIterator<Item = ConversationId>) -> Self {
         if let Caller::Client(client) = &mut self.caller {
             client.lapsed = lapsed.into_iter().collect();
         }
@@ -93,25 +94,29 @@ impl Session {
     /// Starts a task and returns at once. Called from within a job of this session, the task is
     /// that job's child.
     pub async fn spawn(&self, task: NewTask) -> Result<TaskHandle, Refusal> {
-        if let Some(job) = JobContext::current().filter(|job| job.tree() == self.tree) {
+        if let Some(job) = JobContext::current().filter(|job| job.session_id() == self.id) {
             let child = job.spawn(task).await?;
             let nested = Self { caller: job.caller(), ..self.clone() };
             return Ok(nested.handle(child.no, child.run, child.kind, false));
         }
         let spawn = self.spawn_command(task).await?;
         match self.submit(spawn).await? {
-            Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
-            _ => Err(unexpected()),
+            CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned)),
+            _ => Err(unexpected_reply()),
         }
     }
 
     /// Starts a task and waits for it with patience. When that is over the task goes on in the
     /// background, and nothing of it is lost.
-    pub async fn run(&self, task: NewTask, patience: Duration) -> Result<Foreground, Refusal> {
+    pub async fn run(
+        &self,
+        task: NewTask,
+        patience: Duration,
+    ) -> Result<ForegroundResult, Refusal> {
         let task = self.spawn(task).await?;
         match task.wait_within(patience).await? {
-            Some(ending) => Ok(Foreground::Ended(task, ending)),
-            None => Ok(Foreground::Background(task)),
+            Some(ending) => Ok(ForegroundResult::Ended(task, ending)),
+            None => Ok(ForegroundResult::Background(task)),
         }
     }
 
@@ -121,7 +126,7 @@ impl Session {
         &self,
         tasks: impl IntoIterator<Item = NewTask>,
     ) -> Result<Vec<Result<TaskHandle, Refusal>>, Refusal> {
-        if JobContext::current().is_some_and(|job| job.tree() == self.tree) {
+        if JobContext::current().is_some_and(|job| job.session_id() == self.id) {
             let tasks: Vec<NewTask> = tasks.into_iter().collect();
             let mut spawned = Vec::with_capacity(tasks.len());
             for task in tasks {
@@ -137,14 +142,14 @@ impl Session {
         Ok(replies
             .into_iter()
             .map(|reply| match reply? {
-                Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
-                _ => Err(unexpected()),
+                CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned)),
+                _ => Err(unexpected_reply()),
             })
             .collect())
     }
 
     /// The task that acts here, if it is one.
-    pub(crate) fn own_row(&self) -> Result<Option<Arc<TaskRow>>, Refusal> {
+    pub(crate) fn acting_task(&self) -> Result<Option<Arc<TaskRow>>, Refusal> {
         let Caller::Task { no, .. } = &self.caller else { return Ok(None) };
         // Of one that is not known any more, nobody can say what it is kept to.
         let unknown = || Refusal::forbidden("the task that you act as is not known any more");
@@ -153,29 +158,29 @@ impl Session {
 
     async fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
         // What acts as a task can start nothing that is less confined than itself.
-        let own = self.own_row()?;
-        let enclosure = own.as_ref().and_then(|row| row.spec.work.enclosure());
-        let mut above = if task.is_agent() { self.agent_above().await? } else { None };
+        let own = self.acting_task()?;
+        let enclosure = own.as_ref().and_then(|row| row.spec.work.sandbox());
+        let mut above = if task.is_agent() { self.nearest_agent().await? } else { None };
         if let (Some(above), Some(enclosure)) = (&mut above, enclosure) {
-            above.act_through(enclosure);
+            above.restrict_to_process(enclosure);
         }
         let parent = match (&above, enclosure) {
-            (Some(above), _) => Parent::Agent(above),
-            (None, Some(enclosure)) => Parent::Enclosed(enclosure),
-            (None, None) => Parent::Nobody,
+            (Some(above), _) => SpawnParent::Agent(above),
+            (None, Some(enclosure)) => SpawnParent::SandboxedProcess(enclosure),
+            (None, None) => SpawnParent::TopLevel,
         };
         let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, parent)?);
-        Ok(Command::Spawn(Spawn { caller: self.caller.clone(), spec, call: None }))
+        Ok(Command::Spawn(SpawnCommand { caller: self.caller.clone(), spec, call: None }))
     }
 
     /// The nearest agent that a task which acts here came of, whoever it belongs to by now. A command
     /// of an agent that starts agents does it with what that agent may do, and no more.
-    async fn agent_above(&self) -> Result<Option<Blueprint>, Refusal> {
+    async fn nearest_agent(&self) -> Result<Option<Blueprint>, Refusal> {
         let mut here = self.caller.owner().task();
         while let Some(no) = here {
             let row = match self.view.get(no) {
                 Some(row) => row,
-                None => self.stored(no).await.map_err(|refusal| match refusal.kind {
+                None => self.load_task(no).await.map_err(|refusal| match refusal.kind {
                     RefusalKind::NotFound => Refusal::forbidden(
                         "nobody knows any more what whoever started you may do; ask the operator",
                     ),
@@ -185,30 +190,32 @@ impl Session {
             if let Work::Agent(agent) = &row.spec.work {
                 return agent.blueprint.decode().map(Some);
             }
-            here = row.spawner.map(|Spawner(no, _)| no).or(row.owner.task());
+            here = row.spawner.map(|SpawningAttempt(no, _)| no).or(row.owner.task());
         }
         Ok(None)
     }
 
-    fn spawned(&self, spawned: Spawned) -> TaskHandle {
+    fn spawned_handle(&self, spawned: SpawnedTask) -> TaskHandle {
         self.handle(spawned.no, spawned.run, spawned.kind, spawned.existing)
     }
 
-    fn handle(&self, no: TaskNo, run: RunNo, kind: Kind, existing: bool) -> TaskHandle {
+    fn handle(&self, no: TaskNo, run: RunNo, kind: TaskKind, existing: bool) -> TaskHandle {
         TaskHandle { session: self.clone(), no, run, kind, existing }
     }
 
     /// A task as of the last commit: from memory, or from the store if it has left it.
     pub async fn get(&self, task: impl Into<TaskRef>) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
         let task = task.into();
-        let (no, row) = match &task.who {
-            Who::No(no) | Who::Kinded(_, no) => match self.view.get(*no) {
-                Some(row) => (*no, row),
-                None => (*no, self.stored(*no).await?),
-            },
-            Who::Named(name) => self.named(name).await?,
+        let (no, row) = match &task.selector {
+            TaskSelector::Number(no) | TaskSelector::KindAndNumber(_, no) => {
+                match self.view.get(*no) {
+                    Some(row) => (*no, row),
+                    None => (*no, self.load_task(*no).await?),
+                }
+            }
+            TaskSelector::Name(name) => self.find_by_name(name).await?,
         };
-        if let Who::Kinded(kind, no) = &task.who
+        if let TaskSelector::KindAndNumber(kind, no) = &task.selector
             && row.spec.work.kind() != *kind
         {
             return Err(Refusal::not_found(format!(
@@ -216,7 +223,7 @@ impl Session {
                 row.address(*no)
             )));
         }
-        if !self.sees(&row) {
+        if !self.may_see(&row) {
             return Err(Refusal::forbidden(format!("{} is not yours", row.address(no))));
         }
         match task.run {
@@ -229,75 +236,76 @@ impl Session {
         }
     }
 
-    async fn stored(&self, no: TaskNo) -> Result<Arc<TaskRow>, Refusal> {
-        let row = self.runtime.inner.store.task(self.tree, no).await.map_err(|e| refusal(&e))?;
+    async fn load_task(&self, no: TaskNo) -> Result<Arc<TaskRow>, Refusal> {
+        let row =
+            self.runtime.inner.store.task(self.id, no).await.map_err(|e| store_refusal(&e))?;
         row.map(Arc::new).ok_or_else(|| Refusal::not_found(format!("there is no task {no}")))
     }
 
-    async fn named(
+    async fn find_by_name(
         &self,
-        name: &brigade_model::name::Name,
+        name: &brigade_model::name::TaskName,
     ) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
-        let mut living = self.view.list(self.scope());
+        let mut living = self.view.list(self.owner_scope());
         living.retain(|(_, row)| {
-            row.is_living() && row.name.as_ref().is_some_and(|other| other.same_as(name))
+            row.is_alive() && row.name.as_ref().is_some_and(|other| other.same_as(name))
         });
         if let Some(found) = living.pop() {
             return Ok(found);
         }
         let store = &self.runtime.inner.store;
-        let stored = store.task_named(self.tree, self.scope(), name).await;
-        let stored = stored.map_err(|e| refusal(&e))?.map(|(no, row)| (no, Arc::new(row)));
+        let stored = store.task_named(self.id, self.owner_scope(), name).await;
+        let stored = stored.map_err(|e| store_refusal(&e))?.map(|(no, row)| (no, Arc::new(row)));
         stored.ok_or_else(|| {
             Refusal::not_found(format!("no task here is called {:?}", name.as_str()))
         })
     }
 
-    fn scope(&self) -> Option<Owner> {
+    fn owner_scope(&self) -> Option<Owner> {
         match self.caller {
             Caller::Operator => None,
             Caller::Client(_) | Caller::Task { .. } => Some(self.caller.owner()),
         }
     }
 
-    fn sees(&self, row: &TaskRow) -> bool {
-        self.scope().is_none_or(|owner| row.owner == owner)
+    fn may_see(&self, row: &TaskRow) -> bool {
+        self.owner_scope().is_none_or(|owner| row.owner == owner)
     }
 
     /// Tasks in memory that this caller sees, in the order of their numbers: all that live and all
     /// whose results nobody has taken.
     pub fn list(&self) -> Vec<(TaskNo, Arc<TaskRow>)> {
-        let mut rows = self.view.list(self.scope());
+        let mut rows = self.view.list(self.owner_scope());
         // Of others that have ended, some are in memory as the budget of what they kept.
-        rows.retain(|(_, row)| self.is_wanted(row));
+        rows.retain(|(_, row)| self.is_listed(row));
         rows
     }
 
-    fn is_wanted(&self, row: &TaskRow) -> bool {
+    fn is_listed(&self, row: &TaskRow) -> bool {
         let owner_takes = || match row.owner {
             Owner::Session => row.client.is_some(),
-            Owner::Task(owner) => self.view.get(owner).is_some_and(|owner| owner.is_living()),
+            Owner::Task(owner) => self.view.get(owner).is_some_and(|owner| owner.is_alive()),
         };
-        row.is_living() || row.holds_slot() || !row.is_collected() && owner_takes()
+        row.is_alive() || row.holds_slot() || !row.is_collected() && owner_takes()
     }
 
     /// Tasks that are kept, ended and collected ones too.
     pub async fn history(&self, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>, Refusal> {
-        let query = TaskQuery { owner: self.scope().or(query.owner), ..query.clone() };
-        self.runtime.inner.store.tasks(self.tree, &query).await.map_err(|e| refusal(&e))
+        let query = TaskQuery { owner: self.owner_scope().or(query.owner), ..query.clone() };
+        self.runtime.inner.store.tasks(self.id, &query).await.map_err(|e| store_refusal(&e))
     }
 
     /// The ending of an earlier run.
     pub async fn earlier_run(&self, no: TaskNo, run: RunNo) -> Result<Option<RunRow>, Refusal> {
         self.get(no).await?;
-        self.runtime.inner.store.run(self.tree, no, run).await.map_err(|e| refusal(&e))
+        self.runtime.inner.store.run(self.id, no, run).await.map_err(|e| store_refusal(&e))
     }
 
     /// Waits until any of these has ended. None named means this client's runs.
     pub async fn wait_any(
         &self,
         tasks: impl IntoIterator<Item = TaskRef>,
-    ) -> Result<Vec<Ending>, Refusal> {
+    ) -> Result<Vec<RunResult>, Refusal> {
         self.wait_for(tasks.into_iter().collect(), WaitMode::Any).await
     }
 
@@ -305,7 +313,7 @@ impl Session {
     pub async fn wait_all(
         &self,
         tasks: impl IntoIterator<Item = TaskRef>,
-    ) -> Result<Vec<Ending>, Refusal> {
+    ) -> Result<Vec<RunResult>, Refusal> {
         self.wait_for(tasks.into_iter().collect(), WaitMode::All).await
     }
 
@@ -321,12 +329,12 @@ impl Session {
         let asked = tasks.clone();
         match self.wait_until(tasks, mode, time_is_up).await? {
             Some(endings) => Ok(WaitResult::Ended(endings)),
-            None => self.going_on(asked).await.map(WaitResult::TimedOut),
+            None => self.still_running(asked).await.map(WaitResult::TimedOut),
         }
     }
 
     /// Which of these still go on; of all that this caller sees, when none are named.
-    async fn going_on(&self, tasks: Vec<TaskRef>) -> Result<Vec<TaskNo>, Refusal> {
+    async fn still_running(&self, tasks: Vec<TaskRef>) -> Result<Vec<TaskNo>, Refusal> {
         let mut rows = Vec::with_capacity(tasks.len());
         if tasks.is_empty() {
             rows = self.list();
@@ -334,11 +342,15 @@ impl Session {
         for task in tasks {
             rows.push(self.get(task).await?);
         }
-        let living = rows.into_iter().filter(|(_, row)| row.is_living());
+        let living = rows.into_iter().filter(|(_, row)| row.is_alive());
         Ok(living.map(|(no, _)| no).collect())
     }
 
-    async fn wait_for(&self, tasks: Vec<TaskRef>, mode: WaitMode) -> Result<Vec<Ending>, Refusal> {
+    async fn wait_for(
+        &self,
+        tasks: Vec<TaskRef>,
+        mode: WaitMode,
+    ) -> Result<Vec<RunResult>, Refusal> {
         let waited = self.wait_until(tasks, mode, std::future::pending()).await?;
         waited.ok_or_else(|| Refusal::internal("a wait without patience timed out"))
     }
@@ -349,20 +361,20 @@ impl Session {
         tasks: Vec<TaskRef>,
         mode: WaitMode,
         time_is_up: impl Future<Output = ()>,
-    ) -> Result<Option<Vec<Ending>>, Refusal> {
-        let collect = Collect { caller: self.caller.clone(), tasks, mode };
+    ) -> Result<Option<Vec<RunResult>>, Refusal> {
+        let collect = CollectCommand { caller: self.caller.clone(), tasks, mode };
         let (reply, mut answer) = oneshot::channel();
-        let id = self.runtime.next_wait();
-        let wait = WaitInput { id, tree: self.tree, collect, reply };
+        let id = self.runtime.next_wait_id();
+        let wait = WaitInput { id, session: self.id, collect, reply };
         let inputs = &self.runtime.inner.inputs;
-        inputs.send(Input::Wait(wait)).await.map_err(|_| gone())?;
-        let mut unwait = Unwait { id, inputs, armed: true };
+        inputs.send(LoopInput::Wait(wait)).await.map_err(|_| shutdown_refusal())?;
+        let mut unwait = CancelWaitOnDrop { id, inputs, armed: true };
         let answered = tokio::select! {
             biased;
             answered = &mut answer => answered,
             () = time_is_up => {
                 // The loop may be handing out the result at this moment: only it can say.
-                inputs.send(Input::Unwait { id }).await.map_err(|_| gone())?;
+                inputs.send(LoopInput::CancelWait { id }).await.map_err(|_| shutdown_refusal())?;
                 let Ok(answered) = answer.await else {
                     unwait.armed = false;
                     return Ok(None);
@@ -371,9 +383,9 @@ impl Session {
             }
         };
         unwait.armed = false;
-        match answered.map_err(|_| in_doubt())?? {
-            Reply::Endings(endings) => Ok(Some(endings)),
-            _ => Err(unexpected()),
+        match answered.map_err(|_| in_doubt_refusal())?? {
+            CommandReply::Results(endings) => Ok(Some(endings)),
+            _ => Err(unexpected_reply()),
         }
     }
 
@@ -383,7 +395,7 @@ impl Session {
         body: impl Serialize,
     ) -> Result<MessageNo, Refusal> {
         let sent = self.submit(self.send_command(to.into(), Json::of(&body)?)).await?;
-        first_sent(sent)
+        first_message_no(sent)
     }
 
     /// Sends what is to be heard at once: an agent breaks off what its model is saying.
@@ -393,9 +405,9 @@ impl Session {
         body: impl Serialize,
     ) -> Result<MessageNo, Refusal> {
         let Command::Send(send) = self.send_command(to.into(), Json::of(&body)?) else {
-            return Err(unexpected());
+            return Err(unexpected_reply());
         };
-        first_sent(self.submit(Command::Send(Send { interrupt: true, ..send })).await?)
+        first_message_no(self.submit(Command::Send(SendCommand { interrupt: true, ..send })).await?)
     }
 
     /// Sends many messages with one acknowledgement, in order.
@@ -407,26 +419,26 @@ impl Session {
             .into_iter()
             .map(|(to, body)| Json::of(&body).map(|body| self.send_command(to, body)));
         let replies = self.submit_all(commands.collect()).await?;
-        Ok(replies.into_iter().map(|reply| reply.and_then(first_sent)).collect())
+        Ok(replies.into_iter().map(|reply| reply.and_then(first_message_no)).collect())
     }
 
     pub(crate) fn send_command(&self, to: TaskRef, body: Json) -> Command {
-        Command::Send(Send {
+        Command::Send(SendCommand {
             caller: self.caller.clone(),
             to: Recipient::Task(to),
             body,
             interrupt: false,
             reply_to: None,
-            last: false,
+            closes_input: false,
             call: None,
         })
     }
 
     /// How far a message has come, for those who see its recipient.
     pub async fn receipt(&self, no: MessageNo) -> Result<Option<MessageRow>, Refusal> {
-        let stored = self.runtime.inner.store.message(self.tree, no).await;
-        let Some(row) = stored.map_err(|e| refusal(&e))? else { return Ok(None) };
-        let own = self.scope().is_none_or(|owner| row.message.to == owner);
+        let stored = self.runtime.inner.store.message(self.id, no).await;
+        let Some(row) = stored.map_err(|e| store_refusal(&e))? else { return Ok(None) };
+        let own = self.owner_scope().is_none_or(|owner| row.message.to == owner);
         match row.message.to {
             Owner::Task(to) if !own => self.get(to).await.map(|_| Some(row)),
             Owner::Session if !own => Err(Refusal::forbidden(format!("message {no} is not yours"))),
@@ -436,15 +448,15 @@ impl Session {
 
     /// Takes the unread messages that tasks sent to the session.
     pub async fn inbox(&self, most: usize) -> Result<Vec<Arc<Message>>, Refusal> {
-        self.read_inbox(Take::Oldest(most)).await
+        self.read_inbox(MarkRead::Oldest(most)).await
     }
 
     /// Reads what tasks sent to the session, and says which of it counts as read from then on.
-    pub async fn read_inbox(&self, take: Take) -> Result<Vec<Arc<Message>>, Refusal> {
-        let read = ReadInbox { caller: self.caller.clone(), take };
+    pub async fn read_inbox(&self, take: MarkRead) -> Result<Vec<Arc<Message>>, Refusal> {
+        let read = ReadInboxCommand { caller: self.caller.clone(), mark_read: take };
         match self.submit(Command::ReadInbox(read)).await? {
-            Reply::Inbox(messages) => Ok(messages),
-            _ => Err(unexpected()),
+            CommandReply::Inbox(messages) => Ok(messages),
+            _ => Err(unexpected_reply()),
         }
     }
 
@@ -453,12 +465,12 @@ impl Session {
         &self,
         task: impl Into<TaskRef>,
         reason: Option<&str>,
-    ) -> Result<Stopped, Refusal> {
+    ) -> Result<StopResult, Refusal> {
         self.stop_with(StopTarget::Task(task.into()), reason, None).await
     }
 
     /// Stops everything at top level.
-    pub async fn stop_all(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
+    pub async fn stop_all(&self, reason: Option<&str>) -> Result<StopResult, Refusal> {
         self.stop_with(StopTarget::Children, reason, None).await
     }
 
@@ -468,8 +480,8 @@ impl Session {
         target: StopTarget,
         reason: Option<&str>,
         grace: Option<Duration>,
-    ) -> Result<Stopped, Refusal> {
-        let stop = Stop {
+    ) -> Result<StopResult, Refusal> {
+        let stop = StopCommand {
             caller: self.caller.clone(),
             target,
             reason: reason.map(Into::into),
@@ -477,13 +489,17 @@ impl Session {
             call: None,
         };
         match self.submit(Command::Stop(stop)).await? {
-            Reply::Stopped(stopped) => Ok(stopped),
-            _ => Err(unexpected()),
+            CommandReply::Stopped(stopped) => Ok(stopped),
+            _ => Err(unexpected_reply()),
         }
     }
 
     /// Answers a question that a task asked, or an approval it waits for.
-    pub async fn answer(&self, task: impl Into<TaskRef>, answer: Given) -> Result<(), Refusal> {
+    pub async fn answer(
+        &self,
+        task: impl Into<TaskRef>,
+        answer: GivenAnswer,
+    ) -> Result<(), Refusal> {
         self.answer_call(task, None, answer).await
     }
 
@@ -492,10 +508,10 @@ impl Session {
         &self,
         task: impl Into<TaskRef>,
         call: Option<CallIndex>,
-        answer: Given,
+        answer: GivenAnswer,
     ) -> Result<(), Refusal> {
         let (caller, task) = (self.caller.clone(), task.into());
-        let given = GiveAnswer { caller, task, call, answer, record: None };
+        let given = AnswerCommand { caller, task, call, answer, caller_call: None };
         self.submit(Command::Answer(given)).await.map(|_| ())
     }
 
@@ -505,40 +521,40 @@ impl Session {
         task: impl Into<TaskRef>,
         limits: Option<Limits>,
     ) -> Result<TaskHandle, Refusal> {
-        let resume = Resume { caller: self.caller.clone(), task: task.into(), limits };
+        let resume = ResumeCommand { caller: self.caller.clone(), task: task.into(), limits };
         match self.submit(Command::Resume(resume)).await? {
-            Reply::Spawned(spawned) => Ok(self.spawned(spawned)),
-            _ => Err(unexpected()),
+            CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned)),
+            _ => Err(unexpected_reply()),
         }
     }
 
     pub async fn set_limits(&self, limits: Limits) -> Result<(), Refusal> {
-        let set = SetLimits { caller: self.caller.clone(), task: None, limits };
+        let set = SetLimitsCommand { caller: self.caller.clone(), task: None, limits };
         self.submit(Command::SetLimits(set)).await.map(|_| ())
     }
 
     /// Ends the session: nothing new starts in it, what runs is stopped.
     pub async fn close(&self, reason: Option<&str>) -> Result<(), Refusal> {
-        let close = Close { caller: self.caller.clone(), reason: reason.map(Into::into) };
+        let close = CloseCommand { caller: self.caller.clone(), reason: reason.map(Into::into) };
         self.submit(Command::Close(close)).await.map(|_| ())
     }
 
     /// Every change in this session that its holder sees, from after a position: a client's of the
     /// session and its top-level tasks, the operator's of everything.
-    pub fn subscribe(&self, after: Position) -> Subscription {
-        let scope = self.scope().map(|owner| Scope::new(owner, self.view.clone()));
-        self.runtime.inner.feed.subscribe(Some(self.tree), after).within(scope)
+    pub fn subscribe(&self, after: Position) -> FeedSubscription {
+        let scope = self.owner_scope().map(|owner| OwnerScope::new(owner, self.view.clone()));
+        self.runtime.inner.feed.subscribe(Some(self.id), after).with_scope(scope)
     }
 
-    pub(crate) async fn submit(&self, command: Command) -> Outcome<Reply> {
-        self.runtime.submit(self.tree, command).await
+    pub(crate) async fn submit(&self, command: Command) -> SubmitResult<CommandReply> {
+        self.runtime.submit(self.id, command).await
     }
 
     /// One acknowledgement for all; what was wrong before it was sent is answered in its place.
     async fn submit_all(
         &self,
         asked: Vec<Result<Command, Refusal>>,
-    ) -> Result<Vec<Outcome<Reply>>, Refusal> {
+    ) -> Result<Vec<SubmitResult<CommandReply>>, Refusal> {
         let mut wrong = Vec::new();
         let mut commands = Vec::with_capacity(asked.len());
         for (at, command) in asked.into_iter().enumerate() {
@@ -548,9 +564,9 @@ impl Session {
             }
         }
         let (reply, answer) = oneshot::channel();
-        let input = Input::Many { tree: self.tree, commands, reply };
-        self.runtime.inner.inputs.send(input).await.map_err(|_| gone())?;
-        let mut replies = answer.await.map_err(|_| in_doubt())?;
+        let input = LoopInput::SubmitAll { tree: self.id, commands, reply };
+        self.runtime.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
+        let mut replies = answer.await.map_err(|_| in_doubt_refusal())?;
         for (at, refusal) in wrong {
             replies.insert(at, Err(refusal));
         }
@@ -559,28 +575,28 @@ impl Session {
 }
 
 /// Takes a wait back when its caller loses interest.
-struct Unwait<'a> {
+struct CancelWaitOnDrop<'a> {
     id: u64,
-    inputs: &'a mpsc::Sender<Input>,
+    inputs: &'a mpsc::Sender<LoopInput>,
     armed: bool,
 }
 
-impl Drop for Unwait<'_> {
+impl Drop for CancelWaitOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
             // When the loop is too busy to hear it, the wait is dropped at its next look.
-            let _ = self.inputs.try_send(Input::Unwait { id: self.id });
+            let _ = self.inputs.try_send(LoopInput::CancelWait { id: self.id });
         }
     }
 }
 
-pub(crate) fn first_sent(reply: Reply) -> Result<MessageNo, Refusal> {
+pub(crate) fn first_message_no(reply: CommandReply) -> Result<MessageNo, Refusal> {
     match reply {
-        Reply::Sent(numbers) => numbers.first().copied().ok_or_else(unexpected),
-        _ => Err(unexpected()),
+        CommandReply::Sent(numbers) => numbers.first().copied().ok_or_else(unexpected_reply),
+        _ => Err(unexpected_reply()),
     }
 }
 
-pub(crate) fn unexpected() -> Refusal {
+pub(crate) fn unexpected_reply() -> Refusal {
     Refusal::internal("the loop answered with something else")
 }

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::address::{TaskRef, Who};
-use brigade_model::call::{Ending, WaitMode};
+use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::call::{RunResult, WaitMode};
 use brigade_model::command::Caller;
-use brigade_model::decide::Stopped;
+use brigade_model::decide::StopResult;
 use brigade_model::ids::{MessageNo, RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
-use brigade_model::work::Kind;
-use brigade_process::Output;
-use brigade_process::output::{Follow, Start, Which};
+use brigade_model::work::TaskKind;
+use brigade_process::ProcessOutput;
+use brigade_process::output::{OutputFollower, OutputView, ReadStart};
 use serde::Serialize;
 
-use crate::jobs::{Child, JobContext, Waited};
+use crate::jobs::{ChildTask, ChildWaitResult, JobContext};
 use crate::session::{Session, WaitResult};
 
 /// A task that was spawned or found.
@@ -24,7 +24,7 @@ pub struct TaskHandle {
     pub(crate) session: Session,
     pub(crate) no: TaskNo,
     pub(crate) run: RunNo,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TaskKind,
     pub(crate) existing: bool,
 }
 
@@ -53,17 +53,17 @@ impl TaskHandle {
     }
 
     /// The job that spawned this as its child, when that is who calls: what it does is recorded.
-    fn parent(&self) -> Option<(JobContext, Child)> {
+    fn calling_job(&self) -> Option<(JobContext, ChildTask)> {
         let parent = match self.session.caller {
             Caller::Task { no, .. } => JobContext::current().filter(|job| job.task() == no),
             Caller::Operator | Caller::Client(_) => None,
         };
-        parent.map(|job| (job, Child { no: self.no, run: self.run, kind: self.kind.clone() }))
+        parent.map(|job| (job, ChildTask { no: self.no, run: self.run, kind: self.kind.clone() }))
     }
 
     /// Waits for the end and consumes the result. Asked again it returns the same, marked so.
-    pub async fn wait(&self) -> Result<Ending, Refusal> {
-        let mut endings = match self.parent() {
+    pub async fn wait(&self) -> Result<RunResult, Refusal> {
+        let mut endings = match self.calling_job() {
             Some((job, child)) => job.wait_all([&child]).await?,
             None => self.session.wait_all([self.no.into()]).await?,
         };
@@ -71,12 +71,12 @@ impl TaskHandle {
     }
 
     /// The same with patience: `None` when the time was up.
-    pub async fn wait_within(&self, patience: Duration) -> Result<Option<Ending>, Refusal> {
-        if let Some((job, child)) = self.parent() {
+    pub async fn wait_within(&self, patience: Duration) -> Result<Option<RunResult>, Refusal> {
+        if let Some((job, child)) = self.calling_job() {
             let waited = job.wait([&child], WaitMode::All, Some(patience)).await?;
             return Ok(match waited {
-                Waited::Ended(mut endings) => endings.pop(),
-                Waited::TimedOut => None,
+                ChildWaitResult::Ended(mut endings) => endings.pop(),
+                ChildWaitResult::TimedOut => None,
             });
         }
         let tasks = vec![self.no.into()];
@@ -87,36 +87,40 @@ impl TaskHandle {
     }
 
     pub async fn send(&self, body: impl Serialize) -> Result<MessageNo, Refusal> {
-        match self.parent() {
+        match self.calling_job() {
             Some((job, child)) => job.send(&child, body).await,
             None => self.session.send(self.no, body).await,
         }
     }
 
     /// The output of a command.
-    pub async fn output(&self) -> Result<Output, Refusal> {
-        self.session.output(self.this_run()).await
+    pub async fn output(&self) -> Result<ProcessOutput, Refusal> {
+        self.session.output(self.run_ref()).await
     }
 
-    fn this_run(&self) -> TaskRef {
-        TaskRef { who: Who::No(self.no), run: Some(self.run) }
+    fn run_ref(&self) -> TaskRef {
+        TaskRef { selector: TaskSelector::Number(self.no), run: Some(self.run) }
     }
 
     /// The output of a command as it comes, to its end.
-    pub async fn follow(&self, which: Which, from: Start) -> Result<Follow, Refusal> {
-        self.session.follow(self.this_run(), which, from).await
+    pub async fn follow(
+        &self,
+        which: OutputView,
+        from: ReadStart,
+    ) -> Result<OutputFollower, Refusal> {
+        self.session.follow(self.run_ref(), which, from).await
     }
 
     /// Says that nothing more will be sent to a command.
     pub async fn close_input(&self) -> Result<MessageNo, Refusal> {
-        match self.parent() {
+        match self.calling_job() {
             Some((job, child)) => job.close_input(&child).await,
             None => self.session.close_input(self.no).await,
         }
     }
 
-    pub async fn stop(&self, reason: Option<&str>) -> Result<Stopped, Refusal> {
-        match self.parent() {
+    pub async fn stop(&self, reason: Option<&str>) -> Result<StopResult, Refusal> {
+        match self.calling_job() {
             Some((job, child)) => job.stop(&child, reason).await,
             None => self.session.stop(self.no, reason).await,
         }

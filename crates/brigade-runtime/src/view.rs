@@ -3,54 +3,55 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-use brigade_model::ids::{Owner, TaskNo, TreeId};
-use brigade_model::shared::SharedValue;
+use brigade_model::ids::{Owner, SessionId, TaskNo};
+use brigade_model::shared_values::SharedValue;
 use brigade_model::task::TaskRow;
-use brigade_model::tree::TreeRow;
+use brigade_model::task_tree::SessionRow;
 
 /// Published by the loop after each commit. Tasks that left memory are not in it: they are read
 /// from the store.
 #[derive(Debug, Default)]
-pub(crate) struct View {
+pub(crate) struct CommittedView {
     /// Kept alive by the loop while it has the tree in memory, and by sessions that look at it.
-    trees: RwLock<HashMap<TreeId, Weak<TreeView>>>,
+    sessions: RwLock<HashMap<SessionId, Weak<SessionView>>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct TreeView {
-    inner: RwLock<TreeRows>,
+pub(crate) struct SessionView {
+    inner: RwLock<SessionRows>,
 }
 
 #[derive(Debug)]
-struct TreeRows {
-    row: TreeRow,
+struct SessionRows {
+    row: SessionRow,
     tasks: BTreeMap<TaskNo, Arc<TaskRow>>,
 }
 
-impl View {
+impl CommittedView {
     /// The view of a tree, made if nobody has one.
-    pub(crate) fn open(&self, row: &TreeRow) -> Arc<TreeView> {
-        let found = self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
+    pub(crate) fn open(&self, row: &SessionRow) -> Arc<SessionView> {
+        let found =
+            self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
         if let Some(view) = found.and_then(|view| view.upgrade()) {
             return view;
         }
-        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        let mut trees = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = trees.get(&row.id).and_then(Weak::upgrade) {
             return view;
         }
         if trees.len() == trees.capacity() {
             trees.retain(|_, view| view.strong_count() > 0);
         }
-        let rows = TreeRows { row: row.clone(), tasks: BTreeMap::new() };
-        let view = Arc::new(TreeView { inner: RwLock::new(rows) });
+        let rows = SessionRows { row: row.clone(), tasks: BTreeMap::new() };
+        let view = Arc::new(SessionView { inner: RwLock::new(rows) });
         trees.insert(row.id, Arc::downgrade(&view));
         view
     }
 
     /// Looks at every task that is in memory.
-    pub(crate) fn each(&self, mut look: impl FnMut(&TaskRow)) {
-        let trees = self.trees.read().unwrap_or_else(PoisonError::into_inner);
-        let views: Vec<Arc<TreeView>> = trees.values().filter_map(Weak::upgrade).collect();
+    pub(crate) fn for_each_task(&self, mut look: impl FnMut(&TaskRow)) {
+        let trees = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let views: Vec<Arc<SessionView>> = trees.values().filter_map(Weak::upgrade).collect();
         drop(trees);
         for view in views {
             let inner = view.inner.read().unwrap_or_else(PoisonError::into_inner);
@@ -59,19 +60,19 @@ impl View {
     }
 
     /// The view of a tree that is in memory.
-    pub(crate) fn get(&self, tree: TreeId) -> Option<Arc<TreeView>> {
-        self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&tree)?.upgrade()
+    pub(crate) fn get(&self, tree: SessionId) -> Option<Arc<SessionView>> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&tree)?.upgrade()
     }
 }
 
-impl TreeView {
+impl SessionView {
     /// What the tree's tasks share under a name.
-    pub(crate) fn shared(&self, name: &str) -> Option<SharedValue> {
+    pub(crate) fn shared_value(&self, name: &str) -> Option<SharedValue> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner.row.shared.get(name).cloned()
+        inner.row.shared_values.get(name).cloned()
     }
 
-    pub(crate) fn row(&self) -> TreeRow {
+    pub(crate) fn row(&self) -> SessionRow {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).row.clone()
     }
 
@@ -89,7 +90,7 @@ impl TreeView {
     /// Takes in what a commit changed.
     pub(crate) fn update(
         &self,
-        row: &TreeRow,
+        row: &SessionRow,
         changed: impl IntoIterator<Item = (TaskNo, Arc<TaskRow>)>,
     ) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +100,7 @@ impl TreeView {
         }
     }
 
-    pub(crate) fn forget(&self, gone: &[TaskNo]) {
+    pub(crate) fn evict(&self, gone: &[TaskNo]) {
         if gone.is_empty() {
             return;
         }

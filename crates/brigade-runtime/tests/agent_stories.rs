@@ -8,28 +8,28 @@ mod harness;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_agent::permission::Rules;
+use brigade_agent::permission::PermissionRules;
 use brigade_agent::{
-    BoxFuture, Call, Effect, Gate, Hints, Hook, Moment, Outcome, Plugin, Scope, StateKey, Tool,
-    ToolError,
+    BoxFuture, ExecutionHints, HookContext, HookDecision, HookFuture, Plugin, StateKey, StateScope,
+    Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
 };
-use brigade_llm::scripted::{Script, Scripted};
-use brigade_llm::{Reply, ToolCall, ToolResult, ToolSpec};
-use brigade_model::approval::Verdict;
+use brigade_llm::scripted::{Script, ScriptedModel};
+use brigade_llm::{ModelReply, ToolCall, ToolResult, ToolSpec};
+use brigade_model::approval::ApprovalVerdict;
 use brigade_model::json::Json;
-use brigade_runtime::{AgentOptions, Builder, NewTask, OneModel, Session};
+use brigade_runtime::{AgentOptions, NewTask, OneModel, RuntimeBuilder, Session};
 use harness::{Log, ONCE, Pace, Story};
 
 /// Leaves a trace in the world.
 #[derive(Debug)]
 struct Trace {
     spec: ToolSpec,
-    effect: Effect,
+    effect: ToolEffect,
     log: Log,
 }
 
 impl Trace {
-    fn new(name: &str, effect: Effect, log: &Log) -> Self {
+    fn new(name: &str, effect: ToolEffect, log: &Log) -> Self {
         let parameters = Arc::new(serde_json::json!({ "type": "object" }));
         let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
         Self { spec, effect, log: log.clone() }
@@ -41,15 +41,15 @@ impl Tool for Trace {
         &self.spec
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(self.effect)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(self.effect)
     }
 
-    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
+    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async {
-            let how = if self.effect == Effect::Once { ONCE } else { "" };
+            let how = if self.effect == ToolEffect::Once { ONCE } else { "" };
             self.log.lock().unwrap().push(format!("{how}{}", self.spec.name));
-            Ok(Outcome::text("done"))
+            Ok(ToolReply::text("done"))
         })
     }
 }
@@ -60,18 +60,18 @@ async fn run_boss(session: Session) {
 }
 
 fn options(log: &Log, script: &str) -> AgentOptions {
-    let model = Scripted::new(Script::parse("story", script).unwrap());
+    let model = ScriptedModel::new(Script::parse("story", script).unwrap());
     AgentOptions::new(OneModel(Arc::new(model)))
         .model("scripted")
-        .tool(Trace::new("look", Effect::Idempotent, log))
-        .tool(Trace::new("pay", Effect::Once, log))
+        .tool(Trace::new("look", ToolEffect::Idempotent, log))
+        .tool(Trace::new("pay", ToolEffect::Once, log))
 }
 
-fn playing(builder: Builder, log: &Log, script: &str) -> Builder {
+fn playing(builder: RuntimeBuilder, log: &Log, script: &str) -> RuntimeBuilder {
     builder.agents(options(log, script))
 }
 
-fn story(build: fn(Builder, Log) -> Builder) -> Story {
+fn story(build: fn(RuntimeBuilder, Log) -> RuntimeBuilder) -> Story {
     // A question or a message may come before or after something else was told.
     let act: harness::Act = |session| Box::pin(run_boss(session));
     Story { build, act, same_way: false, pace: Pace::Paused }
@@ -112,7 +112,7 @@ struct AllCalls(u32);
 
 impl StateKey for AllCalls {
     const NAME: &'static str = "all calls";
-    const SCOPE: Scope = Scope::Session;
+    const SCOPE: StateScope = StateScope::Session;
 }
 
 impl Plugin for Counting {
@@ -120,18 +120,22 @@ impl Plugin for Counting {
         "counting"
     }
 
-    fn step_end<'a>(&'a self, at: &'a Moment<'a>) -> Hook<'a, ()> {
+    fn step_end<'a>(&'a self, at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         Box::pin(async {
             at.state.update(|all: &mut AllCalls| all.0 += 1)?;
             Ok(at.state.update(|steps: &mut Steps| steps.0 += 1)?)
         })
     }
 
-    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             let (steps, all) = (at.state.get::<Steps>()?.0, at.state.get::<AllCalls>()?.0);
             self.0.lock().unwrap().push(format!("{} counted {steps}, {all} in all", at.agent));
-            Ok(Gate::Pass)
+            Ok(HookDecision::Pass)
         })
     }
 }
@@ -156,7 +160,7 @@ turn
 
 /// Does not let the first ending pass: of a run, or of all in the session.
 #[derive(Debug)]
-struct Refusing(Scope);
+struct Refusing(StateScope);
 
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 struct Endings(u32);
@@ -170,7 +174,7 @@ struct AllEndings(u32);
 
 impl StateKey for AllEndings {
     const NAME: &'static str = "all endings";
-    const SCOPE: Scope = Scope::Session;
+    const SCOPE: StateScope = StateScope::Session;
 }
 
 impl Plugin for Refusing {
@@ -178,19 +182,27 @@ impl Plugin for Refusing {
         "refusing"
     }
 
-    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             let first = match self.0 {
-                Scope::Run => at.state.update(|Endings(so_far)| {
+                StateScope::Run => at.state.update(|Endings(so_far)| {
                     *so_far += 1;
                     *so_far == 1
                 }),
-                Scope::Session => at.state.update(|AllEndings(so_far)| {
+                StateScope::Session => at.state.update(|AllEndings(so_far)| {
                     *so_far += 1;
                     *so_far == 1
                 }),
             };
-            Ok(if first? { Gate::Refuse("once more".to_owned()) } else { Gate::Pass })
+            Ok(if first? {
+                HookDecision::Refuse("once more".to_owned())
+            } else {
+                HookDecision::Pass
+            })
         })
     }
 }
@@ -211,10 +223,12 @@ turn
 /// What a plugin knows by its state to have refused, the model has been told.
 #[test]
 fn an_ending_that_a_plugin_refuses_once() {
-    story(|builder, log| builder.agents(options(&log, ENDS_TWICE).plugin(Refusing(Scope::Run))))
-        .cut_everywhere();
     story(|builder, log| {
-        builder.agents(options(&log, ENDS_TWICE).plugin(Refusing(Scope::Session)))
+        builder.agents(options(&log, ENDS_TWICE).plugin(Refusing(StateScope::Run)))
+    })
+    .cut_everywhere();
+    story(|builder, log| {
+        builder.agents(options(&log, ENDS_TWICE).plugin(Refusing(StateScope::Session)))
     })
     .cut_everywhere();
 }
@@ -228,7 +242,7 @@ struct Replies(u32);
 
 impl StateKey for Replies {
     const NAME: &'static str = "replies";
-    const SCOPE: Scope = Scope::Session;
+    const SCOPE: StateScope = StateScope::Session;
 }
 
 impl Plugin for Tallying {
@@ -236,15 +250,23 @@ impl Plugin for Tallying {
         "tallying"
     }
 
-    fn after_model<'a>(&'a self, at: &'a Moment<'a>, _reply: &'a Reply) -> Hook<'a, ()> {
+    fn after_model<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _reply: &'a ModelReply,
+    ) -> HookFuture<'a, ()> {
         Box::pin(async { Ok(at.state.update(|replies: &mut Replies| replies.0 += 1)?) })
     }
 
-    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             let replies = at.state.get::<Replies>()?.0;
             self.0.lock().unwrap().push(format!("{replies} replies"));
-            Ok(Gate::Pass)
+            Ok(HookDecision::Pass)
         })
     }
 }
@@ -272,9 +294,11 @@ async fn attend(session: &Session) {
     loop {
         for pending in session.approvals() {
             let verdict = match (&*pending.request.tool, pending.request.to_string().as_str()) {
-                ("look", _) => Verdict::AllowOnce,
-                (_, "pay {\"to\":\"nobody\"}") => Verdict::Deny { reason: "to whom?".into() },
-                _ => Verdict::AllowAlways { rule: None },
+                ("look", _) => ApprovalVerdict::AllowOnce,
+                (_, "pay {\"to\":\"nobody\"}") => {
+                    ApprovalVerdict::Deny { reason: "to whom?".into() }
+                }
+                _ => ApprovalVerdict::AllowAlways { rule: None },
             };
             let _ = session.approve(pending.task, Some(pending.call), verdict).await;
         }
@@ -285,7 +309,7 @@ async fn attend(session: &Session) {
 async fn run_asking_boss(session: Session) {
     let ask = ["look", "pay"].map(|rule| rule.parse().unwrap()).to_vec();
     let boss = NewTask::agent("Find out.").name("Boss").key("boss");
-    let boss = boss.permissions(Rules { ask, ..Rules::all() });
+    let boss = boss.permissions(PermissionRules { ask, ..PermissionRules::all() });
     let boss = session.spawn(boss).await.unwrap();
     tokio::select! {
         ending = boss.wait() => drop(ending.unwrap()),
@@ -316,34 +340,42 @@ impl Plugin for Clerk {
         "clerk"
     }
 
-    fn before_tool<'a>(&'a self, at: &'a Moment<'a>, _call: &'a ToolCall) -> Hook<'a, Gate> {
+    fn before_tool<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _call: &'a ToolCall,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             at.state.update(|Begun(count)| *count += 1)?;
-            Ok(Gate::Pass)
+            Ok(HookDecision::Pass)
         })
     }
 
     fn after_tool<'a>(
         &'a self,
-        at: &'a Moment<'a>,
+        at: &'a HookContext<'a>,
         _call: &'a ToolCall,
         _result: &'a mut ToolResult,
-    ) -> Hook<'a, ()> {
+    ) -> HookFuture<'a, ()> {
         Box::pin(async { Ok(at.state.update(|Over(count)| *count += 1)?) })
     }
 
-    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             let (begun, over) = (at.state.get::<Begun>()?.0, at.state.get::<Over>()?.0);
             self.0.lock().unwrap().push(format!("{}: {begun} begun, {over} over", at.agent));
-            Ok(Gate::Pass)
+            Ok(HookDecision::Pass)
         })
     }
 }
 
 #[test]
 fn an_agent_and_its_child_that_ask_for_leave() {
-    let build = |builder: Builder, log: Log| {
+    let build = |builder: RuntimeBuilder, log: Log| {
         let options = options(
             &log,
             "agent Boss
@@ -434,6 +466,6 @@ const COUNT: &str = "call run_process {\"name\": \"Count\", \"command\": \"sleep
 
 #[test]
 fn the_same_with_a_command() {
-    let build = |builder: Builder, log: Log| playing(builder, &log, &three_children(COUNT));
+    let build = |builder: RuntimeBuilder, log: Log| playing(builder, &log, &three_children(COUNT));
     Story { pace: Pace::Real, ..story(build) }.cut_here_and_there(8);
 }

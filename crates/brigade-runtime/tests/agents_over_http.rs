@@ -10,15 +10,19 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use brigade_agent::definition::Definition;
-use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome as Done, Tool, ToolError};
+use brigade_agent::{
+    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
+};
 use brigade_llm::wire_server::{WireFormat, WireReply, WireRequest, WireServer, WireStatus};
 use brigade_llm::{
-    KeySource, Limits, Message, Model, Part, ProviderOptions, Recorder, Replay, Reply, Request,
-    RetryOptions, Script, Scripted, ToolSpec,
+    ChatMessage, KeySource, Model, ModelReply, ModelRequest, ProviderOptions, Recorder,
+    ReplayModel, ReplyPart, RetryOptions, Script, ScriptedModel, ToolSpec, TransportLimits,
 };
-use brigade_model::call::Ending;
+use brigade_model::call::RunResult;
 use brigade_model::outcome::Outcome;
-use brigade_runtime::{AgentOptions, ModelSource, NewTask, OneModel, Providers, RecordedModels};
+use brigade_runtime::{
+    AgentOptions, ModelProviders, ModelSource, NewTask, OneModel, RecordedModels,
+};
 use brigade_testkit::TestRuntime;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
@@ -62,9 +66,9 @@ turn
 /// told the how many-th request for this model it is.
 async fn server(
     script: &str,
-    answer: impl Fn(usize, Reply) -> WireReply + Send + Sync + 'static,
+    answer: impl Fn(usize, ModelReply) -> WireReply + Send + Sync + 'static,
 ) -> WireServer {
-    let model = Scripted::new(Script::parse("http", script).unwrap());
+    let model = ScriptedModel::new(Script::parse("http", script).unwrap());
     let counts = Mutex::new(HashMap::<String, usize>::new());
     let answered = move |request: WireRequest| {
         let nth = {
@@ -78,9 +82,9 @@ async fn server(
     WireServer::start(answered).await.unwrap()
 }
 
-fn reply(model: &Scripted, request: WireRequest) -> Reply {
-    let parts = model.call(Arc::new(Request {
-        asker: request.model.as_str().into(),
+fn reply(model: &ScriptedModel, request: WireRequest) -> ModelReply {
+    let parts = model.call(Arc::new(ModelRequest {
+        agent: request.model.as_str().into(),
         model: request.model.into(),
         system: request.system.into(),
         messages: request.messages,
@@ -91,24 +95,28 @@ fn reply(model: &Scripted, request: WireRequest) -> Reply {
     }));
     let parts = parts.collect::<Vec<_>>().now_or_never().expect("no turn of these scripts waits");
     match parts.into_iter().last() {
-        Some(Ok(Part::Finished(reply))) => *reply,
+        Some(Ok(ReplyPart::Finished(reply))) => *reply,
         other => panic!("the script has {other:?}"),
     }
 }
 
 /// Tries again soon, so that the tests do not wait.
 fn soon() -> RetryOptions {
-    RetryOptions { first_pause: Duration::from_millis(5), seed: Some(1), ..RetryOptions::default() }
+    RetryOptions { min_pause: Duration::from_millis(5), seed: Some(1), ..RetryOptions::default() }
 }
 
 /// Long enough for a busy machine to answer, short enough to wait for what hangs.
-fn quick() -> Limits {
-    Limits { headers: Duration::from_secs(4), idle: Duration::from_secs(4), ..Limits::default() }
+fn quick() -> TransportLimits {
+    TransportLimits {
+        header_timeout: Duration::from_secs(4),
+        idle_timeout: Duration::from_secs(4),
+        ..TransportLimits::default()
+    }
 }
 
 /// A runtime whose models are at `wire`.
 async fn kitchen(wire: ProviderOptions, tools: Vec<Counted>) -> TestRuntime {
-    kitchen_of(Providers::new().provider("wire", wire).retry(soon()), tools).await
+    kitchen_of(ModelProviders::new().provider("wire", wire).retry(soon()), tools).await
 }
 
 async fn kitchen_of(models: impl ModelSource, tools: Vec<Counted>) -> TestRuntime {
@@ -120,14 +128,14 @@ async fn kitchen_of(models: impl ModelSource, tools: Vec<Counted>) -> TestRuntim
     TestRuntime::new(|builder| builder.agents(options)).await
 }
 
-async fn run(runtime: &TestRuntime, task: &str) -> (Ending, String) {
+async fn run(runtime: &TestRuntime, task: &str) -> (RunResult, String) {
     let boss = runtime.session.spawn(NewTask::agent(task).name("Boss")).await.unwrap();
     let ending = boss.wait().await.unwrap();
     (ending, runtime.session.transcript((&boss).into()).await.unwrap().unwrap())
 }
 
 #[track_caller]
-fn words(ending: &Ending) -> String {
+fn words(ending: &RunResult) -> String {
     match &*ending.outcome {
         Outcome::Succeeded { result } => result.decode().unwrap(),
         other => panic!("it ended as {other}"),
@@ -139,12 +147,12 @@ fn words(ending: &Ending) -> String {
 struct Counted {
     spec: ToolSpec,
     says: &'static str,
-    effect: Effect,
+    effect: ToolEffect,
     times: Arc<AtomicUsize>,
 }
 
 impl Counted {
-    fn new(name: &str, effect: Effect, says: &'static str) -> (Self, Arc<AtomicUsize>) {
+    fn new(name: &str, effect: ToolEffect, says: &'static str) -> (Self, Arc<AtomicUsize>) {
         let times = Arc::<AtomicUsize>::default();
         let parameters = Arc::new(serde_json::json!({ "type": "object" }));
         let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
@@ -157,11 +165,11 @@ impl Tool for Counted {
         &self.spec
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(self.effect)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(self.effect)
     }
 
-    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         self.times.fetch_add(1, Ordering::Relaxed);
         Box::pin(async { Ok(Done::text(self.says)) })
     }
@@ -182,8 +190,8 @@ async fn each<F: Future<Output = ()>>(test: impl Fn(WireFormat) -> F) {
 #[tokio::test]
 async fn a_root_delegates_and_gets_the_result() {
     each(|format| async move {
-        let server = server(DELEGATING, |_, reply| WireReply::Torn(reply)).await;
-        let (look, looked) = Counted::new("look", Effect::Pure, "you see trees");
+        let server = server(DELEGATING, |_, reply| WireReply::ByteByByte(reply)).await;
+        let (look, looked) = Counted::new("look", ToolEffect::Pure, "you see trees");
         let runtime = kitchen(server.options(format), vec![look]).await;
         let (ending, said) = run(&runtime, "Find mushrooms.").await;
         assert_eq!(words(&ending), "Found: three mushrooms.", "{said}");
@@ -201,16 +209,16 @@ async fn a_root_delegates_and_gets_the_result() {
     .await;
 }
 
-type Trouble = fn(Reply) -> WireReply;
+type Trouble = fn(ModelReply) -> WireReply;
 
 /// What the server does the first time it is asked for the second turn.
 fn troubles() -> [(&'static str, Trouble); 6] {
     [
         ("500", |_| WireReply::Status(WireStatus::new(500, "{\"error\":{\"message\":\"oh\"}}"))),
         ("garbage", |_| WireReply::Bytes(b"<html>Hello</html>\n\n".to_vec())),
-        ("cut", WireReply::CutIn),
-        ("ended early", WireReply::EndIn),
-        ("hung in the middle", WireReply::HangIn),
+        ("cut", WireReply::DisconnectMidway),
+        ("ended early", WireReply::EndMidway),
+        ("hung in the middle", WireReply::HangMidway),
         ("hung", |_| WireReply::Hang),
     ]
 }
@@ -224,7 +232,7 @@ async fn what_goes_wrong_once_is_got_over_and_nothing_is_done_twice() {
                 _ => WireReply::Reply(reply),
             })
             .await;
-            let (pay, paid) = Counted::new("pay", Effect::Once, "paid");
+            let (pay, paid) = Counted::new("pay", ToolEffect::Once, "paid");
             let runtime = kitchen(server.options(format).limits(quick()), vec![pay]).await;
             let (ending, said) = run(&runtime, "Pay.").await;
             assert_eq!(words(&ending), "Paid, and that was all there was to do here.", "{what}");
@@ -233,7 +241,7 @@ async fn what_goes_wrong_once_is_got_over_and_nothing_is_done_twice() {
             assert_eq!(said.matches("that was all").count(), 1, "{what}: {said}");
             let [_, cut, again] = &server.requests()[..] else { panic!("{what}") };
             assert_eq!(cut.messages, again.messages, "{what}");
-            assert!(matches!(again.messages.last(), Some(Message::Results(_))), "{what}");
+            assert!(matches!(again.messages.last(), Some(ChatMessage::Results(_))), "{what}");
         });
         join_all(all).await;
     })
@@ -245,13 +253,13 @@ async fn what_goes_wrong_every_time_is_told_truthfully() {
     each(|format| async move {
         let server = server(PAYING, |nth, reply| match nth {
             1 => WireReply::Reply(reply),
-            _ => WireReply::CutIn(reply),
+            _ => WireReply::DisconnectMidway(reply),
         })
         .await;
-        let (pay, paid) = Counted::new("pay", Effect::Once, "paid");
+        let (pay, paid) = Counted::new("pay", ToolEffect::Once, "paid");
         let runtime = kitchen(server.options(format), vec![pay]).await;
         let (ending, _) = run(&runtime, "Pay.").await;
-        assert_eq!(ending.outcome.word(), "failed");
+        assert_eq!(ending.outcome.label(), "failed");
         let told = ending.outcome.to_string();
         assert!(told.contains("the model: ") && told.contains("(tried 8 times)"), "{told}");
         let Outcome::Failed(failed) = &*ending.outcome else { panic!("{told}") };
@@ -285,7 +293,7 @@ async fn siblings_slow_down_together() {
         let tasks = (0..SIBLINGS).map(|_| NewTask::agent("Go."));
         runtime.session.spawn_all(tasks).await.unwrap();
         let endings = runtime.session.wait_all([]).await.unwrap();
-        let done = endings.iter().filter(|ending| ending.outcome.word() == "succeeded").count();
+        let done = endings.iter().filter(|ending| ending.outcome.label() == "succeeded").count();
         assert_eq!(done, SIBLINGS, "{format:?}");
         let arrivals = arrivals.lock().unwrap();
         let since: Vec<Duration> = arrivals.iter().map(|at| *at - arrivals[0]).collect();
@@ -320,7 +328,7 @@ async fn a_key_that_is_wrong_is_told_at_once() {
         let server = server(PAYING, move |_, _| WireReply::Status(told.clone())).await;
         let runtime = kitchen(server.options(format), Vec::new()).await;
         let (ending, _) = run(&runtime, "Pay.").await;
-        assert_eq!(ending.outcome.word(), "failed");
+        assert_eq!(ending.outcome.label(), "failed");
         assert_eq!(server.requests().len(), 1, "a wrong key stays wrong");
     })
     .await;
@@ -336,18 +344,18 @@ async fn a_recorded_run_is_played_again_without_a_server() {
     each(|format| async move {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mushrooms.jsonl");
-        let server = server(&waiting(), |_, reply| WireReply::Torn(reply)).await;
-        let source = Providers::new().provider("wire", server.options(format)).retry(soon());
+        let server = server(&waiting(), |_, reply| WireReply::ByteByByte(reply)).await;
+        let source = ModelProviders::new().provider("wire", server.options(format)).retry(soon());
         let recorder = Recorder::open(&file).unwrap();
-        let (look, _) = Counted::new("look", Effect::Pure, "you see trees");
+        let (look, _) = Counted::new("look", ToolEffect::Pure, "you see trees");
         let runtime = kitchen_of(RecordedModels { source, recorder }, vec![look]).await;
         let (ending, said) = run(&runtime, "Find mushrooms.").await;
         assert_eq!(words(&ending), "Found: three mushrooms.", "{said}");
         let used = runtime.session.get(ending.no).await.unwrap().1.usage().tokens;
         drop((runtime, server));
 
-        let replay = OneModel(Arc::new(Replay::load(&file).unwrap()));
-        let (look, looked) = Counted::new("look", Effect::Pure, "you see trees");
+        let replay = OneModel(Arc::new(ReplayModel::load(&file).unwrap()));
+        let (look, looked) = Counted::new("look", ToolEffect::Pure, "you see trees");
         let runtime = kitchen_of(replay, vec![look]).await;
         let (again, said_again) = run(&runtime, "Find mushrooms.").await;
         assert_eq!(words(&again), words(&ending));
@@ -362,15 +370,15 @@ async fn a_recorded_run_is_played_again_without_a_server() {
 async fn another_result_than_was_recorded_is_told_as_the_first_difference() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mushrooms.jsonl");
-    let scripted = Arc::new(Scripted::new(
+    let scripted = Arc::new(ScriptedModel::new(
         Script::parse("played", PAYING.replace("boss", "Boss").as_str()).unwrap(),
     ));
     let models =
         RecordedModels { source: OneModel(scripted), recorder: Recorder::open(&file).unwrap() };
-    let (pay, _) = Counted::new("pay", Effect::Once, "paid 3 coins");
+    let (pay, _) = Counted::new("pay", ToolEffect::Once, "paid 3 coins");
     run(&kitchen_of(models, vec![pay]).await, "Pay.").await;
-    let replay = OneModel(Arc::new(Replay::load(&file).unwrap()));
-    let (pay, _) = Counted::new("pay", Effect::Once, "paid 4 coins");
+    let replay = OneModel(Arc::new(ReplayModel::load(&file).unwrap()));
+    let (pay, _) = Counted::new("pay", ToolEffect::Once, "paid 4 coins");
     let (ending, _) = run(&kitchen_of(replay, vec![pay]).await, "Pay.").await;
     let told = ending.outcome.to_string();
     for part in ["mushrooms.jsonl:3", "the result of pay", "paid 3 coins", "paid 4 coins"] {

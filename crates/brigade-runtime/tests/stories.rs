@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use brigade_model::limits::{Limits, Money, Usage};
 use brigade_model::outcome::Outcome;
-use brigade_model::work::Recovery;
-use brigade_runtime::{Builder, Child, JobContext, JobError, NewTask, Session};
+use brigade_model::work::RecoveryPolicy;
+use brigade_runtime::{ChildTask, JobContext, JobError, NewTask, RuntimeBuilder, Session};
 use futures_util::future::try_join_all;
 use harness::{Log, Pace, Story};
 
-const POLICY: Recovery = Recovery::resume(5);
+const POLICY: RecoveryPolicy = RecoveryPolicy::resume(5);
 
 /// A step that leaves a trace in the world.
 async fn note(ctx: &JobContext, log: &Log, what: &str) -> Result<String, JobError> {
@@ -32,12 +32,12 @@ async fn run_root(session: Session) {
     root.wait().await.unwrap();
 }
 
-fn story(build: fn(Builder, Log) -> Builder) -> Story {
+fn story(build: fn(RuntimeBuilder, Log) -> RuntimeBuilder) -> Story {
     let act: harness::Act = |session| Box::pin(run_root(session));
     Story { build, act, same_way: true, pace: Pace::Paused }
 }
 
-fn worker(builder: Builder, log: &Log) -> Builder {
+fn worker(builder: RuntimeBuilder, log: &Log) -> RuntimeBuilder {
     let log = log.clone();
     builder.job("work", POLICY, move |ctx: JobContext, n: u32| {
         let log = log.clone();
@@ -48,13 +48,13 @@ fn worker(builder: Builder, log: &Log) -> Builder {
     })
 }
 
-async fn spawn_workers(ctx: &JobContext, count: u32) -> Result<Vec<Child>, JobError> {
+async fn spawn_workers(ctx: &JobContext, count: u32) -> Result<Vec<ChildTask>, JobError> {
     let spawns =
         (1..=count).map(|n| ctx.spawn(NewTask::job("work", n).name(&format!("Worker {n}"))));
     Ok(try_join_all(spawns).await?)
 }
 
-fn results(endings: &[brigade_model::call::Ending]) -> Vec<String> {
+fn results(endings: &[brigade_model::call::RunResult]) -> Vec<String> {
     let mut all: Vec<String> = endings
         .iter()
         .map(|ending| match &*ending.outcome {
@@ -313,7 +313,7 @@ fn stop_all_then_spawn_more() {
 
 #[test]
 fn a_kept_child_outlives_its_parent() {
-    fn build(builder: Builder, log: Log) -> Builder {
+    fn build(builder: RuntimeBuilder, log: Log) -> RuntimeBuilder {
         worker(builder, &log)
             .job("linger", POLICY, |ctx: JobContext, (): ()| async move {
                 ctx.sleep(Duration::from_secs(60)).await?;

@@ -7,61 +7,66 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_llm::{Script, Scripted};
-use brigade_runtime::agents::{OneModel, Providers};
+use brigade_llm::{Script, ScriptedModel};
+use brigade_runtime::agents::{ModelProviders, OneModel};
 use brigade_runtime::{AgentOptions, ProcessOptions, Runtime};
-use brigade_server::Places;
-use brigade_server::daemon::{Claimed, Daemon, DaemonError, DaemonOptions};
+use brigade_server::StateDir;
+use brigade_server::daemon::{Daemon, DaemonError, DaemonOptions, StateDirLock};
+use brigade_server::daemon_launcher::{DaemonLauncher, STATE_DIR_TAKEN_EXIT};
 use brigade_server::mcp::{McpOptions, serve_stdio};
-use brigade_server::start::{Starter, TAKEN};
 use brigade_sqlite::SqliteStore;
 
 const DAEMON: &str = "--daemon";
 const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    brigade_process::companion::run_if_asked();
+    brigade_process::companion::run_shim_if_requested();
     let mut args = std::env::args_os().skip(1);
     let (Some(folder), Some(what)) = (args.next(), args.next()) else {
         return Err("usage: mcp_bridge STATE_FOLDER SESSION".into());
     };
-    let places = Places::new(std::path::absolute(PathBuf::from(folder))?);
+    let places = StateDir::new(std::path::absolute(PathBuf::from(folder))?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if what == DAEMON {
         // Clients end their servers with the whole process group; the daemon is nobody's.
         let _ = rustix::process::setsid();
         if let Err(error) = runtime.block_on(be_the_daemon(places)) {
             eprintln!("{error}");
-            let taken = matches!(error.downcast_ref(), Some(DaemonError::Running { .. }));
-            std::process::exit(if taken { TAKEN.into() } else { 1 });
+            let taken = matches!(error.downcast_ref(), Some(DaemonError::AlreadyRunning { .. }));
+            std::process::exit(if taken { STATE_DIR_TAKEN_EXIT.into() } else { 1 });
         }
         return Ok(());
     }
     let session = what.into_string().map_err(|_| "the session is not UTF-8")?;
-    let args = vec![places.folder().into(), DAEMON.into()];
-    let starter = Starter { places, program: std::env::current_exe()?, args, may_start: true };
+    let args = vec![places.path().into(), DAEMON.into()];
+    let starter = DaemonLauncher {
+        state_dir: places,
+        program: std::env::current_exe()?,
+        args,
+        may_start: true,
+    };
     let mut options = McpOptions::new(session, std::env::current_dir()?);
-    options.client = std::env::args().nth(3);
+    options.client_name = std::env::args().nth(3);
     runtime.block_on(serve_stdio(starter, options))?;
     // A read of standard input may be blocked for good.
     runtime.shutdown_background();
     Ok(())
 }
 
-async fn be_the_daemon(places: Places) -> Result<(), Box<dyn Error>> {
-    let claimed = Claimed::take(&places)?;
-    let store = SqliteStore::open(places.store(), Default::default())?;
-    let processes = ProcessOptions::new(places.folder().join("processes"));
-    let script = places.folder().with_file_name("script");
+async fn be_the_daemon(places: StateDir) -> Result<(), Box<dyn Error>> {
+    let claimed = StateDirLock::acquire(&places)?;
+    let store = SqliteStore::open(places.store_path(), Default::default())?;
+    let processes = ProcessOptions::new(places.path().join("processes"));
+    let script = places.path().with_file_name("script");
     let agents = match script.exists() {
         true => {
-            let model = Arc::new(Scripted::new(Script::load(&script)?));
+            let model = Arc::new(ScriptedModel::new(Script::load(&script)?));
             AgentOptions::new(OneModel(model)).model("scripted")
         }
-        false => AgentOptions::new(Providers::new()),
+        false => AgentOptions::new(ModelProviders::new()),
     };
     let builder = Runtime::builder().store(store).processes(processes).agents(agents);
-    let options = DaemonOptions { places, idle: Some(IDLE) };
+    let options = DaemonOptions { state_dir: places, idle_timeout: Some(IDLE) };
     Daemon::open(claimed, options, builder).await?.run().await?;
     Ok(())
 }

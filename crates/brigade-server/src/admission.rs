@@ -14,16 +14,16 @@ use brigade_model::refusal::Refusal;
 use brigade_runtime::TaskId;
 use tokio_util::sync::CancellationToken;
 
-use crate::lines::{ByteBudget, LineBounds};
-use crate::wire::LINE_MAX;
+use crate::bounded_line_reader::{ByteBudget, LineLimits};
+use crate::frames::LINE_BYTES_MAX;
 
-const PER_TASK: usize = 64;
+const CONNECTIONS_PER_TASK: usize = 64;
 /// Bytes of unfinished lines that are held for all tasks together, and for everybody else.
-const TASK_BYTES: usize = 48 * 1024 * 1024;
-const OPERATOR_BYTES: usize = 256 * 1024 * 1024;
+const TASK_LINE_BYTES: usize = 48 * 1024 * 1024;
+const OPERATOR_LINE_BYTES: usize = 256 * 1024 * 1024;
 /// Longer than any handshake.
-const HANDSHAKE_MAX: usize = 64 * 1024;
-const LINE_WITHIN: Duration = Duration::from_secs(30);
+const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many connections of each kind there may be.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl ConnectionLimits {
     pub(crate) fn for_files(files: u64) -> Self {
         let share = |of: u64, most: u64| (files / of).clamp(8, most) as usize;
         Self {
-            per_task: PER_TASK,
+            per_task: CONNECTIONS_PER_TASK,
             all_tasks: share(8, 512),
             pending: share(16, 128),
             operators: share(4, 2_048),
@@ -58,13 +58,13 @@ pub(crate) enum ConnectionKind {
 #[derive(Debug)]
 pub(crate) struct Admission {
     limits: ConnectionLimits,
-    counts: Mutex<Counts>,
+    counts: Mutex<ConnectionCounts>,
     task_bytes: Arc<ByteBudget>,
     operator_bytes: Arc<ByteBudget>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ConnectionCounts {
     by_task: HashMap<TaskId, usize>,
     operators: usize,
     /// Oldest first.
@@ -77,14 +77,17 @@ impl Admission {
         Arc::new(Self {
             limits,
             counts: Mutex::default(),
-            task_bytes: ByteBudget::new(TASK_BYTES),
-            operator_bytes: ByteBudget::new(OPERATOR_BYTES),
+            task_bytes: ByteBudget::new(TASK_LINE_BYTES),
+            operator_bytes: ByteBudget::new(OPERATOR_LINE_BYTES),
         })
     }
 
     /// Takes a place for as long as the guard lives.
-    pub(crate) fn admit(self: &Arc<Self>, kind: ConnectionKind) -> Result<Place, Refusal> {
-        let mut counts = self.counts();
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        kind: ConnectionKind,
+    ) -> Result<ConnectionPermit, Refusal> {
+        let mut counts = self.lock_counts();
         match kind {
             ConnectionKind::Task(task) => {
                 let all: usize = counts.by_task.values().sum();
@@ -105,13 +108,13 @@ impl Admission {
             }
             ConnectionKind::Operator => counts.operators += 1,
         }
-        Ok(Place { admission: self.clone(), kind })
+        Ok(ConnectionPermit { admission: self.clone(), kind })
     }
 
     /// Takes a place until the handshake is over. The oldest pending handshake ends when there are too
     /// many: an honest client has sent its own long before.
     pub(crate) fn admit_pending(self: &Arc<Self>) -> PendingHandshake {
-        let mut counts = self.counts();
+        let mut counts = self.lock_counts();
         if counts.pending.len() >= self.limits.pending
             && let Some((_, ended)) = counts.pending.pop_front()
         {
@@ -121,48 +124,48 @@ impl Admission {
         counts.next_pending += 1;
         let ended = CancellationToken::new();
         counts.pending.push_back((id, ended.clone()));
-        PendingHandshake { admission: self.clone(), id, ended }
+        PendingHandshake { admission: self.clone(), id, evicted: ended }
     }
 
     /// Bounds on the line of a handshake.
-    pub(crate) fn handshake_bounds() -> LineBounds {
-        LineBounds { line_max: HANDSHAKE_MAX, within: None, unfinished: None }
+    pub(crate) fn handshake_limits() -> LineLimits {
+        LineLimits { line_max: HANDSHAKE_BYTES_MAX, line_timeout: None, byte_budget: None }
     }
 
     /// Bounds on the lines that follow.
-    pub(crate) fn line_bounds(&self, kind: ConnectionKind) -> LineBounds {
+    pub(crate) fn line_limits(&self, kind: ConnectionKind) -> LineLimits {
         let unfinished = match kind {
             ConnectionKind::Task(_) => &self.task_bytes,
             ConnectionKind::Operator => &self.operator_bytes,
         };
-        LineBounds {
-            line_max: LINE_MAX as usize,
-            within: Some(LINE_WITHIN),
-            unfinished: Some(unfinished.clone()),
+        LineLimits {
+            line_max: LINE_BYTES_MAX as usize,
+            line_timeout: Some(LINE_TIMEOUT),
+            byte_budget: Some(unfinished.clone()),
         }
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn lock_counts(&self) -> MutexGuard<'_, ConnectionCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A place, given back on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     admission: Arc<Admission>,
     kind: ConnectionKind,
 }
 
-impl Place {
+impl ConnectionPermit {
     pub(crate) fn kind(&self) -> ConnectionKind {
         self.kind
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut counts = self.admission.counts();
+        let mut counts = self.admission.lock_counts();
         match self.kind {
             ConnectionKind::Operator => counts.operators -= 1,
             ConnectionKind::Task(task) => match counts.by_task.get_mut(&task) {
@@ -179,18 +182,18 @@ pub(crate) struct PendingHandshake {
     admission: Arc<Admission>,
     id: u64,
     /// Cancelled when newer ones need the place.
-    pub(crate) ended: CancellationToken,
+    pub(crate) evicted: CancellationToken,
 }
 
 impl Drop for PendingHandshake {
     fn drop(&mut self) {
-        self.admission.counts().pending.retain(|(id, _)| *id != self.id);
+        self.admission.lock_counts().pending.retain(|(id, _)| *id != self.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use brigade_model::ids::{TaskNo, TreeId};
+    use brigade_model::ids::{SessionId, TaskNo};
 
     use super::*;
 
@@ -200,8 +203,8 @@ mod tests {
     fn task(no: u32) -> ConnectionKind {
         let tree =
             serde_json::from_value(serde_json::json!("00000000-0000-0000-0000-000000000000"));
-        let tree: TreeId = tree.expect("a uuid");
-        ConnectionKind::Task(TaskId { tree, no: TaskNo::new(no).expect("not zero") })
+        let tree: SessionId = tree.expect("a uuid");
+        ConnectionKind::Task(TaskId { session: tree, no: TaskNo::new(no).expect("not zero") })
     }
 
     #[test]
@@ -226,10 +229,10 @@ mod tests {
         let second = admission.admit_pending();
         drop(second);
         let third = admission.admit_pending();
-        assert!(!oldest.ended.is_cancelled());
+        assert!(!oldest.evicted.is_cancelled());
         let fourth = admission.admit_pending();
-        assert!(oldest.ended.is_cancelled());
+        assert!(oldest.evicted.is_cancelled());
         drop(oldest);
-        assert!(!third.ended.is_cancelled() && !fourth.ended.is_cancelled());
+        assert!(!third.evicted.is_cancelled() && !fourth.evicted.is_cancelled());
     }
 }

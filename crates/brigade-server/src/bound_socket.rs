@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::places::{Places, Short};
+use crate::state_dir::{ShortSocketPath, StateDir};
 
 /// A listener, and the file that leads to it.
 #[derive(Debug)]
@@ -21,14 +21,14 @@ pub(crate) struct BoundSocket {
 impl BoundSocket {
     /// Binds the socket of a folder. The folder's lock is the caller's, so that a socket that is there belongs to
     /// nobody.
-    pub(crate) fn bind(places: &Places) -> io::Result<Self> {
-        places.make_socket_folder()?;
-        let path = places.socket();
+    pub(crate) fn bind(places: &StateDir) -> io::Result<Self> {
+        places.create_socket_dir()?;
+        let path = places.socket_path();
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(Short::of(&path)?.path())?;
+        let listener = UnixListener::bind(ShortSocketPath::of(&path)?.path())?;
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         let about = fs::symlink_metadata(&path)?;
         Ok(Self { listener, path, identity: (about.dev(), about.ino()) })

@@ -14,18 +14,18 @@ use brigade_model::ids::{ConversationId, Time};
 use brigade_model::task::TaskRow;
 use brigade_runtime::{Clock, Session};
 
-use crate::desk::{Desk, Who};
-use crate::info::{ConversationInfo, ConversationState};
+use crate::request_context::{CallerIdentity, RequestContext};
+use crate::task_info::{ConversationInfo, ConversationState};
 
 /// How long a conversation is not seen before another may take over.
-pub(crate) const LAPSES_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const LAPSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the daemon knows of conversations.
 #[derive(Debug)]
-pub(crate) struct Conversations {
+pub(crate) struct ConversationRegistry {
     clock: Arc<dyn Clock>,
-    began: Time,
-    seen: Mutex<HashMap<ConversationId, LastSeen>>,
+    started_at: Time,
+    last_seen: Mutex<HashMap<ConversationId, LastSeen>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,21 +35,21 @@ enum LastSeen {
     At(Time),
 }
 
-impl Conversations {
+impl ConversationRegistry {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let began = clock.now();
-        Arc::new(Self { clock, began, seen: Mutex::default() })
+        Arc::new(Self { clock, started_at: began, last_seen: Mutex::default() })
     }
 
     /// Counts a conversation as connected for as long as the guard lives.
-    pub(crate) fn enter(self: &Arc<Self>, id: ConversationId) -> ConversationGuard {
+    pub(crate) fn connect(self: &Arc<Self>, id: ConversationId) -> ConversationGuard {
         let now = self.clock.now();
-        let mut seen = self.seen();
+        let mut seen = self.lock_last_seen();
         // Forgotten, they were last seen at the daemon's start, which is as long ago or longer.
-        if has_passed(self.began, now) {
+        if is_lapsed_since(self.started_at, now) {
             seen.retain(|_, last| match last {
                 LastSeen::Connected(_) => true,
-                LastSeen::At(at) => !has_passed(*at, now),
+                LastSeen::At(at) => !is_lapsed_since(*at, now),
             });
         }
         let connections = match seen.get(&id) {
@@ -63,21 +63,21 @@ impl Conversations {
 
     /// The time from which on another conversation takes over. None while this one is connected.
     pub(crate) fn lapses_at(&self, id: &ConversationId) -> Option<Time> {
-        let last = match self.seen().get(id) {
+        let last = match self.lock_last_seen().get(id) {
             Some(LastSeen::Connected(_)) => return None,
             Some(LastSeen::At(at)) => *at,
-            None => self.began,
+            None => self.started_at,
         };
-        Some(last.after(LAPSES_AFTER.into()))
+        Some(last.after(LAPSE_TIMEOUT.into()))
     }
 
     pub(crate) fn has_lapsed(&self, id: &ConversationId) -> bool {
         self.lapses_at(id).is_some_and(|at| at <= self.clock.now())
     }
 
-    fn leave(&self, id: &ConversationId) {
+    fn disconnect(&self, id: &ConversationId) {
         let now = self.clock.now();
-        let mut seen = self.seen();
+        let mut seen = self.lock_last_seen();
         let last = match seen.get(id) {
             Some(LastSeen::Connected(connections)) if *connections > 1 => {
                 LastSeen::Connected(connections - 1)
@@ -87,68 +87,70 @@ impl Conversations {
         seen.insert(id.clone(), last);
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<ConversationId, LastSeen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_last_seen(&self) -> MutexGuard<'_, HashMap<ConversationId, LastSeen>> {
+        self.last_seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn has_passed(last: Time, now: Time) -> bool {
-    last.after(LAPSES_AFTER.into()) <= now
+fn is_lapsed_since(last: Time, now: Time) -> bool {
+    last.after(LAPSE_TIMEOUT.into()) <= now
 }
 
 /// A connection of a conversation.
 #[derive(Debug)]
 pub(crate) struct ConversationGuard {
-    conversations: Arc<Conversations>,
+    conversations: Arc<ConversationRegistry>,
     id: ConversationId,
 }
 
 impl Drop for ConversationGuard {
     fn drop(&mut self) {
-        self.conversations.leave(&self.id);
+        self.conversations.disconnect(&self.id);
     }
 }
 
 /// The conversations that a client takes over from in a session.
 #[derive(Debug, Default)]
-pub(crate) struct Takeover {
+pub(crate) struct ConversationTakeover {
     pub(crate) lapsed: Vec<ConversationId>,
     /// When the next one lapses, unless it connects again.
-    pub(crate) next: Option<Time>,
+    pub(crate) next_lapse_at: Option<Time>,
 }
 
-impl Desk {
+impl RequestContext {
     /// Whether the results and messages of a task come to this client unasked, as to whoever acts for
     /// all.
-    pub(crate) fn takes_from(&self, row: &TaskRow) -> bool {
-        let conversations = &self.shared.conversations;
-        match (&self.who, &row.client) {
-            (Who::Client(client), Some(starter)) => {
-                client.takes_from(starter, |id| conversations.has_lapsed(id))
+    pub(crate) fn receives_from(&self, row: &TaskRow) -> bool {
+        let conversations = &self.daemon.conversations;
+        match (&self.caller, &row.client) {
+            (CallerIdentity::Client(client), Some(starter)) => {
+                client.receives_from(starter, |id| conversations.has_lapsed(id))
             }
-            (Who::Client(_), None) => false,
-            (Who::Operator | Who::Task { .. }, _) => true,
+            (CallerIdentity::Client(_), None) => false,
+            (CallerIdentity::Operator | CallerIdentity::Task { .. }, _) => true,
         }
     }
 
     /// Whether this is a client that said in which of its conversations it is.
     pub(crate) fn has_conversation(&self) -> bool {
-        matches!(&self.who, Who::Client(client) if client.conversation.is_some())
+        matches!(&self.caller, CallerIdentity::Client(client) if client.conversation.is_some())
     }
 
     /// Returns when it is so late, by the clock by which conversations lapse.
     pub(crate) async fn sleep_until(&self, time: Option<Time>) {
         match time {
-            Some(time) => self.shared.conversations.clock.sleep_until(time).await,
+            Some(time) => self.daemon.conversations.clock.sleep_until(time).await,
             None => std::future::pending().await,
         }
     }
 
-    pub(crate) fn takeover(&self, session: &Session) -> Takeover {
-        let Who::Client(client) = &self.who else { return Takeover::default() };
-        let conversations = &self.shared.conversations;
+    pub(crate) fn find_takeover(&self, session: &Session) -> ConversationTakeover {
+        let CallerIdentity::Client(client) = &self.caller else {
+            return ConversationTakeover::default();
+        };
+        let conversations = &self.daemon.conversations;
         let now = conversations.clock.now();
-        let mut takeover = Takeover::default();
+        let mut takeover = ConversationTakeover::default();
         for (_, row) in session.list() {
             let Some(starter) = row.client.as_ref().filter(|starter| starter.name == client.name)
             else {
@@ -160,7 +162,10 @@ impl Desk {
             }
             match conversations.lapses_at(id) {
                 Some(at) if at <= now => takeover.lapsed.push(id.clone()),
-                Some(at) => takeover.next = Some(takeover.next.map_or(at, |next| next.min(at))),
+                Some(at) => {
+                    takeover.next_lapse_at =
+                        Some(takeover.next_lapse_at.map_or(at, |next| next.min(at)))
+                }
                 None => {}
             }
         }
@@ -168,16 +173,16 @@ impl Desk {
     }
 
     /// The conversation in which a task was started, as this client sees it.
-    pub(crate) fn conversation_of(&self, row: &TaskRow) -> Option<ConversationInfo> {
+    pub(crate) fn describe_conversation(&self, row: &TaskRow) -> Option<ConversationInfo> {
         let starter = row.client.as_ref()?;
-        let own = match &self.who {
-            Who::Client(client) => client == starter,
-            Who::Operator | Who::Task { .. } => false,
+        let own = match &self.caller {
+            CallerIdentity::Client(client) => client == starter,
+            CallerIdentity::Operator | CallerIdentity::Task { .. } => false,
         };
         let id = starter.conversation.as_ref();
         let state = match id {
             _ if own => ConversationState::Own,
-            Some(id) if starter.is_unrecorded() || self.shared.conversations.has_lapsed(id) => {
+            Some(id) if starter.is_unrecorded() || self.daemon.conversations.has_lapsed(id) => {
                 ConversationState::Lapsed
             }
             Some(_) | None => ConversationState::Other,
@@ -199,40 +204,40 @@ mod tests {
     #[test]
     fn a_conversation_lapses_a_minute_after_its_last_connection() {
         let clock = ManualClock::at(Time(1_000_000));
-        let all = Conversations::new(Arc::new(clock.clone()));
-        let (one, two) = (all.enter(id("a")), all.enter(id("a")));
-        clock.advance(LAPSES_AFTER * 10);
+        let all = ConversationRegistry::new(Arc::new(clock.clone()));
+        let (one, two) = (all.connect(id("a")), all.connect(id("a")));
+        clock.advance(LAPSE_TIMEOUT * 10);
         assert!(!all.has_lapsed(&id("a")), "it is connected");
         drop(one);
-        clock.advance(LAPSES_AFTER * 10);
+        clock.advance(LAPSE_TIMEOUT * 10);
         assert!(!all.has_lapsed(&id("a")), "one is left");
         drop(two);
-        clock.advance(LAPSES_AFTER - Duration::from_millis(1));
+        clock.advance(LAPSE_TIMEOUT - Duration::from_millis(1));
         assert!(!all.has_lapsed(&id("a")));
         clock.advance(Duration::from_millis(1));
         assert!(all.has_lapsed(&id("a")));
-        let _again = all.enter(id("a"));
+        let _again = all.connect(id("a"));
         assert!(!all.has_lapsed(&id("a")));
     }
 
     #[test]
     fn after_a_start_all_have_a_minute_to_connect_again() {
         let clock = ManualClock::at(Time(1_000_000));
-        let all = Conversations::new(Arc::new(clock.clone()));
+        let all = ConversationRegistry::new(Arc::new(clock.clone()));
         assert!(!all.has_lapsed(&id("never-seen")));
-        clock.advance(LAPSES_AFTER);
+        clock.advance(LAPSE_TIMEOUT);
         assert!(all.has_lapsed(&id("never-seen")));
     }
 
     #[test]
     fn lapsed_conversations_are_forgotten() {
         let clock = ManualClock::at(Time(1_000_000));
-        let all = Conversations::new(Arc::new(clock.clone()));
+        let all = ConversationRegistry::new(Arc::new(clock.clone()));
         for at in 0..100 {
-            drop(all.enter(id(&format!("c{at}"))));
-            clock.advance(LAPSES_AFTER / 4);
+            drop(all.connect(id(&format!("c{at}"))));
+            clock.advance(LAPSE_TIMEOUT / 4);
         }
-        assert!(all.seen().len() < 10, "{} are kept", all.seen().len());
+        assert!(all.lock_last_seen().len() < 10, "{} are kept", all.lock_last_seen().len());
         assert!(all.has_lapsed(&id("c0")));
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use brigade_process::private_file::open_private;
 
 /// A client that looks at the lock holds it for an instant. It is tried so often before it is somebody's.
-const LOOKS: u32 = 5;
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+const LOCK_ATTEMPTS: u32 = 5;
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How far a daemon's life is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +22,17 @@ pub enum DaemonPhase {
     Starting,
     Serving,
     /// It does not listen any more.
-    Leaving,
+    ShuttingDown,
 }
 
 impl DaemonPhase {
-    const ALL: [Self; 3] = [Self::Starting, Self::Serving, Self::Leaving];
+    const ALL: [Self; 3] = [Self::Starting, Self::Serving, Self::ShuttingDown];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Serving => "serving",
-            Self::Leaving => "leaving",
+            Self::ShuttingDown => "leaving",
         }
     }
 }
@@ -78,14 +78,16 @@ pub(crate) enum LockError {
 }
 
 impl HeldLock {
-    pub(crate) fn take(path: &Path) -> Result<Self, LockError> {
+    pub(crate) fn acquire(path: &Path) -> Result<Self, LockError> {
         let mut options = File::options();
         options.read(true).write(true).truncate(false);
         let mut file = open_private(path, &mut options).map_err(LockError::Io)?;
         for look in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if look < LOOKS => std::thread::sleep(LOOK_PAUSE),
+                Err(TryLockError::WouldBlock) if look < LOCK_ATTEMPTS => {
+                    std::thread::sleep(LOCK_RETRY_PAUSE)
+                }
                 Err(TryLockError::WouldBlock) => {
                     return Err(LockError::Held(read_holder(&mut file)));
                 }
@@ -135,14 +137,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("daemon.lock");
         assert_eq!(find_lock_holder(&path), None, "there is no file");
-        let held = HeldLock::take(&path).expect("the lock");
+        let held = HeldLock::acquire(&path).expect("the lock");
         let pid = Some(std::process::id());
         let starting = LockHolder { pid, phase: Some(DaemonPhase::Starting) };
         assert_eq!(find_lock_holder(&path), Some(starting));
         held.write_phase(DaemonPhase::Serving).expect("a phase");
         let serving = LockHolder { pid, phase: Some(DaemonPhase::Serving) };
         assert_eq!(find_lock_holder(&path), Some(serving));
-        assert!(matches!(HeldLock::take(&path), Err(LockError::Held(holder)) if holder == serving));
+        assert!(
+            matches!(HeldLock::acquire(&path), Err(LockError::Held(holder)) if holder == serving)
+        );
         drop(held);
         assert_eq!(find_lock_holder(&path), None, "a pid alone is nobody");
     }
@@ -151,14 +155,14 @@ mod tests {
     fn somebody_who_looks_keeps_nobody_from_the_lock() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("daemon.lock");
-        drop(HeldLock::take(&path).expect("the lock"));
+        drop(HeldLock::acquire(&path).expect("the lock"));
         let looking = File::open(&path).expect("the file");
         looking.try_lock_shared().expect("a look");
         let ends = std::thread::spawn(move || {
-            std::thread::sleep(LOOK_PAUSE);
+            std::thread::sleep(LOCK_RETRY_PAUSE);
             drop(looking);
         });
-        HeldLock::take(&path).expect("the lock, a moment later");
+        HeldLock::acquire(&path).expect("the lock, a moment later");
         ends.join().expect("no panic");
     }
 
@@ -166,11 +170,11 @@ mod tests {
     fn a_lock_whose_file_was_replaced_is_not_at_its_path() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("daemon.lock");
-        let held = HeldLock::take(&path).expect("the lock");
+        let held = HeldLock::acquire(&path).expect("the lock");
         assert!(held.is_at(&path));
         std::fs::remove_file(&path).expect("removed");
         assert!(!held.is_at(&path));
-        let _other = HeldLock::take(&path).expect("another file, another lock");
+        let _other = HeldLock::acquire(&path).expect("another file, another lock");
         assert!(!held.is_at(&path));
     }
 

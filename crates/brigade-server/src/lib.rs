@@ -14,29 +14,29 @@
 //! asks, and how a daemon comes to be), [`places`] (where it all is), [`mcp`] (the daemon as tools for
 //! coding agents), [`trust`] (the definitions that the operator trusts).
 
-pub mod addresses;
 mod admission;
-pub mod ask;
 mod bound_socket;
-pub mod client;
-mod connection;
+mod bounded_line_reader;
+pub mod call;
+mod client_connection;
 mod conversations;
 pub mod daemon;
+pub mod daemon_connection;
+pub mod daemon_launcher;
 pub mod daemon_lock;
-mod desk;
-pub mod info;
-mod lines;
+pub mod frames;
 pub mod mcp;
 pub mod operator_key;
-pub mod places;
+mod request_context;
 pub mod requests;
-pub mod start;
-pub mod trust;
-pub mod wire;
+pub mod state_dir;
+pub mod task_info;
+pub mod task_lookup;
+pub mod trust_store;
 
-pub use client::{Client, ClientError};
 pub use daemon::{Daemon, DaemonOptions};
-pub use desk::{Desk, Target};
-pub use info::{LimitsAbove, TaskInfo};
-pub use places::Places;
-pub use trust::TrustStore;
+pub use daemon_connection::{ClientError, DaemonConnection};
+pub use request_context::{RequestContext, TaskTarget};
+pub use state_dir::StateDir;
+pub use task_info::{InheritedLimits, TaskInfo};
+pub use trust_store::TrustStore;

@@ -13,38 +13,38 @@
 //! protocol), `line` (asking a daemon
 //! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
 
-mod approvals;
-mod attendance;
-mod bridge;
-mod line;
+mod approval_forms;
+mod daemon_client;
+mod error_codes;
+mod line_transport;
 mod list_tasks;
+mod presence;
 mod progress;
+mod protocol_tasks;
 mod read_output;
-mod refusals;
 mod run_process;
 mod send_message;
+mod server_handler;
 mod spawn_agent;
 mod stop_task;
 mod summary;
-mod tasks;
-mod text;
-mod tool;
-mod transport;
+mod task_text;
+mod tool_call;
 mod wait_tasks;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_agent::permission::Rule;
+use brigade_agent::permission::PermissionRule;
 use brigade_model::work::EnvValue;
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use self::bridge::Bridge;
-use self::transport::Lines;
-use crate::start::Starter;
+use self::line_transport::ServerLineTransport;
+use self::server_handler::McpServerHandler;
+use crate::daemon_launcher::DaemonLauncher;
 
 /// How a bridge is set up.
 #[derive(Clone, Debug)]
@@ -52,21 +52,21 @@ pub struct McpOptions {
     /// The session that the work belongs to.
     pub session: String,
     /// As whom results are taken; what the program on the other side calls itself, when there is none.
-    pub client: Option<String>,
+    pub client_name: Option<String>,
     /// Whether it may steer what others have started in the session: stop it, write to it, answer it.
     pub shared: bool,
     /// Where agents work, and commands that do not say where.
     pub directory: PathBuf,
     /// What agents may do beside what they usually may: run commands, above all.
-    pub allow: Vec<Rule>,
+    pub allow: Vec<PermissionRule>,
     /// What they may do when the user says yes to it.
-    pub ask: Vec<Rule>,
+    pub ask: Vec<PermissionRule>,
     /// What every command gets beside what the daemon gives it.
     pub env: Vec<(String, EnvValue)>,
     /// The words before the address in the shell line that waits for a task.
-    pub wake: Vec<String>,
+    pub wait_command: Vec<String>,
     /// How long ended tasks are kept, if something removes them by itself.
-    pub kept: Option<Duration>,
+    pub retention: Option<Duration>,
     /// The bridge runs within a task, which owns everything that is started here.
     pub is_within_task: bool,
 }
@@ -80,14 +80,14 @@ impl McpOptions {
         let (allow, ask, env) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             session,
-            client,
+            client_name: client,
             shared: false,
             directory,
             allow,
             ask,
             env,
-            wake,
-            kept: None,
+            wait_command: wake,
+            retention: None,
             is_within_task: false,
         }
     }
@@ -96,20 +96,20 @@ impl McpOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum McpError {
     #[error("the conversation did not begin: {0}")]
-    Beginning(#[from] Box<ServerInitializeError>),
+    Handshake(#[from] Box<ServerInitializeError>),
     #[error("the conversation broke off: {0}")]
-    Broken(#[from] tokio::task::JoinError),
+    Disconnected(#[from] tokio::task::JoinError),
 }
 
 /// Serves on standard input and output until the input ends. The work goes on.
-pub async fn serve_stdio(starter: Starter, options: McpOptions) -> Result<(), McpError> {
+pub async fn serve_stdio(starter: DaemonLauncher, options: McpOptions) -> Result<(), McpError> {
     let (input, output) = rmcp::transport::stdio_pipes();
     serve(starter, options, input, output).await
 }
 
 /// Serves one client until its input ends. The work goes on.
 pub async fn serve<R, W>(
-    starter: Starter,
+    starter: DaemonLauncher,
     options: McpOptions,
     input: R,
     output: W,
@@ -121,8 +121,8 @@ where
     let gone = CancellationToken::new();
     // Whatever still waits or watches ends with this conversation.
     let _over = gone.clone().drop_guard();
-    let lines = Lines::new(input, output, gone.clone());
-    match Bridge::new(starter, options, gone).serve(lines).await {
+    let lines = ServerLineTransport::new(input, output, gone.clone());
+    match McpServerHandler::new(starter, options, gone).serve(lines).await {
         Ok(served) => {
             served.waiting().await?;
             Ok(())

@@ -13,7 +13,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::places::Places;
+use crate::state_dir::StateDir;
 
 const KEY_BYTES: usize = 32;
 const KEY_DIGITS: usize = 2 * KEY_BYTES;
@@ -25,17 +25,17 @@ pub struct OperatorKey(String);
 
 impl OperatorKey {
     /// Reads the key of a state directory. None where there is no readable one, as within a sandbox.
-    pub fn read(places: &Places) -> Option<Self> {
-        read(&places.operator_key()).ok().flatten()
+    pub fn read(places: &StateDir) -> Option<Self> {
+        read(&places.operator_key_path()).ok().flatten()
     }
 
     /// Reads the key, or makes one where there is none, none that is whole, or one that others could
     /// have read. Only for the daemon that holds the state directory.
-    pub(crate) fn ensure(places: &Places) -> io::Result<Self> {
-        let path = places.operator_key();
+    pub(crate) fn ensure(places: &StateDir) -> io::Result<Self> {
+        let path = places.operator_key_path();
         match read(&path)? {
             Some(key) => Ok(key),
-            None => make(&path),
+            None => create_key(&path),
         }
     }
 
@@ -72,7 +72,7 @@ fn read(path: &Path) -> io::Result<Option<OperatorKey>> {
 }
 
 /// Writes a new key under another name first, so that nobody reads half of one.
-fn make(path: &Path) -> io::Result<OperatorKey> {
+fn create_key(path: &Path) -> io::Result<OperatorKey> {
     let mut random = [0; KEY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let key = OperatorKey(random.iter().map(|byte| format!("{byte:02x}")).collect());
@@ -95,10 +95,10 @@ mod tests {
 
     use super::*;
 
-    fn places() -> (tempfile::TempDir, Places) {
+    fn places() -> (tempfile::TempDir, StateDir) {
         let folder = tempfile::tempdir().expect("a folder");
-        let places = Places::new(folder.path().join("state"));
-        places.make().expect("its folder");
+        let places = StateDir::new(folder.path().join("state"));
+        places.create().expect("its folder");
         (folder, places)
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let key = OperatorKey::ensure(&places).unwrap();
         assert_eq!(OperatorKey::ensure(&places).unwrap(), key);
         assert_eq!(OperatorKey::read(&places), Some(key.clone()));
-        assert_eq!(fs::metadata(places.operator_key()).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(places.operator_key_path()).unwrap().mode() & 0o777, 0o600);
         assert_eq!(format!("{key:?}"), "[operator key]");
     }
 
@@ -117,14 +117,14 @@ mod tests {
     fn a_key_that_is_broken_or_was_open_to_others_is_replaced() {
         let (_folder, places) = places();
         let first = OperatorKey::ensure(&places).unwrap();
-        fs::set_permissions(places.operator_key(), Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(places.operator_key_path(), Permissions::from_mode(0o644)).unwrap();
         assert_eq!(OperatorKey::read(&places), None);
         let second = OperatorKey::ensure(&places).unwrap();
         assert_ne!(first, second);
-        fs::write(places.operator_key(), "abc\n").unwrap();
+        fs::write(places.operator_key_path(), "abc\n").unwrap();
         assert_ne!(OperatorKey::ensure(&places).unwrap(), second);
-        fs::remove_file(places.operator_key()).unwrap();
-        std::os::unix::fs::symlink("/dev/zero", places.operator_key()).unwrap();
+        fs::remove_file(places.operator_key_path()).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", places.operator_key_path()).unwrap();
         assert!(OperatorKey::ensure(&places).is_err(), "a link is not followed");
     }
 

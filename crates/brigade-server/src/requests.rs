@@ -4,37 +4,37 @@ use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::ask::{Ask, Items, Way, raw};
-use crate::desk::Desk;
+use crate::call::{Call, ItemSender, ResponseSink, to_raw_json};
+use crate::request_context::RequestContext;
 
 /// Declares the questions, each with its module.
 macro_rules! requests {
-    ($($module:ident :: $name:ident),* $(,)?) => {
+    ($($module:ident :: $variant:ident($request:ident)),* $(,)?) => {
         $(mod $module; pub use $module::*;)*
 
         /// A question on its way.
         #[derive(Debug, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
-        pub enum Request {
-            $($name($name),)*
+        pub enum AnyRequest {
+            $($variant($request),)*
         }
 
-        $(impl From<$name> for Request {
-            fn from(asked: $name) -> Self {
-                Self::$name(asked)
+        $(impl From<$request> for AnyRequest {
+            fn from(request: $request) -> Self {
+                Self::$variant(request)
             }
         })*
 
-        impl Request {
+        impl AnyRequest {
             /// Finds the answer, whatever it is about.
-            pub(crate) async fn answer(
+            pub(crate) async fn dispatch(
                 self,
-                desk: &Desk,
-                way: Way,
+                context: &RequestContext,
+                sink: ResponseSink,
             ) -> Result<Box<RawValue>, Refusal> {
                 match self {
-                    $(Self::$name(asked) => {
-                        raw(&Ask::answer(asked, desk, &Items::new(way)).await?)
+                    $(Self::$variant(request) => {
+                        to_raw_json(&Call::handle(request, context, &ItemSender::new(sink)).await?)
                     })*
                 }
             }
@@ -43,69 +43,73 @@ macro_rules! requests {
 }
 
 requests! {
-    agents::Agents,
-    answer::Answer,
-    approvals::Approvals,
-    approve::Approve,
-    below::Below,
-    close::Close,
-    events::Events,
-    exec::Exec,
-    follow::Follow,
-    heed::Heed,
-    inbox::Inbox,
-    leave::Leave,
-    lease::RenewLease,
-    list::List,
-    list_pages::ListPages,
-    metrics::Metrics,
-    prune::Prune,
-    read::Read,
-    resume::Resume,
-    revoke::Revoke,
-    run::Run,
-    search::Search,
-    send::Send,
-    sessions::Sessions,
-    show::Show,
-    status::Status,
-    stop::Stop,
-    transcript::Transcript,
-    trust_grant::GrantTrust,
-    trust_list::ListTrust,
-    trust_revoke::RevokeTrust,
-    trust_show::ShowTrust,
-    wait::Wait,
-    write_input::WriteInput,
+    answer::Answer(AnswerRequest),
+    approve::Approve(ApproveRequest),
+    close_session::CloseSession(CloseSessionRequest),
+    exec::Exec(ExecRequest),
+    follow_output::FollowOutput(FollowOutputRequest),
+    grant_trust::GrantTrust(GrantTrustRequest),
+    heed::Heed(WaitOrInputRequest),
+    inbox::Inbox(InboxRequest),
+    list_agents::ListAgents(ListAgentsRequest),
+    list_approvals::ListApprovals(ListApprovalsRequest),
+    list_sessions::ListSessions(ListSessionsRequest),
+    list_subtree::ListSubtree(ListSubtreeRequest),
+    list_task_pages::ListTaskPages(ListTaskPagesRequest),
+    list_tasks::ListTasks(ListTasksRequest),
+    list_trust::ListTrust(ListTrustRequest),
+    metrics::Metrics(MetricsRequest),
+    prune::Prune(PruneRequest),
+    read_events::ReadEvents(ReadEventsRequest),
+    read_output::ReadOutput(ReadOutputRequest),
+    read_transcript::ReadTranscript(ReadTranscriptRequest),
+    renew_lease::RenewLease(RenewLeaseRequest),
+    resume::Resume(ResumeRequest),
+    revoke_grant::RevokeGrant(RevokeGrantRequest),
+    revoke_trust::RevokeTrust(RevokeTrustRequest),
+    run::Run(RunRequest),
+    search_output::SearchOutput(SearchOutputRequest),
+    send::Send(SendRequest),
+    show_task::ShowTask(ShowTaskRequest),
+    show_trust::ShowTrust(ShowTrustRequest),
+    shutdown::Shutdown(ShutdownRequest),
+    status::Status(StatusRequest),
+    stop::Stop(StopRequest),
+    wait::Wait(WaitRequest),
+    write_input::WriteInput(WriteInputRequest),
 }
 
-impl Request {
+impl AnyRequest {
     /// Whether it does no harm to ask it twice.
     pub fn is_repeatable(&self) -> bool {
         match self {
             Self::Exec(exec) => exec.key.is_some(),
             Self::Run(run) => run.key.is_some(),
-            Self::Inbox(inbox) => !inbox.take,
+            Self::Inbox(inbox) => !inbox.mark_read,
             Self::Approve(approve) => approve.call.is_some(),
             Self::Send(_)
             | Self::Answer(_)
             | Self::Resume(_)
-            | Self::Revoke(_)
-            | Self::Leave(_) => false,
+            | Self::RevokeGrant(_)
+            | Self::Shutdown(_) => false,
             _ => true,
         }
     }
 
     /// Whether it is the same in every version of the protocol.
-    pub(crate) fn is_of_all_versions(&self) -> bool {
-        matches!(self, Self::Leave(_) | Self::Status(_))
+    pub(crate) fn is_version_independent(&self) -> bool {
+        matches!(self, Self::Shutdown(_) | Self::Status(_))
     }
 
     /// Whether it may take for ever to answer.
-    pub(crate) fn lasts(&self) -> bool {
+    pub(crate) fn is_long_running(&self) -> bool {
         matches!(
             self,
-            Self::Events(_) | Self::Follow(_) | Self::Heed(_) | Self::Wait(_) | Self::WriteInput(_)
+            Self::ReadEvents(_)
+                | Self::FollowOutput(_)
+                | Self::Heed(_)
+                | Self::Wait(_)
+                | Self::WriteInput(_)
         )
     }
 }

@@ -6,23 +6,23 @@ use rusqlite::types::FromSqlError;
 
 /// A [`StoreError`] into which `?` turns SQLite's errors.
 #[derive(Debug)]
-pub(crate) struct Fault(pub(crate) StoreError);
+pub(crate) struct SqliteError(pub(crate) StoreError);
 
-pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = SqliteError> = std::result::Result<T, E>;
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for SqliteError {
     fn from(error: StoreError) -> Self {
         Self(error)
     }
 }
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
+impl From<SqliteError> for StoreError {
+    fn from(fault: SqliteError) -> Self {
         fault.0
     }
 }
 
-impl From<rusqlite::Error> for Fault {
+impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         let text = error.to_string();
         Self(match error.sqlite_error_code() {
@@ -46,16 +46,16 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
-impl From<FromSqlError> for Fault {
+impl From<FromSqlError> for SqliteError {
     fn from(error: FromSqlError) -> Self {
         corrupt(error.to_string())
     }
 }
 
-pub(crate) fn corrupt(what: impl Into<String>) -> Fault {
-    Fault(StoreError::Corrupt(what.into()))
+pub(crate) fn corrupt(what: impl Into<String>) -> SqliteError {
+    SqliteError(StoreError::Corrupt(what.into()))
 }
 
-pub(crate) fn unavailable(what: impl Into<String>) -> Fault {
-    Fault(StoreError::Unavailable(what.into()))
+pub(crate) fn unavailable(what: impl Into<String>) -> SqliteError {
+    SqliteError(StoreError::Unavailable(what.into()))
 }

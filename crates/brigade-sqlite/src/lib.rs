@@ -26,4 +26,4 @@ mod schema;
 mod store;
 mod write;
 
-pub use store::{SqliteOptions, SqliteStore, Synchronous};
+pub use store::{SqliteOptions, SqliteStore, SynchronousMode};

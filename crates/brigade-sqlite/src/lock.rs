@@ -45,14 +45,14 @@ impl OwnerLock {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if tries < TRIES => sleep(BETWEEN_TRIES),
                 Err(TryLockError::WouldBlock) => {
-                    return Err(StoreError::Locked { holder: holder(&mut file) }.into());
+                    return Err(StoreError::Locked { holder: read_holder(&mut file) }.into());
                 }
                 Err(TryLockError::Error(e)) => return Err(failed(e)),
             }
             tries += 1;
         }
         file.set_len(0).map_err(failed)?;
-        file.write_all(about_this_process().as_bytes()).map_err(failed)?;
+        file.write_all(render_this_process().as_bytes()).map_err(failed)?;
         Ok(Self { file })
     }
 }
@@ -70,7 +70,7 @@ fn lock_path(database: &Path) -> PathBuf {
     name.into()
 }
 
-fn about_this_process() -> String {
+fn render_this_process() -> String {
     let mut text = format!("pid {}", std::process::id());
     if let Ok(program) = std::env::current_exe() {
         text.push_str(&format!("\nprogram {}", program.display()));
@@ -90,7 +90,7 @@ fn start_ticks() -> Option<String> {
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
-fn holder(file: &mut File) -> String {
+fn read_holder(file: &mut File) -> String {
     let mut text = String::new();
     match file.read_to_string(&mut text) {
         Ok(_) if !text.trim().is_empty() => text.trim().replace('\n', ", "),

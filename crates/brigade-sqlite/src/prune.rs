@@ -1,73 +1,80 @@
 //! Retention, in slices: each is one short transaction.
 
 use brigade_model::ids::Time;
-use brigade_store::{Pruned, Retention};
+use brigade_store::{PruneResult, Retention};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Result;
-use crate::write::{CLOSED, LIVING, PENDING, TreeKey, Writer, int};
+use crate::write::{ALIVE, CLOSED, PENDING, SessionKey, SqliteWriter, to_i64};
 
 /// The most rows of tasks or events that one slice removes.
 const SLICE: usize = 500;
 
 /// What is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum PruneStage {
     /// From this place in the order of endings on.
-    Tasks(Cursor),
-    Trees,
+    Tasks(PruneCursor),
+    Sessions,
     Events,
     Done,
 }
 
 /// `(ended_at, tree, no)` of the last task that was looked at.
-type Cursor = (i64, TreeKey, i64);
+type PruneCursor = (i64, SessionKey, i64);
 
 #[derive(Debug)]
-pub(crate) struct Pruning {
+pub(crate) struct PruneJob {
     /// What ended at or before this goes.
-    ended: Option<i64>,
+    ended_cutoff: Option<i64>,
     /// What happened at or before this goes.
-    happened: Option<i64>,
-    stage: Stage,
-    pruned: Pruned,
+    event_cutoff: Option<i64>,
+    stage: PruneStage,
+    pruned: PruneResult,
 }
 
-impl Pruning {
+impl PruneJob {
     pub(crate) fn new(retention: &Retention, now: Time) -> Self {
-        let before = |span: u64| now.0.checked_sub(span).map(int);
+        let before = |span: u64| now.0.checked_sub(span).map(to_i64);
         Self {
-            ended: before(retention.ended.0),
-            happened: before(retention.events.0),
-            stage: Stage::Tasks((-1, 0, 0)),
-            pruned: Pruned::default(),
+            ended_cutoff: before(retention.ended.0),
+            event_cutoff: before(retention.events.0),
+            stage: PruneStage::Tasks((-1, 0, 0)),
+            pruned: PruneResult::default(),
         }
     }
 
-    pub(crate) fn pruned(&self) -> Pruned {
+    pub(crate) fn result(&self) -> PruneResult {
         self.pruned
     }
 
     /// Removes some. Says whether there may be more.
-    pub(crate) fn slice(&mut self, writer: &mut Writer) -> Result<bool> {
+    pub(crate) fn prune_slice(&mut self, writer: &mut SqliteWriter) -> Result<bool> {
         let tx = writer.begin()?;
         let mut pruned = self.pruned;
         let stage = match self.stage {
-            Stage::Tasks(cursor) => self.tasks(&tx, cursor, &mut pruned)?,
-            Stage::Trees => self.trees(&tx, &mut pruned)?,
-            Stage::Events => self.events(&tx, &mut pruned)?,
-            Stage::Done => Stage::Done,
+            PruneStage::Tasks(cursor) => self.prune_tasks(&tx, cursor, &mut pruned)?,
+            PruneStage::Sessions => self.prune_sessions(&tx, &mut pruned)?,
+            PruneStage::Events => self.prune_events(&tx, &mut pruned)?,
+            PruneStage::Done => PruneStage::Done,
         };
         tx.commit()?;
         (self.stage, self.pruned) = (stage, pruned);
-        Ok(stage != Stage::Done)
+        Ok(stage != PruneStage::Done)
     }
 
-    fn tasks(&self, conn: &Connection, mut at: Cursor, pruned: &mut Pruned) -> Result<Stage> {
-        let Some(until) = self.ended else { return Ok(Stage::Trees) };
+    fn prune_tasks(
+        &self,
+        conn: &Connection,
+        mut at: PruneCursor,
+        pruned: &mut PruneResult,
+    ) -> Result<PruneStage> {
+        let Some(until) = self.ended_cutoff else { return Ok(PruneStage::Sessions) };
         let mut left = SLICE;
         for _ in 0..SLICE {
-            let Some(next) = next_over(conn, at, until)? else { return Ok(Stage::Trees) };
+            let Some(next) = next_finished_task(conn, at, until)? else {
+                return Ok(PruneStage::Sessions);
+            };
             let (_, tree, no) = next;
             let removed = remove_subtree(conn, (tree, no), left)?;
             pruned.tasks += removed as u64;
@@ -78,17 +85,17 @@ impl Pruning {
             }
             at = next;
         }
-        Ok(Stage::Tasks(at))
+        Ok(PruneStage::Tasks(at))
     }
 
-    fn trees(&self, conn: &Connection, pruned: &mut Pruned) -> Result<Stage> {
-        let Some(until) = self.ended else { return Ok(Stage::Events) };
+    fn prune_sessions(&self, conn: &Connection, pruned: &mut PruneResult) -> Result<PruneStage> {
+        let Some(until) = self.ended_cutoff else { return Ok(PruneStage::Events) };
         let sql = "SELECT key FROM trees WHERE state = ?1 AND now <= ?2 LIMIT 1";
         let mut statement = conn.prepare_cached(sql)?;
-        let over = statement.query_row(params![CLOSED, until], |row| row.get::<_, TreeKey>(0));
-        let Some(tree) = over.optional()? else { return Ok(Stage::Events) };
+        let over = statement.query_row(params![CLOSED, until], |row| row.get::<_, SessionKey>(0));
+        let Some(tree) = over.optional()? else { return Ok(PruneStage::Events) };
         let sql = "SELECT no FROM tasks WHERE tree = ?1 ORDER BY no DESC LIMIT ?2";
-        let tasks = numbers(conn, sql, params![tree, SLICE as i64])?;
+        let tasks = query_numbers(conn, sql, params![tree, SLICE as i64])?;
         for no in &tasks {
             remove_task(conn, tree, *no)?;
         }
@@ -100,14 +107,14 @@ impl Pruning {
             if messages < SLICE {
                 conn.prepare_cached("DELETE FROM marks WHERE tree = ?1")?.execute([tree])?;
                 conn.prepare_cached("DELETE FROM trees WHERE key = ?1")?.execute([tree])?;
-                pruned.trees += 1;
+                pruned.sessions += 1;
             }
         }
-        Ok(Stage::Trees)
+        Ok(PruneStage::Sessions)
     }
 
     /// Removes from the beginning only, so that what is kept has no holes.
-    fn events(&self, conn: &Connection, pruned: &mut Pruned) -> Result<Stage> {
+    fn prune_events(&self, conn: &Connection, pruned: &mut PruneResult) -> Result<PruneStage> {
         let sql = "SELECT position, at, tree IN (SELECT key FROM trees) FROM events \
                    ORDER BY position LIMIT ?1";
         let mut statement = conn.prepare_cached(sql)?;
@@ -115,23 +122,27 @@ impl Pruning {
         let (mut end, mut count) = (None, 0);
         while let Some(row) = rows.next()? {
             let (at, kept): (i64, bool) = (row.get(1)?, row.get(2)?);
-            if kept && self.happened.is_none_or(|until| at > until) {
+            if kept && self.event_cutoff.is_none_or(|until| at > until) {
                 break;
             }
             end = Some(row.get::<_, i64>(0)?);
             count += 1;
         }
         drop(rows);
-        let Some(end) = end else { return Ok(Stage::Done) };
+        let Some(end) = end else { return Ok(PruneStage::Done) };
         conn.prepare_cached("DELETE FROM events WHERE position <= ?1")?.execute([end])?;
         let sql = "UPDATE meta SET value = ?1 WHERE name = 'pruned_to'";
         conn.prepare_cached(sql)?.execute([end])?;
         pruned.events += count as u64;
-        Ok(if count == SLICE { Stage::Events } else { Stage::Done })
+        Ok(if count == SLICE { PruneStage::Events } else { PruneStage::Done })
     }
 }
 
-fn next_over(conn: &Connection, after: Cursor, until: i64) -> Result<Option<Cursor>> {
+fn next_finished_task(
+    conn: &Connection,
+    after: PruneCursor,
+    until: i64,
+) -> Result<Option<PruneCursor>> {
     let sql = "SELECT ended_at, tree, no FROM tasks INDEXED BY tasks_over \
                WHERE phase = 3 AND ended_at <= ?4 AND (ended_at, tree, no) > (?1, ?2, ?3) \
                ORDER BY ended_at, tree, no LIMIT 1";
@@ -144,14 +155,14 @@ fn next_over(conn: &Connection, after: Cursor, until: i64) -> Result<Option<Curs
 
 /// Removes at most `most` tasks of a subtree, children first, unless something in it lives, still holds
 /// a slot or limits a kept task. What descendants left uncollected nobody can collect any more.
-fn remove_subtree(conn: &Connection, (tree, no): (TreeKey, i64), most: usize) -> Result<usize> {
+fn remove_subtree(conn: &Connection, (tree, no): (SessionKey, i64), most: usize) -> Result<usize> {
     let sql = "WITH RECURSIVE below(no) AS ( \
                    VALUES(?2) \
                    UNION ALL \
                    SELECT tasks.no FROM below CROSS JOIN tasks INDEXED BY tasks_owner \
                    ON tasks.tree = ?1 AND tasks.owner = below.no) \
                SELECT no FROM below ORDER BY no DESC";
-    let subtree = numbers(conn, sql, params![tree, no])?;
+    let subtree = query_numbers(conn, sql, params![tree, no])?;
     let sql = "SELECT phase < ?3 OR EXISTS (SELECT 1 FROM tasks AS kept INDEXED BY tasks_limited \
                    WHERE kept.tree = ?1 AND kept.limited_by = ?2) \
                FROM tasks WHERE tree = ?1 AND no = ?2";
@@ -169,13 +180,13 @@ fn remove_subtree(conn: &Connection, (tree, no): (TreeKey, i64), most: usize) ->
 }
 
 /// Removes one task with what hangs on it. Its key stays taken while its parent lives.
-fn remove_task(conn: &Connection, tree: TreeKey, no: i64) -> Result<()> {
+fn remove_task(conn: &Connection, tree: SessionKey, no: i64) -> Result<()> {
     let sql = "INSERT OR REPLACE INTO marks(tree, owner, no, owner_run, key) \
                SELECT tree, owner, no, owner_run, key FROM tasks \
                WHERE tree = ?1 AND no = ?2 AND key IS NOT NULL AND (owner = 0 OR ?3 = \
                (SELECT parent.phase FROM tasks AS parent \
                 WHERE parent.tree = ?1 AND parent.no = tasks.owner))";
-    conn.prepare_cached(sql)?.execute(params![tree, no, LIVING])?;
+    conn.prepare_cached(sql)?.execute(params![tree, no, ALIVE])?;
     for sql in [
         "DELETE FROM tasks WHERE tree = ?1 AND no = ?2",
         "DELETE FROM marks WHERE tree = ?1 AND owner = ?2",
@@ -188,7 +199,7 @@ fn remove_task(conn: &Connection, tree: TreeKey, no: i64) -> Result<()> {
     Ok(())
 }
 
-fn numbers(conn: &Connection, sql: &str, of: impl rusqlite::Params) -> Result<Vec<i64>> {
+fn query_numbers(conn: &Connection, sql: &str, of: impl rusqlite::Params) -> Result<Vec<i64>> {
     let mut statement = conn.prepare_cached(sql)?;
     let found = statement.query_map(of, |row| row.get(0))?;
     Ok(found.collect::<rusqlite::Result<_>>()?)

@@ -1,45 +1,48 @@
 //! Reading: each question within one transaction.
 
-use brigade_model::call::Entry;
+use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, TreeId};
-use brigade_model::name::{Name, SessionName};
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo};
+use brigade_model::name::{SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{MessageRow, TreeRow};
+use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_store::{EventPage, EventQuery, RunRow, TaskQuery, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
-use crate::write::{CLOSED, LIVING, TreeKey, id_bytes, int, owner_code};
+use crate::write::{ALIVE, CLOSED, SessionKey, id_bytes, owner_code, to_i64};
 
 /// A moment of the store.
 #[derive(Debug)]
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReadTransaction<'a> {
     pub(crate) tx: Transaction<'a>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ReadTransaction<'a> {
     pub(crate) fn begin(conn: &'a Connection) -> Result<Self> {
         Ok(Self { tx: conn.unchecked_transaction()? })
     }
 
-    pub(crate) fn trees(&self) -> Result<Vec<TreeRow>> {
+    pub(crate) fn sessions(&self) -> Result<Vec<SessionRow>> {
         let mut statement = self.tx.prepare_cached("SELECT key, body FROM trees ORDER BY key")?;
         let mut rows = statement.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            let key: TreeKey = row.get(0)?;
+            let key: SessionKey = row.get(0)?;
             // One that cannot be read must not hide the others; asked for by itself it says why.
             found.extend(codec::decode(format_args!("tree {key}"), row.get_ref(1)?.as_blob()?));
         }
         Ok(found)
     }
 
-    pub(crate) fn tree(&self, id: TreeId) -> Result<Option<TreeRow>> {
-        Ok(self.keyed_tree(id)?.map(|(_, row)| row))
+    pub(crate) fn session(&self, id: SessionId) -> Result<Option<SessionRow>> {
+        Ok(self.session_with_key(id)?.map(|(_, row)| row))
     }
 
-    pub(crate) fn keyed_tree(&self, id: TreeId) -> Result<Option<(TreeKey, TreeRow)>> {
+    pub(crate) fn session_with_key(
+        &self,
+        id: SessionId,
+    ) -> Result<Option<(SessionKey, SessionRow)>> {
         let mut statement = self.tx.prepare_cached("SELECT key, body FROM trees WHERE id = ?1")?;
         let mut rows = statement.query([id_bytes(&id)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -47,7 +50,7 @@ impl<'a> Reading<'a> {
         Ok(Some((row.get(0)?, tree)))
     }
 
-    pub(crate) fn tree_named(&self, name: &SessionName) -> Result<Option<TreeRow>> {
+    pub(crate) fn session_named(&self, name: &SessionName) -> Result<Option<SessionRow>> {
         let sql = "SELECT body FROM trees WHERE name = ?1 \
                    ORDER BY state = ?2, opened DESC, key DESC LIMIT 1";
         let mut statement = self.tx.prepare_cached(sql)?;
@@ -57,19 +60,19 @@ impl<'a> Reading<'a> {
         Ok(Some(codec::decode(what, row.get_ref(0)?.as_blob()?)?))
     }
 
-    fn key(&self, id: TreeId) -> Result<Option<TreeKey>> {
+    fn session_key(&self, id: SessionId) -> Result<Option<SessionKey>> {
         let mut statement = self.tx.prepare_cached("SELECT key FROM trees WHERE id = ?1")?;
         Ok(statement.query_row([id_bytes(&id)], |row| row.get(0)).optional()?)
     }
 
-    pub(crate) fn task(&self, id: TreeId, no: TaskNo) -> Result<Option<TaskRow>> {
-        let Some(key) = self.key(id)? else { return Ok(None) };
-        stored_task(&self.tx, (key, id), no)
+    pub(crate) fn task(&self, id: SessionId, no: TaskNo) -> Result<Option<TaskRow>> {
+        let Some(key) = self.session_key(id)? else { return Ok(None) };
+        read_task(&self.tx, (key, id), no)
     }
 
     /// Looks at the index alone: a row may be one that this version cannot read.
-    pub(crate) fn missing(&self, id: TreeId, numbers: &[TaskNo]) -> Result<Vec<TaskNo>> {
-        let Some(key) = self.key(id)? else { return Ok(numbers.to_vec()) };
+    pub(crate) fn missing_tasks(&self, id: SessionId, numbers: &[TaskNo]) -> Result<Vec<TaskNo>> {
+        let Some(key) = self.session_key(id)? else { return Ok(numbers.to_vec()) };
         let sql = "SELECT EXISTS (SELECT 1 FROM tasks WHERE tree = ?1 AND no = ?2)";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut missing = Vec::new();
@@ -84,23 +87,23 @@ impl<'a> Reading<'a> {
 
     pub(crate) fn task_named(
         &self,
-        id: TreeId,
+        id: SessionId,
         owner: Option<Owner>,
-        name: &Name,
+        name: &TaskName,
     ) -> Result<Option<(TaskNo, TaskRow)>> {
-        let Some(key) = self.key(id)? else { return Ok(None) };
+        let Some(key) = self.session_key(id)? else { return Ok(None) };
         let sql = "SELECT no, body FROM tasks INDEXED BY tasks_name \
                    WHERE tree = ?1 AND name = ?2 AND (?3 IS NULL OR owner = ?3) \
                    ORDER BY no DESC LIMIT 1";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![key, name.folded(), owner.map(owner_code)])?;
-        rows.next()?.map(|row| numbered_task(row, id)).transpose()
+        rows.next()?.map(|row| decode_numbered_task(row, id)).transpose()
     }
 
-    pub(crate) fn tasks(&self, id: TreeId, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>> {
-        let Some(key) = self.key(id)? else { return Ok(Vec::new()) };
+    pub(crate) fn tasks(&self, id: SessionId, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>> {
+        let Some(key) = self.session_key(id)? else { return Ok(Vec::new()) };
         // The index by owner is the narrow one for children; of all the living the open tasks are.
-        let (from, owner) = match (query.owner, query.living) {
+        let (from, owner) = match (query.owner, query.alive_only) {
             (Some(owner), _) => ("tasks INDEXED BY tasks_owner", Some(owner_code(owner))),
             (None, true) => ("tasks INDEXED BY tasks_open", None),
             (None, false) => ("tasks", None),
@@ -109,12 +112,12 @@ impl<'a> Reading<'a> {
         if owner.is_some() {
             sql.push_str(" AND owner = ?4");
         }
-        if query.living {
-            sql.push_str(&format!(" AND phase < 3 AND phase = {LIVING}"));
+        if query.alive_only {
+            sql.push_str(&format!(" AND phase < 3 AND phase = {ALIVE}"));
         }
         sql.push_str(" ORDER BY no LIMIT ?3");
         let after = query.after.map_or(0, TaskNo::get);
-        let most = i64::try_from(query.most).unwrap_or(i64::MAX);
+        let most = i64::try_from(query.limit).unwrap_or(i64::MAX);
         let mut statement = self.tx.prepare_cached(&sql)?;
         let mut rows = match owner {
             Some(owner) => statement.query(params![key, after, most, owner])?,
@@ -122,13 +125,13 @@ impl<'a> Reading<'a> {
         };
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(numbered_task(row, id)?);
+            found.push(decode_numbered_task(row, id)?);
         }
         Ok(found)
     }
 
-    pub(crate) fn journal(&self, id: TreeId, no: TaskNo) -> Result<Vec<Entry>> {
-        let Some(key) = self.key(id)? else { return Ok(Vec::new()) };
+    pub(crate) fn journal(&self, id: SessionId, no: TaskNo) -> Result<Vec<JournalEntry>> {
+        let Some(key) = self.session_key(id)? else { return Ok(Vec::new()) };
         let sql = "SELECT body, ord FROM journal WHERE tree = ?1 AND task = ?2 ORDER BY ord";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![key, no.get()])?;
@@ -141,8 +144,8 @@ impl<'a> Reading<'a> {
         Ok(found)
     }
 
-    pub(crate) fn run(&self, id: TreeId, no: TaskNo, run: RunNo) -> Result<Option<RunRow>> {
-        let Some(key) = self.key(id)? else { return Ok(None) };
+    pub(crate) fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> Result<Option<RunRow>> {
+        let Some(key) = self.session_key(id)? else { return Ok(None) };
         let sql = "SELECT body FROM runs WHERE tree = ?1 AND task = ?2 AND run = ?3";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![key, no.get(), run.0])?;
@@ -151,11 +154,11 @@ impl<'a> Reading<'a> {
         Ok(Some(codec::decode(what, row.get_ref(0)?.as_blob()?)?))
     }
 
-    pub(crate) fn message(&self, id: TreeId, no: MessageNo) -> Result<Option<MessageRow>> {
-        let Some(key) = self.key(id)? else { return Ok(None) };
+    pub(crate) fn message(&self, id: SessionId, no: MessageNo) -> Result<Option<MessageRow>> {
+        let Some(key) = self.session_key(id)? else { return Ok(None) };
         let sql = "SELECT body FROM messages WHERE tree = ?1 AND no = ?2";
         let mut statement = self.tx.prepare_cached(sql)?;
-        let mut rows = statement.query(params![key, int(no.0)])?;
+        let mut rows = statement.query(params![key, to_i64(no.0)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let what = format_args!("message {no} of {id:?}");
         Ok(Some(codec::decode(what, row.get_ref(0)?.as_blob()?)?))
@@ -171,11 +174,11 @@ impl<'a> Reading<'a> {
         let after = query.after.max(pruned_to);
         let gap_to = (query.after < pruned_to).then_some(pruned_to);
         let mut page = EventPage { items: Vec::new(), read_to: after, gap_to };
-        match query.tree {
-            None => self.all_events(after, query.most, &mut page)?,
-            Some(id) => self.tree_events(id, after, query.most, &mut page)?,
+        match query.session {
+            None => self.all_events(after, query.limit, &mut page)?,
+            Some(id) => self.session_events(id, after, query.limit, &mut page)?,
         }
-        if page.items.len() < query.most {
+        if page.items.len() < query.limit {
             page.read_to = page.read_to.max(last);
         } else if let Some(item) = page.items.last() {
             page.read_to = item.position;
@@ -188,28 +191,28 @@ impl<'a> Reading<'a> {
                    ORDER BY position LIMIT ?2";
         let mut statement = self.tx.prepare_cached(sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        take_events(statement.query(params![int(after.0), most])?, page)
+        read_events(statement.query(params![to_i64(after.0), most])?, page)
     }
 
-    fn tree_events(
+    fn session_events(
         &self,
-        id: TreeId,
+        id: SessionId,
         after: Position,
         most: usize,
         page: &mut EventPage,
     ) -> Result<()> {
-        let Some(key) = self.key(id)? else { return Ok(()) };
+        let Some(key) = self.session_key(id)? else { return Ok(()) };
         let sql = "SELECT position, body FROM events WHERE tree = ?1 AND seq >= ?2 \
                    ORDER BY seq LIMIT ?3";
         let mut statement = self.tx.prepare_cached(sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let from = self.first_seq_after(key, after)?;
-        take_events(statement.query(params![key, from, most])?, page)
+        read_events(statement.query(params![key, from, most])?, page)
     }
 
     /// Within a tree positions rise with the numbers of its events, which have no gaps: so the
     /// number at which a position is passed is found by halving.
-    fn first_seq_after(&self, key: TreeKey, after: Position) -> Result<i64> {
+    fn first_seq_after(&self, key: SessionKey, after: Position) -> Result<i64> {
         let sql = "SELECT min(seq), max(seq) FROM events WHERE tree = ?1";
         let bounds = self.tx.prepare_cached(sql)?.query_row([key], |row| {
             Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
@@ -221,7 +224,7 @@ impl<'a> Reading<'a> {
         while low < high {
             let middle = low + (high - low) / 2;
             let position: i64 = statement.query_row([key, middle], |row| row.get(0))?;
-            if position > int(after.0) {
+            if position > to_i64(after.0) {
                 high = middle;
             } else {
                 low = middle + 1;
@@ -231,9 +234,9 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn take_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()> {
+fn read_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()> {
     while let Some(row) = rows.next()? {
-        let position = Position(count(row, 0)?);
+        let position = Position(read_u64(row, 0)?);
         let what = format_args!("the event at {position}");
         let record = codec::decode(what, row.get_ref(1)?.as_blob()?)?;
         page.items.push(FeedItem { position, record });
@@ -241,9 +244,9 @@ fn take_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()>
     Ok(())
 }
 
-pub(crate) fn stored_task(
+pub(crate) fn read_task(
     conn: &Connection,
-    (key, id): (TreeKey, TreeId),
+    (key, id): (SessionKey, SessionId),
     no: TaskNo,
 ) -> Result<Option<TaskRow>> {
     let sql = "SELECT body FROM tasks WHERE tree = ?1 AND no = ?2";
@@ -253,21 +256,21 @@ pub(crate) fn stored_task(
     Ok(Some(decode_task(id, no, row.get_ref(0)?.as_blob()?)?))
 }
 
-pub(crate) fn decode_task(id: TreeId, no: TaskNo, body: &[u8]) -> Result<TaskRow> {
+pub(crate) fn decode_task(id: SessionId, no: TaskNo, body: &[u8]) -> Result<TaskRow> {
     Ok(codec::decode(format_args!("task {no} of {id:?}"), body)?)
 }
 
-fn numbered_task(row: &rusqlite::Row<'_>, id: TreeId) -> Result<(TaskNo, TaskRow)> {
-    let no = task_no(row.get(0)?)?;
+fn decode_numbered_task(row: &rusqlite::Row<'_>, id: SessionId) -> Result<(TaskNo, TaskRow)> {
+    let no = parse_task_no(row.get(0)?)?;
     Ok((no, decode_task(id, no, row.get_ref(1)?.as_blob()?)?))
 }
 
-pub(crate) fn task_no(number: i64) -> Result<TaskNo> {
+pub(crate) fn parse_task_no(number: i64) -> Result<TaskNo> {
     let no = u32::try_from(number).ok().and_then(TaskNo::new);
     no.ok_or_else(|| corrupt(format!("{number} is not a task's number")))
 }
 
-fn count(row: &rusqlite::Row<'_>, column: usize) -> Result<u64> {
+fn read_u64(row: &rusqlite::Row<'_>, column: usize) -> Result<u64> {
     let number: i64 = row.get(column)?;
     u64::try_from(number).map_err(|_| corrupt(format!("{number} is negative")))
 }
@@ -277,7 +280,7 @@ pub(crate) fn pruned_to(conn: &Connection) -> Result<Position> {
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     match rows.next()? {
-        Some(row) => Ok(Position(count(row, 0)?)),
+        Some(row) => Ok(Position(read_u64(row, 0)?)),
         None => Err(corrupt("it does not say what was pruned")),
     }
 }
@@ -287,7 +290,7 @@ pub(crate) fn last_position(conn: &Connection) -> Result<Position> {
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     let last = match rows.next()? {
-        Some(row) => Position(count(row, 0)?),
+        Some(row) => Position(read_u64(row, 0)?),
         None => Position(0),
     };
     Ok(last.max(pruned_to(conn)?))

@@ -16,7 +16,7 @@ pub(crate) const APPLICATION_ID: i32 = 0x6272_6764;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Each step leads from its index to the next version. Released steps do not change.
-const STEPS: &[&str] = &[VERSION_1, VERSION_2];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// `phase` is a task's standing and `owner` or `recipient` 0 is the session; both are explained in
 /// `write`. Positions are given out by the writer: with `meta.pruned_to` they never start again.
@@ -109,7 +109,7 @@ CREATE INDEX tasks_limited ON tasks(tree, limited_by) WHERE limited_by IS NOT NU
 
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FileContent {
     /// Nothing, or a file in which nothing has been stored yet.
     Nothing,
     /// A store of this or an older version.
@@ -118,7 +118,7 @@ pub(crate) enum Found {
 
 /// Looks at a path without changing anything there, so that a file of somebody else, or of a newer
 /// version, is left as it is.
-pub(crate) fn examine(path: &Path) -> Result<Found> {
+pub(crate) fn examine(path: &Path) -> Result<FileContent> {
     let shown = path.display();
     let io = |e: std::io::Error| unavailable(format!("{shown}: {e}"));
     match std::fs::metadata(path) {
@@ -133,31 +133,32 @@ pub(crate) fn examine(path: &Path) -> Result<Found> {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return match path.parent().map(std::fs::metadata) {
                 Some(Err(e)) => Err(unavailable(format!("the directory of {shown}: {e}"))),
-                Some(Ok(_)) | None => Ok(Found::Nothing),
+                Some(Ok(_)) | None => Ok(FileContent::Nothing),
             };
         }
         Err(e) => return Err(io(e)),
     }
-    let mut start = Vec::with_capacity(Header::LENGTH);
+    let mut start = Vec::with_capacity(SqliteHeader::LENGTH);
     let file = File::open(path).map_err(io)?;
     let length = file.metadata().map_err(io)?.len();
-    file.take(Header::LENGTH as u64).read_to_end(&mut start).map_err(io)?;
+    file.take(SqliteHeader::LENGTH as u64).read_to_end(&mut start).map_err(io)?;
     if start.is_empty() {
-        return Ok(Found::Nothing);
+        return Ok(FileContent::Nothing);
     }
     if !start.starts_with(MAGIC) {
         return Err(corrupt(format!("{shown} is not a SQLite file")));
     }
-    let header = Header::parse(&start).filter(|header| header.fits(length) || is_begun(path));
+    let header = SqliteHeader::parse(&start)
+        .filter(|header| header.fits(length) || has_unfinished_transaction(path));
     let Some(header) = header else { return Err(corrupt(format!("{shown} is cut off"))) };
     // What the last owner did not get to move into the file is in the log beside it.
-    let header = if has_content(path, "-wal") { Header::read(path)? } else { header };
-    header.judge(path)
+    let header = if has_content(path, "-wal") { SqliteHeader::read(path)? } else { header };
+    header.classify(path)
 }
 
 /// Whether a transaction of the file's beginnings, before there was a log, was cut off: SQLite puts
 /// that right when the file is opened.
-fn is_begun(path: &Path) -> bool {
+fn has_unfinished_transaction(path: &Path) -> bool {
     has_content(path, "-journal") || has_content(path, "-wal")
 }
 
@@ -169,14 +170,14 @@ fn has_content(path: &Path, suffix: &str) -> bool {
 
 /// What the first bytes of a SQLite file say. They are read as bytes because SQLite leaves files of
 /// its own beside one that it opens, even for reading.
-struct Header {
+struct SqliteHeader {
     application: i32,
     version: i64,
     tables: i64,
     bytes: Option<u64>,
 }
 
-impl Header {
+impl SqliteHeader {
     const LENGTH: usize = 108;
 
     fn parse(start: &[u8]) -> Option<Self> {
@@ -210,13 +211,13 @@ impl Header {
         self.bytes.is_none_or(|bytes| bytes <= length)
     }
 
-    fn judge(&self, path: &Path) -> Result<Found> {
+    fn classify(&self, path: &Path) -> Result<FileContent> {
         if self.application == APPLICATION_ID {
-            return check_version(self.version, STEPS).map(|_| Found::Store);
+            return check_version(self.version, MIGRATIONS).map(|_| FileContent::Store);
         }
         // A process that ended while it made the file leaves one without tables.
         if self.application == 0 && self.version == 0 && self.tables == 0 {
-            return Ok(Found::Nothing);
+            return Ok(FileContent::Nothing);
         }
         Err(corrupt(format!("{} is a SQLite file of another program", path.display())))
     }
@@ -232,7 +233,7 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<Connection> {
 
 /// Opens a file that nobody else has open, and leaves nothing beside it. Where the last owner left a log
 /// with content, its files are there already and are read with it.
-pub(crate) fn open_at_rest(path: &Path) -> Result<Connection> {
+pub(crate) fn open_immutable(path: &Path) -> Result<Connection> {
     if has_content(path, "-wal") {
         return open_for_reading(path);
     }
@@ -263,7 +264,7 @@ fn check_version(version: i64, steps: &[&str]) -> Result<usize> {
         Ok(_) => {
             let known = steps.len();
             let what = format!("the store (version {version}; this program knows {known})");
-            Err(StoreError::Newer { what }.into())
+            Err(StoreError::Newer { subject: what }.into())
         }
         Err(_) => Err(corrupt(format!("its version is {version}"))),
     }
@@ -271,10 +272,10 @@ fn check_version(version: i64, steps: &[&str]) -> Result<usize> {
 
 /// Brings the tables to this program's version, whole or not at all.
 pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
-    migrate_by(conn, STEPS)
+    migrate_with(conn, MIGRATIONS)
 }
 
-fn migrate_by(conn: &mut Connection, steps: &[&str]) -> Result<()> {
+fn migrate_with(conn: &mut Connection, steps: &[&str]) -> Result<()> {
     if check_version(user_version(conn)?, steps)? == steps.len() {
         return Ok(());
     }
@@ -302,10 +303,10 @@ mod tests {
     #[test]
     fn steps_are_taken_from_where_the_file_is() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate_by(&mut conn, &TWO[..1]).unwrap();
+        migrate_with(&mut conn, &TWO[..1]).unwrap();
         conn.execute("INSERT INTO a(x) VALUES(7)", []).unwrap();
-        migrate_by(&mut conn, TWO).unwrap();
-        migrate_by(&mut conn, TWO).unwrap();
+        migrate_with(&mut conn, TWO).unwrap();
+        migrate_with(&mut conn, TWO).unwrap();
         assert_eq!(user_version(&conn).unwrap(), 2);
         assert_eq!(columns(&conn), 2);
         let kept: i64 = conn.query_row("SELECT x FROM a", [], |r| r.get(0)).unwrap();
@@ -315,9 +316,9 @@ mod tests {
     #[test]
     fn a_step_that_fails_leaves_the_old_version() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate_by(&mut conn, &TWO[..1]).unwrap();
+        migrate_with(&mut conn, &TWO[..1]).unwrap();
         let broken = [TWO[0], "ALTER TABLE a ADD COLUMN y; CREATE TABLE a(z);"];
-        assert!(migrate_by(&mut conn, &broken).is_err());
+        assert!(migrate_with(&mut conn, &broken).is_err());
         assert_eq!(user_version(&conn).unwrap(), 1);
         assert_eq!(columns(&conn), 1);
     }
@@ -325,8 +326,8 @@ mod tests {
     #[test]
     fn a_newer_version_is_left_alone() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate_by(&mut conn, TWO).unwrap();
-        let error = migrate_by(&mut conn, &TWO[..1]).unwrap_err();
+        migrate_with(&mut conn, TWO).unwrap();
+        let error = migrate_with(&mut conn, &TWO[..1]).unwrap_err();
         assert!(matches!(error.0, StoreError::Newer { .. }), "{error:?}");
         assert_eq!(user_version(&conn).unwrap(), 2);
     }

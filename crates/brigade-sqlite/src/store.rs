@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use brigade_model::call::Entry;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, Time, TreeId};
-use brigade_model::name::{Name, SessionName};
+use brigade_model::call::JournalEntry;
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::name::{SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{MessageRow, TreeRow};
+use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store,
+    Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
     StoreError, TaskQuery,
 };
 use rusqlite::{Connection, OpenFlags};
@@ -24,10 +24,10 @@ use tokio::task::block_in_place;
 
 use crate::error::{Result, unavailable};
 use crate::lock::OwnerLock;
-use crate::prune::Pruning;
-use crate::read::Reading;
-use crate::schema::{Found, examine, migrate, open_at_rest, open_for_reading};
-use crate::write::Writer;
+use crate::prune::PruneJob;
+use crate::read::ReadTransaction;
+use crate::schema::{FileContent, examine, migrate, open_for_reading, open_immutable};
+use crate::write::SqliteWriter;
 
 /// Long enough for anything that is going to end.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ const READERS_KEPT: usize = 4;
 
 /// What a power cut may cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Synchronous {
+pub enum SynchronousMode {
     /// Commits survive the end of the process; a power cut can cost the last of them.
     #[default]
     Normal,
@@ -47,7 +47,7 @@ pub enum Synchronous {
 
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
-    pub synchronous: Synchronous,
+    pub synchronous: SynchronousMode,
     /// How long a call waits for another program that has the file locked, such as a backup, before
     /// it is answered with [`StoreError::Unavailable`].
     pub busy_timeout: Duration,
@@ -55,7 +55,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { synchronous: Synchronous::default(), busy_timeout: BUSY_TIMEOUT }
+        Self { synchronous: SynchronousMode::default(), busy_timeout: BUSY_TIMEOUT }
     }
 }
 
@@ -65,7 +65,7 @@ pub struct SqliteStore {
     path: PathBuf,
     readers: Mutex<Vec<Connection>>,
     /// `None` when it was opened for reading only.
-    writer: Option<Mutex<Writer>>,
+    writer: Option<Mutex<SqliteWriter>>,
     /// Let go of last, when the connections are closed.
     _lock: Option<OwnerLock>,
 }
@@ -88,17 +88,17 @@ impl SqliteStore {
 
     /// Opens a store that has no owner, for a look: nothing is left beside the file, and what an owner
     /// that comes meanwhile commits is not seen.
-    pub fn open_at_rest(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Ok(Self::open_with(path.as_ref(), open_at_rest)?)
+    pub fn open_immutable(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Ok(Self::open_with(path.as_ref(), open_immutable)?)
     }
 
     fn open_as_owner(path: &Path, options: SqliteOptions) -> Result<Self> {
-        let path = resolve(path)?;
+        let path = canonical_path(path)?;
         examine(&path)?;
         let lock = OwnerLock::acquire(&path)?;
         // Whoever had the lock until now may have written a newer version.
         examine(&path)?;
-        make_private(&path)?;
+        create_private_file(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -108,15 +108,15 @@ impl SqliteStore {
         migrate(&mut conn)?;
         conn.pragma_update(None, "journal_mode", "wal")?;
         let synchronous = match options.synchronous {
-            Synchronous::Normal => "normal",
-            Synchronous::Full => "full",
+            SynchronousMode::Normal => "normal",
+            SynchronousMode::Full => "full",
         };
         conn.pragma_update(None, "synchronous", synchronous)?;
         // Moving the log into the file waits for the disk, so it is done seldom: every 32 MB.
         conn.pragma_update(None, "wal_autocheckpoint", 8_000)?;
         conn.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
         conn.pragma_update(None, "cache_size", -16 * 1024)?;
-        let writer = Some(Mutex::new(Writer::new(conn)));
+        let writer = Some(Mutex::new(SqliteWriter::new(conn)));
         Ok(Self { path, readers: Mutex::default(), writer, _lock: Some(lock) })
     }
 
@@ -125,10 +125,10 @@ impl SqliteStore {
     }
 
     fn open_with(path: &Path, open: fn(&Path) -> Result<Connection>) -> Result<Self> {
-        let path = resolve(path)?;
+        let path = canonical_path(path)?;
         match examine(&path)? {
-            Found::Store => {}
-            Found::Nothing => {
+            FileContent::Store => {}
+            FileContent::Nothing => {
                 return Err(unavailable(format!("there is no store at {}", path.display())));
             }
         }
@@ -139,10 +139,13 @@ impl SqliteStore {
     /// Bounds the file, as a full disk would.
     #[doc(hidden)]
     pub fn set_max_pages(&self, pages: u32) -> Result<(), StoreError> {
-        self.writing(|writer| Ok(writer.set_max_pages(pages)?))
+        self.with_writer(|writer| Ok(writer.set_max_pages(pages)?))
     }
 
-    fn writing<T>(&self, work: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T, StoreError> {
+    fn with_writer<T>(
+        &self,
+        work: impl FnOnce(&mut SqliteWriter) -> Result<T>,
+    ) -> Result<T, StoreError> {
         let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
         on_this_thread(|| {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,10 +154,13 @@ impl SqliteStore {
     }
 
     /// Reads within one transaction, so that the answer is of one moment.
-    fn reading<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T>) -> Result<T, StoreError> {
+    fn with_reader<T>(
+        &self,
+        work: impl FnOnce(&ReadTransaction<'_>) -> Result<T>,
+    ) -> Result<T, StoreError> {
         on_this_thread(|| {
             let conn = self.take_reader()?;
-            let answer = Reading::begin(&conn).and_then(|reading| work(&reading));
+            let answer = ReadTransaction::begin(&conn).and_then(|reading| work(&reading));
             let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
             if readers.len() < READERS_KEPT {
                 readers.push(conn);
@@ -173,24 +179,24 @@ impl SqliteStore {
 /// runtime is told, so that nothing else waits for it.
 fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) if !REFUSED.get() => in_place(work),
+        Ok(RuntimeFlavor::MultiThread) if !BLOCK_IN_PLACE_REFUSED.get() => try_block_in_place(work),
         _ => work(),
     }
 }
 
 thread_local! {
     /// Whether this thread runs a `LocalSet`, where a multi-threaded runtime must not be told.
-    static REFUSED: Cell<bool> = const { Cell::new(false) };
+    static BLOCK_IN_PLACE_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether a runtime can be told is not to be asked: it panics, before it begins the work.
-fn in_place<T>(work: impl FnOnce() -> T) -> T {
+fn try_block_in_place<T>(work: impl FnOnce() -> T) -> T {
     let mut work = Some(work);
     let told = AssertUnwindSafe(|| block_in_place(|| work.take().map(|work| work())));
     match (catch_unwind(told), work) {
         (Ok(Some(done)), _) => done,
         (_, Some(work)) => {
-            REFUSED.set(true);
+            BLOCK_IN_PLACE_REFUSED.set(true);
             work()
         }
         (Err(panic), None) => resume_unwind(panic),
@@ -199,7 +205,7 @@ fn in_place<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Makes the file if there is none, for nobody else to read. What SQLite puts beside it is as private.
-fn make_private(path: &Path) -> Result<()> {
+fn create_private_file(path: &Path) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             Err(unavailable(format!("the file {}: {e}", path.display())))
@@ -209,7 +215,7 @@ fn make_private(path: &Path) -> Result<()> {
 }
 
 /// The one name of a file, so that two ways to it lead to the same lock.
-fn resolve(path: &Path) -> Result<PathBuf> {
+fn canonical_path(path: &Path) -> Result<PathBuf> {
     if let Ok(path) = path.canonicalize() {
         return Ok(path);
     }
@@ -226,78 +232,86 @@ fn resolve(path: &Path) -> Result<PathBuf> {
     Ok(parent.join(name))
 }
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+type SqliteFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 impl Store for SqliteStore {
-    fn commit<'a>(&'a self, batch: &'a Batch) -> Answer<'a, Position> {
-        Box::pin(async move { self.writing(|writer| writer.commit(batch)) })
+    fn commit<'a>(&'a self, batch: &'a Batch) -> SqliteFuture<'a, Position> {
+        Box::pin(async move { self.with_writer(|writer| writer.commit(batch)) })
     }
 
-    fn trees(&self) -> Answer<'_, Vec<TreeRow>> {
-        Box::pin(async move { self.reading(|reading| reading.trees()) })
+    fn sessions(&self) -> SqliteFuture<'_, Vec<SessionRow>> {
+        Box::pin(async move { self.with_reader(|reading| reading.sessions()) })
     }
 
-    fn tree(&self, id: TreeId) -> Answer<'_, Option<TreeRow>> {
-        Box::pin(async move { self.reading(|reading| reading.tree(id)) })
+    fn session(&self, id: SessionId) -> SqliteFuture<'_, Option<SessionRow>> {
+        Box::pin(async move { self.with_reader(|reading| reading.session(id)) })
     }
 
-    fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>> {
-        Box::pin(async move { self.reading(|reading| reading.tree_named(name)) })
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> SqliteFuture<'a, Option<SessionRow>> {
+        Box::pin(async move { self.with_reader(|reading| reading.session_named(name)) })
     }
 
-    fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>> {
-        Box::pin(async move { self.reading(|reading| reading.load(id)) })
+    fn load(&self, id: SessionId) -> SqliteFuture<'_, Option<LoadedSession>> {
+        Box::pin(async move { self.with_reader(|reading| reading.load(id)) })
     }
 
-    fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
-        Box::pin(async move { self.reading(|reading| reading.task(id, no)) })
+    fn task(&self, id: SessionId, no: TaskNo) -> SqliteFuture<'_, Option<TaskRow>> {
+        Box::pin(async move { self.with_reader(|reading| reading.task(id, no)) })
     }
 
-    fn missing<'a>(&'a self, id: TreeId, numbers: &'a [TaskNo]) -> Answer<'a, Vec<TaskNo>> {
-        Box::pin(async move { self.reading(|reading| reading.missing(id, numbers)) })
+    fn missing_tasks<'a>(
+        &'a self,
+        id: SessionId,
+        numbers: &'a [TaskNo],
+    ) -> SqliteFuture<'a, Vec<TaskNo>> {
+        Box::pin(async move { self.with_reader(|reading| reading.missing_tasks(id, numbers)) })
     }
 
     fn task_named<'a>(
         &'a self,
-        id: TreeId,
+        id: SessionId,
         owner: Option<Owner>,
-        name: &'a Name,
-    ) -> Answer<'a, Option<(TaskNo, TaskRow)>> {
-        Box::pin(async move { self.reading(|reading| reading.task_named(id, owner, name)) })
+        name: &'a TaskName,
+    ) -> SqliteFuture<'a, Option<(TaskNo, TaskRow)>> {
+        Box::pin(async move { self.with_reader(|reading| reading.task_named(id, owner, name)) })
     }
 
-    fn tasks<'a>(&'a self, id: TreeId, query: &'a TaskQuery) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
-        Box::pin(async move { self.reading(|reading| reading.tasks(id, query)) })
+    fn tasks<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a TaskQuery,
+    ) -> SqliteFuture<'a, Vec<(TaskNo, TaskRow)>> {
+        Box::pin(async move { self.with_reader(|reading| reading.tasks(id, query)) })
     }
 
-    fn journal(&self, id: TreeId, no: TaskNo) -> Answer<'_, Vec<Entry>> {
-        Box::pin(async move { self.reading(|reading| reading.journal(id, no)) })
+    fn journal(&self, id: SessionId, no: TaskNo) -> SqliteFuture<'_, Vec<JournalEntry>> {
+        Box::pin(async move { self.with_reader(|reading| reading.journal(id, no)) })
     }
 
-    fn run(&self, id: TreeId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
-        Box::pin(async move { self.reading(|reading| reading.run(id, no, run)) })
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> SqliteFuture<'_, Option<RunRow>> {
+        Box::pin(async move { self.with_reader(|reading| reading.run(id, no, run)) })
     }
 
-    fn message(&self, id: TreeId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
-        Box::pin(async move { self.reading(|reading| reading.message(id, no)) })
+    fn message(&self, id: SessionId, no: MessageNo) -> SqliteFuture<'_, Option<MessageRow>> {
+        Box::pin(async move { self.with_reader(|reading| reading.message(id, no)) })
     }
 
-    fn events<'a>(&'a self, query: &'a EventQuery) -> Answer<'a, EventPage> {
-        Box::pin(async move { self.reading(|reading| reading.events(query)) })
+    fn events<'a>(&'a self, query: &'a EventQuery) -> SqliteFuture<'a, EventPage> {
+        Box::pin(async move { self.with_reader(|reading| reading.events(query)) })
     }
 
-    fn last_position(&self) -> Answer<'_, Position> {
-        Box::pin(async move { self.reading(|reading| reading.last_position()) })
+    fn last_position(&self) -> SqliteFuture<'_, Position> {
+        Box::pin(async move { self.with_reader(|reading| reading.last_position()) })
     }
 
-    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned> {
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> SqliteFuture<'a, PruneResult> {
         Box::pin(async move {
-            let mut pruning = Pruning::new(retention, now);
+            let mut pruning = PruneJob::new(retention, now);
             // The writer is let go of between slices, so that commits do not wait for all of it.
-            while self.writing(|writer| pruning.slice(writer))? {
+            while self.with_writer(|writer| pruning.prune_slice(writer))? {
                 tokio::task::yield_now().await;
             }
-            Ok(pruning.pruned())
+            Ok(pruning.result())
         })
     }
 }

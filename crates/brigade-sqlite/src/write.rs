@@ -1,27 +1,27 @@
 //! One batch, one transaction.
 
 use brigade_model::event::EventRecord;
-use brigade_model::ids::{Owner, Position, TaskNo, TreeId};
+use brigade_model::ids::{Owner, Position, SessionId, TaskNo};
 use brigade_model::message::Receipt;
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{SessionState, TreeRow};
-use brigade_store::{Batch, Standing, StoreError, TreeBatch, codec};
+use brigade_model::task_tree::{SessionRow, SessionState};
+use brigade_store::{Batch, Residency, SessionBatch, StoreError, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::error::Result;
-use crate::read::{last_position, stored_task};
+use crate::read::{last_position, read_task};
 
 /// The connection that writes, with the buffer in which rows are encoded.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct SqliteWriter {
     conn: Connection,
     buffer: Vec<u8>,
 }
 
 /// A tree's number in this file.
-pub(crate) type TreeKey = i64;
+pub(crate) type SessionKey = i64;
 
-impl Writer {
+impl SqliteWriter {
     pub(crate) fn new(conn: Connection) -> Self {
         Self { conn, buffer: Vec::new() }
     }
@@ -29,19 +29,19 @@ impl Writer {
     pub(crate) fn commit(&mut self, batch: &Batch) -> Result<Position> {
         let tx = begin(&mut self.conn)?;
         let first = last_position(&tx)?.next();
-        let mut keys = Vec::with_capacity(batch.trees.len());
-        for part in &batch.trees {
+        let mut keys = Vec::with_capacity(batch.sessions.len());
+        for part in &batch.sessions {
             keys.push(check(&tx, part)?);
         }
-        let mut rows = Rows { tx: &tx, buffer: &mut self.buffer };
+        let mut rows = RowWriter { tx: &tx, buffer: &mut self.buffer };
         let mut position = first;
-        for (part, key) in batch.trees.iter().zip(keys) {
-            let key = rows.tree(key, &part.row)?;
-            rows.runs(key, part)?;
-            rows.tasks(key, part)?;
-            rows.journal(key, part)?;
-            rows.messages(key, part)?;
-            position = rows.events(key, position, part)?;
+        for (part, key) in batch.sessions.iter().zip(keys) {
+            let key = rows.write_session(key, &part.row)?;
+            rows.write_runs(key, part)?;
+            rows.write_tasks(key, part)?;
+            rows.write_journal(key, part)?;
+            rows.write_messages(key, part)?;
+            position = rows.write_events(key, position, part)?;
         }
         tx.commit()?;
         Ok(first)
@@ -61,34 +61,34 @@ fn begin(conn: &mut Connection) -> Result<Transaction<'_>> {
 }
 
 /// Refuses a writer that does not continue what is stored.
-fn check(tx: &Transaction<'_>, part: &TreeBatch) -> Result<Option<TreeKey>> {
+fn check(tx: &Transaction<'_>, part: &SessionBatch) -> Result<Option<SessionKey>> {
     let mut statement = tx.prepare_cached("SELECT key, seq, epoch FROM trees WHERE id = ?1")?;
     let found = statement.query_row([id_bytes(&part.row.id)], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
     });
     let found = found.optional()?;
     let seq = found.map_or(0, |(_, seq, _)| seq);
-    if seq != int(part.base.0) {
+    if seq != to_i64(part.base.0) {
         let id = part.row.id;
         return Err(StoreError::Fenced(format!("{id:?} is at {seq}, not at {}", part.base)).into());
     }
-    if found.is_some_and(|(_, _, epoch)| epoch != int(part.row.epoch.0)) {
+    if found.is_some_and(|(_, _, epoch)| epoch != to_i64(part.row.epoch.0)) {
         return Err(StoreError::Fenced(format!("{:?} has another epoch", part.row.id)).into());
     }
     Ok(found.map(|(key, ..)| key))
 }
 
-struct Rows<'a> {
+struct RowWriter<'a> {
     tx: &'a Transaction<'a>,
     buffer: &'a mut Vec<u8>,
 }
 
-impl Rows<'_> {
-    fn tree(&mut self, key: Option<TreeKey>, row: &TreeRow) -> Result<TreeKey> {
-        let body = encoded(self.buffer, row)?;
+impl RowWriter<'_> {
+    fn write_session(&mut self, key: Option<SessionKey>, row: &SessionRow) -> Result<SessionKey> {
+        let body = encode_row(self.buffer, row)?;
         let (id, name) = (id_bytes(&row.id), row.name.as_str());
         let state = state_code(&row.state);
-        let (epoch, seq, now) = (int(row.epoch.0), int(row.seq.0), int(row.now.0));
+        let (epoch, seq, now) = (to_i64(row.epoch.0), to_i64(row.seq.0), to_i64(row.now.0));
         match key {
             Some(key) => {
                 let sql = "UPDATE trees SET state = ?2, seq = ?3, now = ?4, body = ?5 \
@@ -101,17 +101,17 @@ impl Rows<'_> {
                 let sql = "INSERT INTO trees(id, name, state, epoch, seq, opened, now, body) \
                            VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
                 let mut statement = self.tx.prepare_cached(sql)?;
-                let opened = int(row.opened.0);
+                let opened = to_i64(row.opened_at.0);
                 Ok(statement.insert(params![id, name, state, epoch, seq, opened, now, body])?)
             }
         }
     }
 
     /// Keeps the ending of a run before the next one takes its place in the row.
-    fn runs(&mut self, key: TreeKey, part: &TreeBatch) -> Result<()> {
-        let stored = |no| stored_task(self.tx, (key, part.row.id), no);
+    fn write_runs(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
+        let stored = |no| read_task(self.tx, (key, part.row.id), no);
         for (no, run) in part.superseded_runs(stored)? {
-            let body = encoded(self.buffer, &run)?;
+            let body = encode_row(self.buffer, &run)?;
             let sql = "INSERT OR REPLACE INTO runs(tree, task, run, body) VALUES(?1, ?2, ?3, ?4)";
             let mut statement = self.tx.prepare_cached(sql)?;
             statement.execute(params![key, no.get(), run.run.0, body])?;
@@ -119,7 +119,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn tasks(&mut self, key: TreeKey, part: &TreeBatch) -> Result<()> {
+    fn write_tasks(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
         let first = part.first_spawned();
         for (no, row) in &part.tasks {
             if first.is_some_and(|first| *no >= first) {
@@ -133,9 +133,9 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn insert_task(&mut self, key: TreeKey, no: TaskNo, row: &TaskRow) -> Result<()> {
-        let body = encoded(self.buffer, row)?;
-        let columns = Columns::of(row);
+    fn insert_task(&mut self, key: SessionKey, no: TaskNo, row: &TaskRow) -> Result<()> {
+        let body = encode_row(self.buffer, row)?;
+        let columns = TaskColumns::of(row);
         let spawn_key = row.spec.key.as_ref().map(|key| key.as_str());
         let sql = "INSERT INTO tasks(tree, no, owner, owner_run, phase, name, key, ended_at, body, \
                    limited_by) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -144,7 +144,7 @@ impl Rows<'_> {
             no.get(),
             columns.owner,
             row.owner_run.0,
-            columns.phase,
+            columns.residency,
             columns.name,
             spawn_key,
             columns.ended_at,
@@ -156,10 +156,11 @@ impl Rows<'_> {
 
     /// Says whether the task was there. Setting a column rewrites its indexes even if its value
     /// stays, so the common changes, to the body alone and to the phase, are tried first.
-    fn update_task(&mut self, key: TreeKey, no: TaskNo, row: &TaskRow) -> Result<bool> {
-        let body = encoded(self.buffer, row)?;
+    fn update_task(&mut self, key: SessionKey, no: TaskNo, row: &TaskRow) -> Result<bool> {
+        let body = encode_row(self.buffer, row)?;
         let no = no.get();
-        let Columns { owner, phase, name, ended_at, limited_by } = &Columns::of(row);
+        let TaskColumns { owner, residency: phase, name, ended_at, limited_by } =
+            &TaskColumns::of(row);
         let sql = "UPDATE tasks SET body = ?3 WHERE tree = ?1 AND no = ?2 AND phase = ?4 \
                    AND owner = ?5 AND name IS ?6 AND ended_at IS ?7";
         let mut same = self.tx.prepare_cached(sql)?;
@@ -181,39 +182,44 @@ impl Rows<'_> {
         Ok(rehomed.execute(limits)? > 0)
     }
 
-    fn journal(&mut self, key: TreeKey, part: &TreeBatch) -> Result<()> {
+    fn write_journal(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
         let sql = "INSERT INTO journal(tree, task, ord, body) VALUES(?1, ?2, ?3, ?4)";
         let mut statement = self.tx.prepare_cached(sql)?;
         for (no, entry) in &part.journal {
-            let body = encoded(self.buffer, entry)?;
-            statement.execute(params![key, no.get(), int(entry.order.0), body])?;
+            let body = encode_row(self.buffer, entry)?;
+            statement.execute(params![key, no.get(), to_i64(entry.order.0), body])?;
         }
         Ok(())
     }
 
-    fn messages(&mut self, key: TreeKey, part: &TreeBatch) -> Result<()> {
+    fn write_messages(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
         let sql = "INSERT INTO messages(tree, no, recipient, unread, body) \
                    VALUES(?1, ?2, ?3, ?4, ?5) \
                    ON CONFLICT DO UPDATE SET unread = excluded.unread, body = excluded.body";
         let mut statement = self.tx.prepare_cached(sql)?;
         for row in &part.messages {
-            let body = encoded(self.buffer, row)?;
-            let (no, to) = (int(row.message.no.0), owner_code(row.message.to));
+            let body = encode_row(self.buffer, row)?;
+            let (no, to) = (to_i64(row.message.no.0), owner_code(row.message.to));
             statement.execute(params![key, no, to, row.receipt == Receipt::Accepted, body])?;
         }
         Ok(())
     }
 
     /// Returns the position after the last.
-    fn events(&mut self, key: TreeKey, first: Position, part: &TreeBatch) -> Result<Position> {
+    fn write_events(
+        &mut self,
+        key: SessionKey,
+        first: Position,
+        part: &SessionBatch,
+    ) -> Result<Position> {
         let sql = "INSERT INTO events(position, tree, seq, at, body) VALUES(?1, ?2, ?3, ?4, ?5)";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut position = first;
         for record in &part.events {
             let record: &EventRecord = record;
-            let body = encoded(self.buffer, record)?;
-            let (seq, at) = (int(record.seq.0), int(record.at.0));
-            statement.execute(params![int(position.0), key, seq, at, body])?;
+            let body = encode_row(self.buffer, record)?;
+            let (seq, at) = (to_i64(record.seq.0), to_i64(record.at.0));
+            statement.execute(params![to_i64(position.0), key, seq, at, body])?;
             position = position.next();
         }
         Ok(position)
@@ -221,35 +227,35 @@ impl Rows<'_> {
 }
 
 /// What of a task's row stands in columns of its own.
-struct Columns {
+struct TaskColumns {
     owner: i64,
-    phase: i64,
+    residency: i64,
     name: Option<String>,
     ended_at: Option<i64>,
     limited_by: Option<i64>,
 }
 
-impl Columns {
+impl TaskColumns {
     fn of(row: &TaskRow) -> Self {
         Self {
             owner: owner_code(row.owner),
-            phase: phase_code(Standing::of(row)),
+            residency: residency_code(Residency::of(row)),
             name: row.name.as_ref().map(|name| name.folded()),
-            ended_at: row.ended().map(|ended| int(ended.at.0)),
-            limited_by: row.extra.as_ref().and_then(|e| e.limited_by).map(|no| no.get().into()),
+            ended_at: row.ended().map(|ended| to_i64(ended.at.0)),
+            limited_by: row.extras.as_ref().and_then(|e| e.limited_by).map(|no| no.get().into()),
         }
     }
 }
 
-pub(crate) const LIVING: i64 = 0;
+pub(crate) const ALIVE: i64 = 0;
 pub(crate) const PENDING: i64 = 2;
 
-fn phase_code(standing: Standing) -> i64 {
+fn residency_code(standing: Residency) -> i64 {
     match standing {
-        Standing::Living => LIVING,
-        Standing::Lingering => 1,
-        Standing::Pending => PENDING,
-        Standing::Over => 3,
+        Residency::Alive => ALIVE,
+        Residency::Lingering => 1,
+        Residency::Pending => PENDING,
+        Residency::Finished => 3,
     }
 }
 
@@ -267,16 +273,16 @@ fn state_code(state: &SessionState) -> i64 {
     }
 }
 
-pub(crate) fn id_bytes(id: &TreeId) -> &[u8] {
+pub(crate) fn id_bytes(id: &SessionId) -> &[u8] {
     id.as_uuid().as_bytes()
 }
 
 /// SQLite's integers are signed; nothing that is counted here gets to their end.
-pub(crate) fn int(number: u64) -> i64 {
+pub(crate) fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn encoded<'a, T: serde::Serialize>(buffer: &'a mut Vec<u8>, value: &T) -> Result<&'a [u8]> {
+fn encode_row<'a, T: serde::Serialize>(buffer: &'a mut Vec<u8>, value: &T) -> Result<&'a [u8]> {
     buffer.clear();
     codec::encode_into(buffer, value)?;
     Ok(buffer)

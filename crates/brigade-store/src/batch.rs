@@ -2,46 +2,46 @@
 
 use std::sync::Arc;
 
-use brigade_model::call::Entry;
+use brigade_model::call::JournalEntry;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Seq, TaskNo};
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{MessageRow, TreeRow};
+use brigade_model::task_tree::{MessageRow, SessionRow};
 
 use crate::store::RunRow;
 
 /// Everything that happened in one turn of the loop, in any number of trees.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    pub trees: Vec<TreeBatch>,
+    pub sessions: Vec<SessionBatch>,
 }
 
 /// One tree's part of it.
 #[derive(Clone, Debug)]
-pub struct TreeBatch {
+pub struct SessionBatch {
     /// The tree after the batch. Its epoch must be the stored one.
-    pub row: TreeRow,
+    pub row: SessionRow,
     /// The last event before the batch; zero for a new tree.
     pub base: Seq,
     /// Numbered from `base + 1` without a gap.
     pub events: Vec<Arc<EventRecord>>,
     pub tasks: Vec<(TaskNo, Arc<TaskRow>)>,
-    pub journal: Vec<(TaskNo, Entry)>,
+    pub journal: Vec<(TaskNo, JournalEntry)>,
     /// Later entries for the same message replace earlier ones.
     pub messages: Vec<MessageRow>,
 }
 
 impl Batch {
     pub fn is_empty(&self) -> bool {
-        self.trees.is_empty()
+        self.sessions.is_empty()
     }
 
     pub fn events(&self) -> impl Iterator<Item = &Arc<EventRecord>> {
-        self.trees.iter().flat_map(|tree| &tree.events)
+        self.sessions.iter().flat_map(|tree| &tree.events)
     }
 }
 
-impl TreeBatch {
+impl SessionBatch {
     /// The first task that this batch spawns. Those above it are new, too; those below it are not.
     pub fn first_spawned(&self) -> Option<TaskNo> {
         self.events.iter().find_map(|record| match &record.event {
@@ -58,11 +58,15 @@ impl TreeBatch {
         let mut found = Vec::new();
         for (at, record) in self.events.iter().enumerate() {
             let Event::RunOpened { no, .. } = &record.event else { continue };
-            let run = match self.ending_before(at, *no) {
+            let run = match self.find_run_end(at, *no) {
                 Some(run) => Some(run),
                 None => stored(*no)?.and_then(|row| {
                     let ended = row.ended()?;
-                    Some(RunRow { run: row.run, outcome: ended.outcome.clone(), at: ended.at })
+                    Some(RunRow {
+                        run: row.run,
+                        outcome: ended.outcome.clone(),
+                        ended_at: ended.at,
+                    })
                 }),
             };
             found.extend(run.map(|run| (*no, run)));
@@ -70,10 +74,10 @@ impl TreeBatch {
         Ok(found)
     }
 
-    fn ending_before(&self, at: usize, no: TaskNo) -> Option<RunRow> {
+    fn find_run_end(&self, at: usize, no: TaskNo) -> Option<RunRow> {
         self.events[..at].iter().rev().find_map(|record| match &record.event {
             Event::Ended { no: ended, run, outcome, .. } if *ended == no => {
-                Some(RunRow { run: *run, outcome: outcome.clone(), at: record.at })
+                Some(RunRow { run: *run, outcome: outcome.clone(), ended_at: record.at })
             }
             _ => None,
         })

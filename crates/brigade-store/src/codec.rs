@@ -26,7 +26,7 @@ pub fn decode<T: DeserializeOwned>(what: impl Display, bytes: &[u8]) -> Result<T
     rmp_serde::from_slice(bytes).map_err(|e| {
         let message = e.to_string();
         if message.contains("unknown variant") {
-            StoreError::Newer { what: format!("{what} ({message})") }
+            StoreError::Newer { subject: format!("{what} ({message})") }
         } else {
             StoreError::Corrupt(format!("{what}: {message}"))
         }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::store::Store;
 
 /// Makes the stores that are checked.
-pub trait Harness {
+pub trait StoreHarness {
     /// An empty store.
     fn empty(&self) -> Arc<dyn Store>;
 

@@ -8,14 +8,14 @@ pub enum StoreError {
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// Another writer has the tree: this one must let go of it.
-    #[error("another writer owns the tree: {0}")]
+    #[error("another writer owns the session: {0}")]
     Fenced(String),
     /// Another process owns the store.
     #[error("the store is in use by {holder}; stop it first, or open the store read-only")]
     Locked { holder: String },
     /// Written by a newer version of Brigade.
-    #[error("{what} was written by a newer version; upgrade this program (nothing was changed)")]
-    Newer { what: String },
+    #[error("{subject} was written by a newer version; upgrade this program (nothing was changed)")]
+    Newer { subject: String },
     /// What is there is not a store, or is damaged.
     #[error("the store is damaged or not a store: {0}")]
     Corrupt(String),

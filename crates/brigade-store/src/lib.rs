@@ -21,13 +21,14 @@ pub mod codec;
 pub mod conformance;
 pub mod error;
 pub mod memory;
-pub mod standing;
+pub mod residency;
 pub mod store;
 
-pub use batch::{Batch, TreeBatch};
+pub use batch::{Batch, SessionBatch};
 pub use error::StoreError;
 pub use memory::{MemoryOptions, MemoryStore};
-pub use standing::Standing;
+pub use residency::Residency;
 pub use store::{
-    BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store, TaskQuery,
+    BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
+    TaskQuery,
 };

@@ -6,35 +6,36 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brigade_model::call::Entry;
+use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, Time, TreeId};
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::Receipt;
-use brigade_model::name::{Name, SessionName};
+use brigade_model::name::{SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{KeyMark, MessageRow, SessionState, TreeRow};
+use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, SessionState};
 
-use crate::batch::{Batch, TreeBatch};
+use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
-use crate::standing::{Standing, complete};
+use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
-    BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store, TaskQuery,
+    BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
+    TaskQuery,
 };
 
 /// How much is kept of what is over.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryOptions {
     /// The newest events.
-    pub events: usize,
+    pub max_events: usize,
     /// The newest tasks that have ended and that nobody has yet to collect.
-    pub finished: usize,
+    pub max_finished_tasks: usize,
     /// The newest messages that were read, delivered or dead-lettered.
-    pub settled: usize,
+    pub max_processed_messages: usize,
 }
 
 impl Default for MemoryOptions {
     fn default() -> Self {
-        Self { events: 100_000, finished: 10_000, settled: 10_000 }
+        Self { max_events: 100_000, max_finished_tasks: 10_000, max_processed_messages: 10_000 }
     }
 }
 
@@ -43,33 +44,33 @@ impl Default for MemoryOptions {
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     options: MemoryOptions,
-    inner: Mutex<Inner>,
+    inner: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    order: Vec<TreeId>,
-    trees: HashMap<TreeId, MemoryTree>,
+struct MemoryState {
+    open_order: Vec<SessionId>,
+    sessions: HashMap<SessionId, MemorySession>,
     events: VecDeque<FeedItem>,
-    last: Position,
+    last_position: Position,
     pruned_to: Position,
-    finished: VecDeque<(TreeId, TaskNo)>,
-    settled: VecDeque<(TreeId, MessageNo)>,
+    finished: VecDeque<(SessionId, TaskNo)>,
+    processed_messages: VecDeque<(SessionId, MessageNo)>,
 }
 
 #[derive(Debug)]
-struct MemoryTree {
-    row: TreeRow,
+struct MemorySession {
+    row: SessionRow,
     tasks: BTreeMap<TaskNo, Arc<TaskRow>>,
     children: BTreeSet<(Owner, TaskNo)>,
     /// Kept tasks, by the task whose limits hold for them.
-    limited: BTreeSet<(TaskNo, TaskNo)>,
-    journal: HashMap<TaskNo, Vec<Entry>>,
+    limited_tasks: BTreeSet<(TaskNo, TaskNo)>,
+    journal: HashMap<TaskNo, Vec<JournalEntry>>,
     runs: HashMap<TaskNo, Vec<RunRow>>,
     messages: BTreeMap<MessageNo, MessageRow>,
     recipients: BTreeSet<(Owner, MessageNo)>,
     /// Keys of tasks that are no longer kept while their parent lives.
-    marks: BTreeMap<(Owner, TaskNo), KeyMark>,
+    key_marks: BTreeMap<(Owner, TaskNo), KeyMark>,
 }
 
 impl MemoryStore {
@@ -81,13 +82,13 @@ impl MemoryStore {
         Self { options, inner: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read<'a, T: Send + 'a>(
         &'a self,
-        look: impl FnOnce(&Inner) -> T,
+        look: impl FnOnce(&MemoryState) -> T,
     ) -> BoxFuture<'a, Result<T, StoreError>> {
         let found = look(&self.lock());
         Box::pin(ready(Ok(found)))
@@ -100,46 +101,50 @@ impl Store for MemoryStore {
         Box::pin(ready(result))
     }
 
-    fn trees(&self) -> BoxFuture<'_, Result<Vec<TreeRow>, StoreError>> {
+    fn sessions(&self) -> BoxFuture<'_, Result<Vec<SessionRow>, StoreError>> {
         self.read(|inner| {
-            let found = inner.order.iter().filter_map(|id| inner.trees.get(id));
+            let found = inner.open_order.iter().filter_map(|id| inner.sessions.get(id));
             found.map(|tree| tree.row.clone()).collect()
         })
     }
 
-    fn tree(&self, id: TreeId) -> BoxFuture<'_, Result<Option<TreeRow>, StoreError>> {
-        self.read(|inner| inner.trees.get(&id).map(|tree| tree.row.clone()))
+    fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<SessionRow>, StoreError>> {
+        self.read(|inner| inner.sessions.get(&id).map(|tree| tree.row.clone()))
     }
 
-    fn tree_named<'a>(
+    fn session_named<'a>(
         &'a self,
         name: &'a SessionName,
-    ) -> BoxFuture<'a, Result<Option<TreeRow>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<SessionRow>, StoreError>> {
         self.read(|inner| {
-            let found = inner.order.iter().filter_map(|id| inner.trees.get(id));
+            let found = inner.open_order.iter().filter_map(|id| inner.sessions.get(id));
             let named = found.filter(|tree| tree.row.name == *name);
             named
-                .max_by_key(|tree| (tree.row.state != SessionState::Closed, tree.row.opened))
+                .max_by_key(|tree| (tree.row.state != SessionState::Closed, tree.row.opened_at))
                 .map(|tree| tree.row.clone())
         })
     }
 
-    fn load(&self, id: TreeId) -> BoxFuture<'_, Result<Option<LoadedTree>, StoreError>> {
-        self.read(|inner| inner.trees.get(&id).map(MemoryTree::load))
+    fn load(&self, id: SessionId) -> BoxFuture<'_, Result<Option<LoadedSession>, StoreError>> {
+        self.read(|inner| inner.sessions.get(&id).map(MemorySession::load))
     }
 
-    fn task(&self, id: TreeId, no: TaskNo) -> BoxFuture<'_, Result<Option<TaskRow>, StoreError>> {
-        self.read(|inner| inner.trees.get(&id)?.row_of(no))
+    fn task(
+        &self,
+        id: SessionId,
+        no: TaskNo,
+    ) -> BoxFuture<'_, Result<Option<TaskRow>, StoreError>> {
+        self.read(|inner| inner.sessions.get(&id)?.task_row(no))
     }
 
     fn task_named<'a>(
         &'a self,
-        id: TreeId,
+        id: SessionId,
         owner: Option<Owner>,
-        name: &'a Name,
+        name: &'a TaskName,
     ) -> BoxFuture<'a, Result<Option<(TaskNo, TaskRow)>, StoreError>> {
         self.read(|inner| {
-            let mut rows = inner.trees.get(&id)?.tasks.iter().rev();
+            let mut rows = inner.sessions.get(&id)?.tasks.iter().rev();
             let found = rows.find(|(_, row)| {
                 owner.is_none_or(|owner| row.owner == owner)
                     && row.name.as_ref().is_some_and(|other| other.same_as(name))
@@ -150,46 +155,50 @@ impl Store for MemoryStore {
 
     fn tasks<'a>(
         &'a self,
-        id: TreeId,
+        id: SessionId,
         query: &'a TaskQuery,
     ) -> BoxFuture<'a, Result<Vec<(TaskNo, TaskRow)>, StoreError>> {
         self.read(|inner| {
-            let Some(tree) = inner.trees.get(&id) else { return Vec::new() };
+            let Some(tree) = inner.sessions.get(&id) else { return Vec::new() };
             let wanted = |(no, row): &(&TaskNo, &Arc<TaskRow>)| {
                 query.after.is_none_or(|after| **no > after)
                     && query.owner.is_none_or(|owner| row.owner == owner)
-                    && (!query.living || row.is_living())
+                    && (!query.alive_only || row.is_alive())
             };
-            let found = tree.tasks.iter().filter(wanted).take(query.most);
+            let found = tree.tasks.iter().filter(wanted).take(query.limit);
             found.map(|(no, row)| (*no, (**row).clone())).collect()
         })
     }
 
-    fn journal(&self, id: TreeId, no: TaskNo) -> BoxFuture<'_, Result<Vec<Entry>, StoreError>> {
+    fn journal(
+        &self,
+        id: SessionId,
+        no: TaskNo,
+    ) -> BoxFuture<'_, Result<Vec<JournalEntry>, StoreError>> {
         self.read(|inner| {
-            let tree = inner.trees.get(&id);
+            let tree = inner.sessions.get(&id);
             tree.and_then(|tree| tree.journal.get(&no)).cloned().unwrap_or_default()
         })
     }
 
     fn run(
         &self,
-        id: TreeId,
+        id: SessionId,
         no: TaskNo,
         run: RunNo,
     ) -> BoxFuture<'_, Result<Option<RunRow>, StoreError>> {
         self.read(|inner| {
-            let runs = inner.trees.get(&id)?.runs.get(&no)?;
+            let runs = inner.sessions.get(&id)?.runs.get(&no)?;
             runs.iter().find(|row| row.run == run).cloned()
         })
     }
 
     fn message(
         &self,
-        id: TreeId,
+        id: SessionId,
         no: MessageNo,
     ) -> BoxFuture<'_, Result<Option<MessageRow>, StoreError>> {
-        self.read(|inner| inner.trees.get(&id)?.messages.get(&no).cloned())
+        self.read(|inner| inner.sessions.get(&id)?.messages.get(&no).cloned())
     }
 
     fn events<'a>(&'a self, query: &'a EventQuery) -> BoxFuture<'a, Result<EventPage, StoreError>> {
@@ -197,41 +206,41 @@ impl Store for MemoryStore {
     }
 
     fn last_position(&self) -> BoxFuture<'_, Result<Position, StoreError>> {
-        self.read(|inner| inner.last)
+        self.read(|inner| inner.last_position)
     }
 
     fn prune<'a>(
         &'a self,
         retention: &'a Retention,
         now: Time,
-    ) -> BoxFuture<'a, Result<Pruned, StoreError>> {
+    ) -> BoxFuture<'a, Result<PruneResult, StoreError>> {
         let pruned = self.lock().prune(retention, now);
         Box::pin(ready(Ok(pruned)))
     }
 }
 
-impl Inner {
+impl MemoryState {
     fn commit(&mut self, batch: &Batch, options: &MemoryOptions) -> Result<Position, StoreError> {
-        for part in &batch.trees {
+        for part in &batch.sessions {
             self.check(part)?;
         }
-        let first = self.last.next();
-        for part in &batch.trees {
+        let first = self.last_position.next();
+        for part in &batch.sessions {
             self.write(part);
         }
-        while self.events.len() > options.events {
+        while self.events.len() > options.max_events {
             if let Some(item) = self.events.pop_front() {
                 self.pruned_to = item.position;
             }
         }
-        while self.finished.len() > options.finished {
+        while self.finished.len() > options.max_finished_tasks {
             if let Some((id, no)) = self.finished.pop_front() {
                 self.remove_finished(id, no);
             }
         }
-        while self.settled.len() > options.settled {
-            if let Some((id, no)) = self.settled.pop_front()
-                && let Some(tree) = self.trees.get_mut(&id)
+        while self.processed_messages.len() > options.max_processed_messages {
+            if let Some((id, no)) = self.processed_messages.pop_front()
+                && let Some(tree) = self.sessions.get_mut(&id)
             {
                 tree.remove_message(no);
             }
@@ -239,8 +248,8 @@ impl Inner {
         Ok(first)
     }
 
-    fn check(&self, part: &TreeBatch) -> Result<(), StoreError> {
-        let stored = self.trees.get(&part.row.id).map(|tree| &tree.row);
+    fn check(&self, part: &SessionBatch) -> Result<(), StoreError> {
+        let stored = self.sessions.get(&part.row.id).map(|tree| &tree.row);
         let seq = stored.map_or(Default::default(), |row| row.seq);
         if seq != part.base {
             return Err(StoreError::Fenced(format!(
@@ -253,7 +262,7 @@ impl Inner {
         }
         let first = part.first_spawned();
         let old = part.tasks.iter().filter(|(no, _)| first.is_none_or(|first| *no < first));
-        let tree = self.trees.get(&part.row.id);
+        let tree = self.sessions.get(&part.row.id);
         for (no, _) in old {
             if tree.is_none_or(|tree| !tree.tasks.contains_key(no)) {
                 return Err(StoreError::Fenced(format!(
@@ -265,17 +274,17 @@ impl Inner {
         Ok(())
     }
 
-    fn write(&mut self, part: &TreeBatch) {
+    fn write(&mut self, part: &SessionBatch) {
         let id = part.row.id;
-        let tree = self.trees.entry(id).or_insert_with(|| {
-            self.order.push(id);
-            MemoryTree::new(part.row.clone())
+        let tree = self.sessions.entry(id).or_insert_with(|| {
+            self.open_order.push(id);
+            MemorySession::new(part.row.clone())
         });
-        tree.keep_superseded_runs(part);
+        tree.store_superseded_runs(part);
         tree.row = part.row.clone();
         for (no, row) in &part.tasks {
-            let before = tree.put(*no, row.clone());
-            if Standing::of(row) == Standing::Over && before != Some(Standing::Over) {
+            let before = tree.put_task(*no, row.clone());
+            if Residency::of(row) == Residency::Finished && before != Some(Residency::Finished) {
                 self.finished.push_back((id, *no));
             }
         }
@@ -286,20 +295,21 @@ impl Inner {
             tree.recipients.insert((message.message.to, message.message.no));
             tree.messages.insert(message.message.no, message.clone());
             if message.receipt != Receipt::Accepted {
-                self.settled.push_back((id, message.message.no));
+                self.processed_messages.push_back((id, message.message.no));
             }
         }
         for record in &part.events {
-            self.last = self.last.next();
-            self.events.push_back(FeedItem { position: self.last, record: record.clone() });
+            self.last_position = self.last_position.next();
+            self.events
+                .push_back(FeedItem { position: self.last_position, record: record.clone() });
         }
     }
 
-    fn remove_finished(&mut self, id: TreeId, no: TaskNo) {
-        let Some(tree) = self.trees.get_mut(&id) else { return };
+    fn remove_finished(&mut self, id: SessionId, no: TaskNo) {
+        let Some(tree) = self.sessions.get_mut(&id) else { return };
         let Some(row) = tree.tasks.get(&no) else { return };
-        let over = Standing::of(row) == Standing::Over;
-        let kept_by = limited_by(row).map(|holder| tree.top_above(holder));
+        let over = Residency::of(row) == Residency::Finished;
+        let kept_by = limited_by(row).map(|holder| tree.top_level_task(holder));
         if over
             && tree.remove_subtree(no) > 0
             && let Some(holder) = kept_by
@@ -315,40 +325,40 @@ impl Inner {
         let start = usize::try_from(after.0.saturating_sub(self.pruned_to.0)).unwrap_or(usize::MAX);
         let mut page = EventPage { items: Vec::new(), read_to: after, gap_to };
         for item in self.events.iter().skip(start) {
-            if page.items.len() == query.most {
+            if page.items.len() == query.limit {
                 return page;
             }
             page.read_to = item.position;
-            if query.tree.is_none_or(|tree| item.record.tree == tree) {
+            if query.session.is_none_or(|tree| item.record.session == tree) {
                 page.items.push(item.clone());
             }
         }
-        page.read_to = page.read_to.max(self.last);
+        page.read_to = page.read_to.max(self.last_position);
         page
     }
 
-    fn prune(&mut self, retention: &Retention, now: Time) -> Pruned {
-        let mut pruned = Pruned::default();
-        for tree in self.trees.values_mut() {
+    fn prune(&mut self, retention: &Retention, now: Time) -> PruneResult {
+        let mut pruned = PruneResult::default();
+        for tree in self.sessions.values_mut() {
             for no in tree.prunable(retention, now) {
                 pruned.tasks += tree.remove_subtree(no);
             }
         }
-        let over: Vec<TreeId> = self
-            .trees
+        let over: Vec<SessionId> = self
+            .sessions
             .values()
             .filter(|tree| tree.row.state == SessionState::Closed)
             .filter(|tree| now.since(tree.row.now) >= retention.ended)
             .map(|tree| tree.row.id)
             .collect();
         for id in over {
-            pruned.tasks += self.trees.remove(&id).map_or(0, |tree| tree.tasks.len() as u64);
-            self.order.retain(|other| *other != id);
-            pruned.trees += 1;
+            pruned.tasks += self.sessions.remove(&id).map_or(0, |tree| tree.tasks.len() as u64);
+            self.open_order.retain(|other| *other != id);
+            pruned.sessions += 1;
         }
         while let Some(item) = self.events.front()
             && (now.since(item.record.at) >= retention.events
-                || !self.trees.contains_key(&item.record.tree))
+                || !self.sessions.contains_key(&item.record.session))
         {
             self.pruned_to = item.position;
             self.events.pop_front();
@@ -358,66 +368,66 @@ impl Inner {
     }
 }
 
-impl MemoryTree {
-    fn new(row: TreeRow) -> Self {
+impl MemorySession {
+    fn new(row: SessionRow) -> Self {
         Self {
             row,
             tasks: BTreeMap::new(),
             children: BTreeSet::new(),
-            limited: BTreeSet::new(),
+            limited_tasks: BTreeSet::new(),
             journal: HashMap::new(),
             runs: HashMap::new(),
             messages: BTreeMap::new(),
             recipients: BTreeSet::new(),
-            marks: BTreeMap::new(),
+            key_marks: BTreeMap::new(),
         }
     }
 
-    fn load(&self) -> LoadedTree {
+    fn load(&self) -> LoadedSession {
         let mut tasks: Vec<(TaskNo, TaskRow)> = Vec::new();
         let mut keys: Vec<KeyMark> =
-            self.marks.values().filter(|mark| self.lives(mark.owner)).copied().collect();
+            self.key_marks.values().filter(|mark| self.is_alive(mark.owner)).copied().collect();
         for (no, row) in &self.tasks {
-            if let Some(key) = row.spec.key.as_ref().filter(|_| self.lives(row.owner)) {
+            if let Some(key) = row.spec.key.as_ref().filter(|_| self.is_alive(row.owner)) {
                 keys.push(KeyMark::new(row.owner, row.owner_run, key, *no));
             }
-            let open = match Standing::of(row) {
-                Standing::Living | Standing::Lingering => true,
-                Standing::Pending => self.lives(row.owner),
-                Standing::Over => false,
+            let open = match Residency::of(row) {
+                Residency::Alive | Residency::Lingering => true,
+                Residency::Pending => self.is_alive(row.owner),
+                Residency::Finished => false,
             };
             if open {
                 tasks.push((*no, (**row).clone()));
             }
         }
-        let Ok(()) = complete::<Infallible>(&mut tasks, |no| Ok(self.row_of(no)));
+        let Ok(()) = add_required_tasks::<Infallible>(&mut tasks, |no| Ok(self.task_row(no)));
         let unread = self.messages.values().filter(|row| row.receipt == Receipt::Accepted);
         let unread = unread.map(|row| row.message.clone()).collect();
-        LoadedTree { row: self.row.clone(), tasks, unread, keys }
+        LoadedSession { row: self.row.clone(), tasks, unread, keys }
     }
 
     /// The top-level task that this one is below.
-    fn top_above(&self, mut no: TaskNo) -> TaskNo {
+    fn top_level_task(&self, mut no: TaskNo) -> TaskNo {
         while let Some(owner) = self.tasks.get(&no).and_then(|row| row.owner.task()) {
             no = owner;
         }
         no
     }
 
-    fn row_of(&self, no: TaskNo) -> Option<TaskRow> {
+    fn task_row(&self, no: TaskNo) -> Option<TaskRow> {
         self.tasks.get(&no).map(|row| (**row).clone())
     }
 
-    fn lives(&self, owner: Owner) -> bool {
+    fn is_alive(&self, owner: Owner) -> bool {
         match owner {
             Owner::Session => true,
-            Owner::Task(no) => self.tasks.get(&no).is_some_and(|row| row.is_living()),
+            Owner::Task(no) => self.tasks.get(&no).is_some_and(|row| row.is_alive()),
         }
     }
 
     /// Keeps the ending of a run before the next one takes its place in the row.
-    fn keep_superseded_runs(&mut self, part: &TreeBatch) {
-        let stored = |no| Ok::<_, Infallible>(self.row_of(no));
+    fn store_superseded_runs(&mut self, part: &SessionBatch) {
+        let stored = |no| Ok::<_, Infallible>(self.task_row(no));
         let Ok(superseded) = part.superseded_runs(stored);
         for (no, run) in superseded {
             self.runs.entry(no).or_default().push(run);
@@ -425,9 +435,9 @@ impl MemoryTree {
     }
 
     /// Returns how the task stood before.
-    fn put(&mut self, no: TaskNo, row: Arc<TaskRow>) -> Option<Standing> {
+    fn put_task(&mut self, no: TaskNo, row: Arc<TaskRow>) -> Option<Residency> {
         let owner = row.owner;
-        self.limited.extend(limited_by(&row).map(|holder| (holder, no)));
+        self.limited_tasks.extend(limited_by(&row).map(|holder| (holder, no)));
         let before = self.tasks.insert(no, row);
         match &before {
             Some(before) if before.owner == owner => {}
@@ -439,12 +449,12 @@ impl MemoryTree {
                 self.children.insert((owner, no));
             }
         }
-        before.map(|before| Standing::of(&before))
+        before.map(|before| Residency::of(&before))
     }
 
     fn prunable(&self, retention: &Retention, now: Time) -> Vec<TaskNo> {
         let old = |row: &TaskRow| {
-            Standing::of(row) == Standing::Over
+            Residency::of(row) == Residency::Finished
                 && row.ended().is_some_and(|ended| now.since(ended.at) >= retention.ended)
         };
         self.tasks.iter().filter(|(_, row)| old(row)).map(|(no, _)| *no).collect()
@@ -462,8 +472,12 @@ impl MemoryTree {
             at += 1;
         }
         let kept = |no: &TaskNo| {
-            self.tasks.get(no).is_some_and(|row| Standing::of(row) < Standing::Pending)
-                || self.limited.range((*no, TaskNo::FIRST)..).next().is_some_and(|(of, _)| of == no)
+            self.tasks.get(no).is_some_and(|row| Residency::of(row) < Residency::Pending)
+                || self
+                    .limited_tasks
+                    .range((*no, TaskNo::FIRST)..)
+                    .next()
+                    .is_some_and(|(of, _)| of == no)
         };
         if subtree.iter().any(kept) {
             return 0;
@@ -474,19 +488,19 @@ impl MemoryTree {
     fn remove_task(&mut self, no: TaskNo) -> bool {
         let Some(row) = self.tasks.remove(&no) else { return false };
         if let Some(key) = &row.spec.key
-            && self.lives(row.owner)
+            && self.is_alive(row.owner)
         {
             let mark = KeyMark::new(row.owner, row.owner_run, key, no);
-            self.marks.insert((row.owner, no), mark);
+            self.key_marks.insert((row.owner, no), mark);
         }
         let gone = Owner::Task(no);
         self.children.remove(&(row.owner, no));
         if let Some(holder) = limited_by(&row) {
-            self.limited.remove(&(holder, no));
+            self.limited_tasks.remove(&(holder, no));
         }
-        let marks = self.marks.range((gone, TaskNo::FIRST)..).map(|(mark, _)| *mark);
+        let marks = self.key_marks.range((gone, TaskNo::FIRST)..).map(|(mark, _)| *mark);
         for mark in marks.take_while(|(owner, _)| *owner == gone).collect::<Vec<_>>() {
-            self.marks.remove(&mark);
+            self.key_marks.remove(&mark);
         }
         let messages = self.recipients.range((gone, MessageNo(0))..).copied();
         for (_, no) in messages.take_while(|(to, _)| *to == gone).collect::<Vec<_>>() {
@@ -506,5 +520,5 @@ impl MemoryTree {
 
 /// The task that a kept one came from.
 fn limited_by(row: &TaskRow) -> Option<TaskNo> {
-    row.extra.as_ref().and_then(|extra| extra.limited_by)
+    row.extras.as_ref().and_then(|extra| extra.limited_by)
 }

@@ -5,21 +5,21 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use brigade_model::call::Entry;
+use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
-use brigade_model::ids::{MessageNo, Millis, Owner, Position, RunNo, TaskNo, Time, TreeId};
+use brigade_model::ids::{MessageNo, Millis, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::Message;
-use brigade_model::name::{Name, SessionName};
+use brigade_model::name::{SessionName, TaskName};
 use brigade_model::outcome::Outcome;
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{KeyMark, MessageRow, Tree, TreeRow};
+use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, TaskTree};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::error::StoreError;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Where trees, events, journals and inboxes live.
 ///
@@ -36,26 +36,30 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// Returns the position of the batch's first event; the others follow without a gap, in the
     /// order of [`Batch::events`].
-    fn commit<'a>(&'a self, batch: &'a Batch) -> Answer<'a, Position>;
+    fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position>;
 
     /// Every tree that can be read, in the order in which they were opened. One that cannot, because
     /// a newer version wrote it or it is damaged, says so when it is asked for by itself.
-    fn trees(&self) -> Answer<'_, Vec<TreeRow>>;
+    fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>>;
 
-    fn tree(&self, id: TreeId) -> Answer<'_, Option<TreeRow>>;
+    fn session(&self, id: SessionId) -> StoreFuture<'_, Option<SessionRow>>;
 
     /// The open or closing tree of this name, else the newest closed one.
-    fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>>;
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>>;
 
     /// What the loop needs in memory of a tree: all that lives or still holds a slot with all whose
     /// limits hold for it, all that somebody has yet to collect, the tasks that a parked wait will be
     /// told of, unread messages, and the keys of children whose parents live.
-    fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>>;
+    fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>>;
 
-    fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>>;
+    fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>>;
 
     /// Those of these numbers of which there is no task, in the order in which they are given.
-    fn missing<'a>(&'a self, id: TreeId, numbers: &'a [TaskNo]) -> Answer<'a, Vec<TaskNo>> {
+    fn missing_tasks<'a>(
+        &'a self,
+        id: SessionId,
+        numbers: &'a [TaskNo],
+    ) -> StoreFuture<'a, Vec<TaskNo>> {
         Box::pin(async move {
             let mut missing = Vec::new();
             for no in numbers {
@@ -70,40 +74,44 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The newest task of this name, living or not; with an owner, among its children.
     fn task_named<'a>(
         &'a self,
-        id: TreeId,
+        id: SessionId,
         owner: Option<Owner>,
-        name: &'a Name,
-    ) -> Answer<'a, Option<(TaskNo, TaskRow)>>;
+        name: &'a TaskName,
+    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>>;
 
     /// Tasks in ascending order of their numbers.
-    fn tasks<'a>(&'a self, id: TreeId, query: &'a TaskQuery) -> Answer<'a, Vec<(TaskNo, TaskRow)>>;
+    fn tasks<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a TaskQuery,
+    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>>;
 
     /// A task's journal in the order in which its calls were answered.
-    fn journal(&self, id: TreeId, no: TaskNo) -> Answer<'_, Vec<Entry>>;
+    fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>>;
 
     /// The ending of an earlier run. The latest run's is in the task's row.
-    fn run(&self, id: TreeId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>>;
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>>;
 
     /// A message and how far it has come.
-    fn message(&self, id: TreeId, no: MessageNo) -> Answer<'_, Option<MessageRow>>;
+    fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>>;
 
     /// Events after a position, oldest first.
-    fn events<'a>(&'a self, query: &'a EventQuery) -> Answer<'a, EventPage>;
+    fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage>;
 
     /// The position of the newest event; zero when there is none.
-    fn last_position(&self) -> Answer<'_, Position>;
+    fn last_position(&self) -> StoreFuture<'_, Position>;
 
     /// Removes what retention allows: tasks that are over (see [`crate::Standing`]) with all below
     /// them, their journals and the messages to them, unless something below still holds a slot or
     /// limits a kept task that is not removed itself; closed trees; old events. A removed task leaves its key behind while its parent lives. A
     /// crash in the middle leaves some of it for the next time.
-    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned>;
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult>;
 }
 
 /// A tree's rows as they were loaded.
 #[derive(Clone, Debug)]
-pub struct LoadedTree {
-    pub row: TreeRow,
+pub struct LoadedSession {
+    pub row: SessionRow,
     /// Parents before their children.
     pub tasks: Vec<(TaskNo, TaskRow)>,
     /// In the order in which they were sent.
@@ -111,9 +119,9 @@ pub struct LoadedTree {
     pub keys: Vec<KeyMark>,
 }
 
-impl LoadedTree {
-    pub fn into_tree(self) -> Tree {
-        let mut tree = Tree::from_row(self.row);
+impl LoadedSession {
+    pub fn into_tree(self) -> TaskTree {
+        let mut tree = TaskTree::from_row(self.row);
         for (no, row) in self.tasks {
             tree.insert_loaded(no, row);
         }
@@ -123,7 +131,7 @@ impl LoadedTree {
         for mark in self.keys {
             tree.insert_key(mark);
         }
-        tree.loaded_all();
+        tree.finish_loading();
         tree
     }
 }
@@ -133,7 +141,7 @@ impl LoadedTree {
 pub struct RunRow {
     pub run: RunNo,
     pub outcome: Arc<Outcome>,
-    pub at: Time,
+    pub ended_at: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -141,24 +149,24 @@ pub struct TaskQuery {
     /// Only children of this owner.
     pub owner: Option<Owner>,
     /// Only tasks that have not ended.
-    pub living: bool,
+    pub alive_only: bool,
     /// Only numbers above this one.
     pub after: Option<TaskNo>,
-    pub most: usize,
+    pub limit: usize,
 }
 
 impl Default for TaskQuery {
     fn default() -> Self {
-        Self { owner: None, living: false, after: None, most: usize::MAX }
+        Self { owner: None, alive_only: false, after: None, limit: usize::MAX }
     }
 }
 
 #[derive(Clone, Debug)]
 pub struct EventQuery {
     /// Only this tree's.
-    pub tree: Option<TreeId>,
+    pub session: Option<SessionId>,
     pub after: Position,
-    pub most: usize,
+    pub limit: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,8 +189,8 @@ pub struct Retention {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    pub trees: u64,
+pub struct PruneResult {
+    pub sessions: u64,
     /// By themselves or with their tree.
     pub tasks: u64,
     pub events: u64,

@@ -5,9 +5,9 @@
 //! - [`test_runtime`]: [`TestRuntime`], a runtime of which each command can be looked at alone.
 
 pub mod clock;
-pub mod crash;
+pub mod crash_store;
 pub mod test_runtime;
 
 pub use clock::{ManualClock, PausedClock};
-pub use crash::{CrashStore, Cut, CutHow};
+pub use crash_store::{CrashStore, CutMode, CutPoint};
 pub use test_runtime::TestRuntime;

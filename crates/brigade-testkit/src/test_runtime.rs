@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use brigade_model::command::Command;
-use brigade_model::decide::Reply;
+use brigade_model::decide::CommandReply;
 use brigade_model::event::EventRecord;
 use brigade_model::ids::{Position, Time};
 use brigade_model::refusal::Refusal;
-use brigade_runtime::{Builder, Runtime, Session};
+use brigade_runtime::{Runtime, RuntimeBuilder, Session};
 use brigade_store::{EventQuery, MemoryStore, Store};
 
 use crate::clock::PausedClock;
@@ -25,19 +25,22 @@ impl TestRuntime {
     pub const START: Time = Time(1_800_000_000_000);
 
     /// With a memory store. `build` registers jobs and performers.
-    pub async fn new(build: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::on(Arc::new(MemoryStore::new()), build).await
+    pub async fn new(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
+        Self::on_store(Arc::new(MemoryStore::new()), build).await
     }
 
     /// On a store that may hold something already.
     ///
     /// # Panics
     /// When the runtime does not start: a test cannot go on then.
-    pub async fn on(store: Arc<dyn Store>, build: impl FnOnce(Builder) -> Builder) -> Self {
+    pub async fn on_store(
+        store: Arc<dyn Store>,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
         let builder = Runtime::builder()
             .shared_store(store.clone())
             .clock(Arc::new(PausedClock::starting_at(Self::START)))
-            .batch(1);
+            .max_batch(1);
         let started = build(builder).start().await;
         let runtime = started.unwrap_or_else(|refusal| panic!("the runtime starts: {refusal}"));
         let opened = runtime.session("test").await;
@@ -49,7 +52,7 @@ impl TestRuntime {
     pub async fn submit(
         &self,
         command: Command,
-    ) -> (Result<Reply, Refusal>, Vec<Arc<EventRecord>>) {
+    ) -> (Result<CommandReply, Refusal>, Vec<Arc<EventRecord>>) {
         let before = self.runtime.position();
         let reply = self.runtime.submit(self.session.id(), command).await;
         (reply, self.events_after(before).await)
@@ -58,7 +61,7 @@ impl TestRuntime {
     /// The session's events after a position.
     pub async fn events_after(&self, after: Position) -> Vec<Arc<EventRecord>> {
         let tree = Some(self.session.id());
-        let query = EventQuery { tree, after, most: usize::MAX };
+        let query = EventQuery { session: tree, after, limit: usize::MAX };
         match self.store.events(&query).await {
             Ok(page) => page.items.into_iter().map(|item| item.record).collect(),
             Err(error) => panic!("the store answers: {error}"),

@@ -6,8 +6,8 @@ use std::future::Future;
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
-use brigade::llm::{Message, Part, Reply, Request, ToolCall, ToolResult};
-use brigade::{Model, Script, Scripted, ToolSpec};
+use brigade::llm::{ChatMessage, ModelReply, ModelRequest, ReplyPart, ToolCall, ToolResult};
+use brigade::{Model, Script, ScriptedModel, ToolSpec};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use futures_util::StreamExt;
@@ -250,22 +250,22 @@ fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
 
 const SCRIPT: &str = "agent *\nturn\n  call look {\"at\": \"stove\"}\nturn\n  say Done.\n";
 
-fn scripted() -> (Scripted, Arc<[ToolSpec]>) {
+fn scripted() -> (ScriptedModel, Arc<[ToolSpec]>) {
     let look = ToolSpec {
         name: "look".into(),
         description: "Looks at something.".into(),
         parameters: Arc::new(serde_json::json!({ "type": "object" })),
     };
-    (Scripted::new(Script::parse("bench", SCRIPT).expect("a script")), Arc::new([look]))
+    (ScriptedModel::new(Script::parse("bench", SCRIPT).expect("a script")), Arc::new([look]))
 }
 
 /// What an agent is at the least: the model, its calls, until there are none.
-async fn bare_loop(model: Scripted, tools: Arc<[ToolSpec]>) -> String {
+async fn bare_loop(model: ScriptedModel, tools: Arc<[ToolSpec]>) -> String {
     let system: Arc<str> = "You are a capable agent.".into();
-    let mut messages = vec![Message::user("Look.")];
+    let mut messages = vec![ChatMessage::user("Look.")];
     loop {
-        let request = Request {
-            asker: "general".into(),
+        let request = ModelRequest {
+            agent: "general".into(),
             model: "scripted".into(),
             system: system.clone(),
             messages: messages.clone(),
@@ -274,24 +274,24 @@ async fn bare_loop(model: Scripted, tools: Arc<[ToolSpec]>) -> String {
             temperature: None,
             effort: None,
         };
-        let Reply { message, .. } = asked(&model, request).await;
+        let ModelReply { message, .. } = asked(&model, request).await;
         let calls: Vec<ToolCall> = message.calls().cloned().collect();
         if calls.is_empty() {
             return message.text();
         }
-        messages.push(Message::Assistant(Arc::new(message)));
+        messages.push(ChatMessage::Assistant(Arc::new(message)));
         let mut results = Vec::new();
         for ToolCall { id, name, .. } in calls {
             results.push(ToolResult { id, name, text: look().await.into(), failed: false });
         }
-        messages.push(Message::Results(results));
+        messages.push(ChatMessage::Results(results));
     }
 }
 
-async fn asked(model: &Scripted, request: Request) -> Reply {
+async fn asked(model: &ScriptedModel, request: ModelRequest) -> ModelReply {
     let mut parts = model.call(Arc::new(request));
     while let Some(part) = parts.next().await {
-        if let Part::Finished(reply) = part.expect("a reply") {
+        if let ReplyPart::Finished(reply) = part.expect("a reply") {
             return *reply;
         }
     }

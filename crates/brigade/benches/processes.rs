@@ -10,8 +10,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brigade::process::machine::boot_id;
-use brigade::process::{Companion, Launch, Limits, Phase, Record, Shim};
+use brigade::process::machine_identity::boot_id;
+use brigade::process::{Companion, ProcessLimits, Shim, ShimLaunch, ShimPhase, ShimRecord};
 use brigade::{
     InputPiece, NewTask, Outcome, ProcessOptions, Runtime, Session, SqliteStore, TaskHandle,
 };
@@ -75,7 +75,7 @@ async fn start_to_exit() -> Checked<()> {
         let place = folder.path().join(format!("bare-{sample}"));
         fs::create_dir(&place)?;
         let began = Instant::now();
-        launch(&companion, &place, &["true"])?.gone().await?;
+        launch(&companion, &place, &["true"])?.wait_exit().await?;
         shim.push(began.elapsed());
     }
     let [bare, in_memory, on_disk, shim] = [bare, in_memory, on_disk, shim].map(p10);
@@ -98,16 +98,16 @@ fn p10(mut times: Vec<Duration>) -> Duration {
 fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> {
     let argv: Vec<OsString> = words.iter().map(Into::into).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let launch = Launch {
+    let launch = ShimLaunch {
         dir: place,
-        boot: &boot_id()?,
+        boot_id: &boot_id()?,
         argv: &argv,
         env: &[("PATH".into(), path)],
         cwd: None,
-        stdin: false,
-        cap: 8 << 20,
+        reads_input: false,
+        output_cap: 8 << 20,
         grace: Duration::from_secs(5),
-        limits: Limits::default(),
+        limits: ProcessLimits::default(),
         terminal: None,
         sandbox: None,
         timing: brigade::process::ShimTiming::default(),
@@ -115,8 +115,8 @@ fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> 
     Ok(launch.start(companion)?)
 }
 
-fn record(place: &Path) -> Checked<Record> {
-    Ok(Record::read_from(&fs::File::open(place.join("claim"))?)?)
+fn record(place: &Path) -> Checked<ShimRecord> {
+    Ok(ShimRecord::read_from(&fs::File::open(place.join("claim"))?)?)
 }
 
 /// What each of many shims adds to the memory that is in use.
@@ -130,7 +130,7 @@ async fn footprint() -> Checked<()> {
         shims.push((launch(&companion, &place, &["sleep", "60"])?, place));
     }
     for (_, place) in &shims {
-        while record(place).map_or(true, |record| record.phase < Phase::Running) {
+        while record(place).map_or(true, |record| record.phase < ShimPhase::Running) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -141,8 +141,8 @@ async fn footprint() -> Checked<()> {
         resident += kilobytes(&rollup, "Rss:");
     }
     for (shim, _) in &shims {
-        shim.ask(brigade::process::Order::Kill)?;
-        shim.gone().await?;
+        shim.send_order(brigade::process::ShimOrder::Kill)?;
+        shim.wait_exit().await?;
     }
     let (shared, resident) = (shared / IDLE as u64, resident / IDLE as u64);
     println!("| memory of a shim, PSS of {IDLE} | {shared} kB | | | 150 kB |");
@@ -172,10 +172,10 @@ async fn stubborn_trees() -> Checked<()> {
     session.stop_with(target, None, Some(Duration::ZERO)).await?;
     for ending in session.wait_all(tasks.iter().map(Into::into)).await? {
         let verified = match &*ending.outcome {
-            Outcome::Cancelled(cancelled) => cancelled.verified.clone(),
+            Outcome::Cancelled(cancelled) => cancelled.confirmation.clone(),
             other => return Err(other.to_string().into()),
         };
-        assert_eq!(verified, brigade::model::outcome::Verified::Gone);
+        assert_eq!(verified, brigade::model::outcome::EndConfirmation::Confirmed);
     }
     let took = began.elapsed();
     println!(
@@ -196,14 +196,14 @@ async fn gibibyte() -> Checked<()> {
         fs::create_dir(&place)?;
         let began = Instant::now();
         let shim = launch(&companion, &place, &words)?;
-        while record(&place).map_or(true, |record| record.phase < Phase::Done) {
+        while record(&place).map_or(true, |record| record.phase < ShimPhase::Done) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let took = began.elapsed();
         // Until it is waited for, the kernel keeps its account.
         let cpu = on_cpu(shim.pid())?;
-        shim.gone().await?;
-        assert_eq!(record(&place)?.produced[0], GIBIBYTE);
+        shim.wait_exit().await?;
+        assert_eq!(record(&place)?.produced_bytes[0], GIBIBYTE);
         best = (best.0.min(took), best.1.min(cpu));
     }
     let rate = GIBIBYTE as f64 / best.0.as_secs_f64() / 1e9;
@@ -232,7 +232,7 @@ async fn input() -> Checked<()> {
     let task = session.spawn(NewTask::program(["wc", "-c"]).reads_messages()).await?;
     for offset in (0..INPUT as u64).step_by(INPUT_PIECE) {
         let last = offset as usize + INPUT_PIECE == INPUT;
-        let brought = InputPiece { writer: 1, offset, bytes: piece.clone(), last };
+        let brought = InputPiece { writer: 1, offset, bytes: piece.clone(), closes_input: last };
         session.write_input(&task, brought).await?;
     }
     task.wait().await?;

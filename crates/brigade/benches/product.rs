@@ -6,11 +6,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use brigade::agent::{BoxFuture, Call, Outcome as Done};
+use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
 use brigade::store::memory::{MemoryOptions, MemoryStore};
 use brigade::{
-    AgentOptions, Child, Effect, Hints, JobContext, JobError, Limits, NewTask, OneModel, Recovery,
-    Runtime, Script, Scripted, Session, SqliteStore, TaskNo, TaskRef, Tool, ToolError, ToolSpec,
+    AgentOptions, ChildTask, ExecutionHints, JobContext, JobError, Limits, NewTask, OneModel,
+    RecoveryPolicy, Runtime, Script, ScriptedModel, Session, SqliteStore, TaskNo, TaskRef, Tool,
+    ToolEffect, ToolError, ToolSpec,
 };
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -38,10 +39,14 @@ fn inside<T: Send + 'static>(tokio: &Tokio, future: impl Future<Output = T> + Se
 }
 
 async fn kitchen(session: &str) -> (Runtime, Session) {
-    let options = MemoryOptions { events: 10_000, finished: 1_000, settled: 1_000 };
+    let options = MemoryOptions {
+        max_events: 10_000,
+        max_finished_tasks: 1_000,
+        max_processed_messages: 1_000,
+    };
     let runtime = Runtime::builder()
         .store(MemoryStore::with_options(options))
-        .job("rest", Recovery::Lost, rest)
+        .job("rest", RecoveryPolicy::Lost, rest)
         .start()
         .await
         .expect("a runtime");
@@ -98,7 +103,7 @@ fn crowd(tokio: &Tokio) -> (Runtime, Session) {
         let (runtime, session) = kitchen("crowd").await;
         let tasks = (0..LIVING).map(|_| NewTask::job("rest", ()));
         session.spawn_all(tasks).await.expect("spawned");
-        while session.list().iter().any(|(_, row)| row.state.word() != "waiting") {
+        while session.list().iter().any(|(_, row)| row.state.label() != "waiting") {
             tokio::task::yield_now().await;
         }
         (runtime, session)
@@ -166,13 +171,14 @@ fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
             tokio.block_on(async {
                 let root = NewTask::closure("root", |ctx: JobContext| async move {
                     let chains = (0..1_111).map(|_| ctx.spawn(chain(9)));
-                    let _chains: Vec<Child> = futures_util::future::try_join_all(chains).await?;
+                    let _chains: Vec<ChildTask> =
+                        futures_util::future::try_join_all(chains).await?;
                     ctx.stop_token().cancelled().await;
                     Ok::<_, JobError>(())
                 });
                 let root = session.spawn(root).await.expect("spawned");
-                let operator = _runtime.operate(session.id()).await.expect("an operator");
-                while operator.list().iter().filter(|(_, row)| row.is_living()).count() < LIVING {
+                let operator = _runtime.operator_session(session.id()).await.expect("an operator");
+                while operator.list().iter().filter(|(_, row)| row.is_alive()).count() < LIVING {
                     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 }
                 root
@@ -252,11 +258,11 @@ impl Tool for Look {
         &self.0
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(Effect::Pure)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(ToolEffect::Pure)
     }
 
-    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         Box::pin(async { Ok(Done::text("It is hot.")) })
     }
 }
@@ -267,9 +273,13 @@ fn agents(tokio: &Tokio) -> (Runtime, Session) {
         description: "Looks at something.".into(),
         parameters: Arc::new(serde_json::json!({ "type": "object" })),
     });
-    let model = Scripted::new(Script::parse("bench", SCRIPT).expect("a script"));
+    let model = ScriptedModel::new(Script::parse("bench", SCRIPT).expect("a script"));
     let agents = AgentOptions::new(OneModel(Arc::new(model))).model("scripted").tool(look);
-    let options = MemoryOptions { events: 10_000, finished: 1_000, settled: 1_000 };
+    let options = MemoryOptions {
+        max_events: 10_000,
+        max_finished_tasks: 1_000,
+        max_processed_messages: 1_000,
+    };
     tokio.block_on(async {
         let builder = Runtime::builder().store(MemoryStore::with_options(options)).agents(agents);
         let runtime = builder.start().await.expect("a runtime");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use brigade::{
-    Event, FeedMessage, JobContext, JobError, Limits, NewTask, Outcome, Recovery, Runtime,
+    Event, FeedUpdate, JobContext, JobError, Limits, NewTask, Outcome, RecoveryPolicy, Runtime,
 };
 use futures_util::future::try_join_all;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,8 +14,8 @@ const CHILDREN: u64 = 1_000;
 #[tokio::main]
 async fn main() -> Result<(), JobError> {
     let runtime = Runtime::builder()
-        .job("chop", Recovery::resume(3), chop)
-        .job("fan out", Recovery::resume(3), fan_out)
+        .job("chop", RecoveryPolicy::resume(3), chop)
+        .job("fan out", RecoveryPolicy::resume(3), fan_out)
         .start()
         .await?;
     let at_once = Limits { running: Some(16), ..Limits::default() };
@@ -23,7 +23,7 @@ async fn main() -> Result<(), JobError> {
 
     let began = Instant::now();
     let chef = session.spawn(NewTask::job("fan out", CHILDREN).name("Chef")).await?;
-    show_progress(&runtime.operate(session.id()).await?, &chef).await?;
+    show_progress(&runtime.operator_session(session.id()).await?, &chef).await?;
     let ending = chef.wait().await?;
     match &*ending.outcome {
         Outcome::Succeeded { result } => {
@@ -69,7 +69,7 @@ async fn show_progress(
     let bar = ProgressBar::new(CHILDREN).with_style(style);
     let mut feed = session.subscribe(brigade::Position(0));
     loop {
-        let FeedMessage::Event(item) = feed.next().await? else { continue };
+        let FeedUpdate::Event(item) = feed.next().await? else { continue };
         match &item.record.event {
             Event::Ended { no, .. } if *no == chef.no() => break,
             Event::Ended { no, .. } => {

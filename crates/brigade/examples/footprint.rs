@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brigade::agent::{BoxFuture, Call, Outcome as Done};
-use brigade::model::call::Asked;
+use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
+use brigade::model::call::ConditionRequest;
 use brigade::store::memory::{MemoryOptions, MemoryStore};
 use brigade::{
-    AgentOptions, Effect, Hints, JobContext, JobError, NewTask, OneModel, Recovery, Runtime,
-    Script, Scripted, Session, SqliteStore, Tool, ToolError, ToolSpec,
+    AgentOptions, ExecutionHints, JobContext, JobError, NewTask, OneModel, RecoveryPolicy, Runtime,
+    Script, ScriptedModel, Session, SqliteStore, Tool, ToolEffect, ToolError, ToolSpec,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -66,9 +66,13 @@ fn resident() -> Result<usize, JobError> {
 }
 
 async fn kitchen() -> Result<(Runtime, Session), JobError> {
-    let options = MemoryOptions { events: 1_000, finished: 1_000, settled: 1_000 };
+    let options = MemoryOptions {
+        max_events: 1_000,
+        max_finished_tasks: 1_000,
+        max_processed_messages: 1_000,
+    };
     let builder = Runtime::builder().store(MemoryStore::with_options(options));
-    let runtime = builder.job("rest", Recovery::resume(1), rest).start().await?;
+    let runtime = builder.job("rest", RecoveryPolicy::resume(1), rest).start().await?;
     let session = runtime.session("footprint").await?;
     Ok((runtime, session))
 }
@@ -88,7 +92,7 @@ async fn spawn_waiting(session: &Session, count: usize, task: fn() -> NewTask) -
         let tasks = (0..1_000).map(|_| task());
         for task in session.spawn_all(tasks).await? {
             let task = task?;
-            while task.get().await?.state.word() != "waiting" {
+            while task.get().await?.state.label() != "waiting" {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -149,7 +153,11 @@ async fn load(count: usize) -> Measured {
     let path = folder.path().join("load.db");
     let open = async || -> Result<Runtime, JobError> {
         let store = SqliteStore::open(&path, Default::default())?;
-        Ok(Runtime::builder().store(store).job("rest", Recovery::resume(1), rest).start().await?)
+        Ok(Runtime::builder()
+            .store(store)
+            .job("rest", RecoveryPolicy::resume(1), rest)
+            .start()
+            .await?)
     };
     let runtime = open().await?;
     spawn_waiting(&runtime.session("load").await?, count, job).await?;
@@ -172,14 +180,17 @@ impl Tool for Rest {
         &self.0
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(Effect::Recorded)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(ToolEffect::Recorded)
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         Box::pin(async move {
-            if call.told.is_none() {
-                return Ok(Done::Park { asked: Asked::Message { patience: None }, effect: None });
+            if call.completion.is_none() {
+                return Ok(Done::Park {
+                    asked: ConditionRequest::Message { patience: None },
+                    effect: None,
+                });
             }
             let _ = self.1.send(Instant::now());
             Ok(Done::text("awake"))
@@ -198,10 +209,14 @@ async fn agents(count: usize) -> Measured {
         description: "Waits for a message.".into(),
         parameters: Arc::new(serde_json::json!({ "type": "object" })),
     };
-    let agents = AgentOptions::new(OneModel(Arc::new(Scripted::new(script))))
+    let agents = AgentOptions::new(OneModel(Arc::new(ScriptedModel::new(script))))
         .model("scripted")
         .tool(Rest(spec, woken));
-    let options = MemoryOptions { events: 1_000, finished: 1_000, settled: 1_000 };
+    let options = MemoryOptions {
+        max_events: 1_000,
+        max_finished_tasks: 1_000,
+        max_processed_messages: 1_000,
+    };
     let store = MemoryStore::with_options(options);
     let runtime = Runtime::builder().store(store).agents(agents).start().await?;
     let session = runtime.session("footprint").await?;
@@ -219,7 +234,7 @@ async fn agents(count: usize) -> Measured {
         session.send(no, "wake up").await?;
         let woke = wakes.recv().await.ok_or_else(|| JobError::new("nobody wakes"))?;
         took.push(woke.duration_since(sent));
-        while session.get(no).await?.1.state.word() != "waiting" {
+        while session.get(no).await?.1.state.label() != "waiting" {
             tokio::task::yield_now().await;
         }
     }

@@ -1,11 +1,11 @@
 //! The smallest program: one job, its result, and what happened in between.
 
-use brigade::{FeedMessage, JobContext, JobError, NewTask, Position, Recovery, Runtime};
+use brigade::{FeedUpdate, JobContext, JobError, NewTask, Position, RecoveryPolicy, Runtime};
 
 #[tokio::main]
 async fn main() -> Result<(), brigade::Refusal> {
     let runtime = Runtime::builder()
-        .job("greet", Recovery::resume(3), |ctx: JobContext, name: String| async move {
+        .job("greet", RecoveryPolicy::resume(3), |ctx: JobContext, name: String| async move {
             ctx.progress(format!("thinking about {name}")).await?;
             Ok::<_, JobError>(format!("hello, {name}"))
         })
@@ -26,7 +26,7 @@ async fn main() -> Result<(), brigade::Refusal> {
     let last = runtime.position();
     let mut feed = session.subscribe(Position(0));
     while feed.cursor() < last {
-        if let FeedMessage::Event(item) = feed.next().await? {
+        if let FeedUpdate::Event(item) = feed.next().await? {
             println!("{:>3}  {:?}", item.position.0, item.record.event);
         }
     }

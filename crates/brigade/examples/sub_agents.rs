@@ -11,12 +11,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade::agent::news::result_text;
-use brigade::agent::{BoxFuture, Call, Outcome as Done};
+use brigade::agent::inbox::render_result;
+use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
 use brigade::{
-    AgentOptions, Definition, Effect, Event, FeedMessage, Hints, Limits, NewTask, OneModel,
-    Outcome, Permissions, Position, ProcessOptions, Progress, Providers, Rule, Rules, Runtime,
-    Script, Scripted, Session, TaskHandle, TaskNo, Tool, ToolError, ToolSpec,
+    AgentOptions, AgentProgress, Definition, Event, ExecutionHints, FeedUpdate, Limits,
+    ModelProviders, NewTask, OneModel, Outcome, PermissionRule, PermissionRules, Permissions,
+    Position, ProcessOptions, Runtime, Script, ScriptedModel, Session, TaskHandle, TaskNo, Tool,
+    ToolEffect, ToolError, ToolSpec,
 };
 
 const TASK: &str = "Plan a dinner of three courses from what is in the pantry. Hand each course to an \
@@ -39,7 +40,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let session = runtime.session_with("kitchen", limits).await?;
     let chef = NewTask::agent(TASK).name("Chef").definition("chef").cwd(folder.path());
     let chef = session.spawn(chef.deadline(Duration::from_secs(600))).await?;
-    tell(&runtime.operate(session.id()).await?, &chef).await?;
+    tell(&runtime.operator_session(session.id()).await?, &chef).await?;
     let ending = chef.wait().await?;
     println!("\nThe chef {}{}", ending.outcome, words(&ending.outcome));
     let (_, row) = session.get(chef.no()).await?;
@@ -51,10 +52,10 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
 /// Who is there, what they can do, and what they may.
 fn kitchen() -> Result<AgentOptions, Box<dyn Error>> {
     let options = match std::env::var("BRIGADE_MODEL") {
-        Ok(model) => AgentOptions::new(Providers::new()).model(&model),
+        Ok(model) => AgentOptions::new(ModelProviders::new()).model(&model),
         Err(_) => {
             let script = Script::parse("sub_agents.script", include_str!("sub_agents.script"))?;
-            AgentOptions::new(OneModel(Arc::new(Scripted::new(script)))).model("scripted")
+            AgentOptions::new(OneModel(Arc::new(ScriptedModel::new(script)))).model("scripted")
         }
     };
     let chef = Definition::new("chef")
@@ -68,14 +69,14 @@ fn kitchen() -> Result<AgentOptions, Box<dyn Error>> {
         )
         .tools(["look_in_pantry"])
         .steps(5);
-    let only_the_oven = Rules {
+    let only_the_oven = PermissionRules {
         allow: Some(
             ["look_in_pantry", "*_agent", "*_task*", "run_process(sh oven.sh)"]
-                .map(str::parse::<Rule>)
+                .map(str::parse::<PermissionRule>)
                 .into_iter()
                 .collect::<Result<_, _>>()?,
         ),
-        ..Rules::default()
+        ..PermissionRules::default()
     };
     Ok(options
         .definition(chef)?
@@ -105,11 +106,11 @@ impl Tool for Pantry {
         &self.0
     }
 
-    fn hints(&self) -> Hints {
-        Hints { read_only: true, ..Hints::of(Effect::Pure) }
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints { read_only: true, ..ExecutionHints::of(ToolEffect::Pure) }
     }
 
-    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         Box::pin(async {
             Ok(Done::text("Leeks, potatoes, mushrooms, rice, apples, cream, flour."))
         })
@@ -132,26 +133,26 @@ async fn tell(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error
                 continue;
             }
         };
-        let FeedMessage::Event(item) = message else { continue };
+        let FeedUpdate::Event(item) = message else { continue };
         match &item.record.event {
             Event::Spawned(spawned) => {
                 let (no, spec) = (spawned.no, &spawned.spec);
                 let kind = spec.work.kind();
                 let name = spec.name.as_ref().map_or_else(String::new, |name| name.to_string());
                 let name = format!("{:<10} {name:<8}", format!("{kind}:{no}"));
-                println!("{name} starts: {}", short(&spec.work.what()));
-                if kind == brigade::model::work::Kind::Process {
+                println!("{name} starts: {}", short(&spec.work.description()));
+                if kind == brigade::model::work::TaskKind::Process {
                     output.insert(no, String::new());
                 }
                 names.insert(no, name);
             }
             Event::Progressed { no, note } => {
-                let Ok(progress) = note.decode::<Progress>() else { continue };
-                let used = match progress.used.as_str() {
+                let Ok(progress) = note.decode::<AgentProgress>() else { continue };
+                let used = match progress.last_tools.as_str() {
                     "" => String::new(),
                     tools => format!(" after {tools}"),
                 };
-                println!("{} step {}: {}{used}", names[no], progress.step, progress.doing);
+                println!("{} step {}: {}{used}", names[no], progress.step, progress.activity);
             }
             Event::Ended { no, outcome, .. } => {
                 if let Some(mut last) = output.remove(no) {
@@ -189,7 +190,7 @@ fn words(outcome: &Outcome) -> String {
         Outcome::Failed(failed) => failed.partial.as_ref(),
         Outcome::Cancelled(_) => None,
     };
-    result.map_or_else(String::new, |result| format!(": {}", result_text(result).trim_end()))
+    result.map_or_else(String::new, |result| format!(": {}", render_result(result).trim_end()))
 }
 
 /// On one line.

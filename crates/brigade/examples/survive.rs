@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade::{JobContext, JobError, NewTask, Outcome, Recovery, Runtime, SqliteStore};
+use brigade::{JobContext, JobError, NewTask, Outcome, RecoveryPolicy, Runtime, SqliteStore};
 
 const STEPS: u32 = 20;
 
@@ -14,7 +14,7 @@ async fn main() -> Result<(), JobError> {
     let store = SqliteStore::open(&path, Default::default())?;
     let runtime = Runtime::builder()
         .store(store)
-        .job("long walk", Recovery::resume(100), long_walk)
+        .job("long walk", RecoveryPolicy::resume(100), long_walk)
         .start()
         .await?;
     let session = runtime.session("survive").await?;

@@ -39,40 +39,46 @@ pub use brigade_model as model;
 pub use brigade_process as process;
 pub use brigade_store as store;
 
-pub use brigade_agent::definition::{Definition, DefinitionError, Definitions};
-pub use brigade_agent::mcp::{McpServer, McpServerError, Setting, Timeouts};
-pub use brigade_agent::permission::{Permissions, Rule, Rules};
+pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
+pub use brigade_agent::mcp::{McpServerConfig, McpServerError, McpTimeouts, ValueSource};
+pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
 pub use brigade_agent::{
-    Backend, BackendRun, ClientCall, ClientTool, Effect, Hints, Hook, Locale, Localized, Moment,
-    Overrides, Plugin, PluginError, Progress, Scope, StateError, StateKey, Tool, ToolError,
+    AgentOverrides, AgentProgress, Backend, BackendRun, ClientTool, ClientToolCall, ExecutionHints,
+    HookContext, HookFuture, Locale, LocalizedText, Plugin, PluginError, StateError, StateKey,
+    StateScope, Tool, ToolEffect, ToolError,
 };
 pub use brigade_llm::{
-    Catalog, Effort, Gate, GateOptions, Gated, KeySource, Model, ModelError, ModelFacts, Price,
-    Prices, ProviderKind, ProviderOptions, Recorder, Replay, Retry, RetryOptions, Script, Scripted,
-    ToolSpec,
+    KeySource, Model, ModelError, ModelFacts, PriceTable, ProviderCatalog, ProviderKind,
+    ProviderOptions, RateLimitedModel, RateLimiter, RateLimiterOptions, ReasoningEffort, Recorder,
+    ReplayModel, RetryModel, RetryOptions, Script, ScriptedModel, TokenPrice, ToolSpec,
 };
-pub use brigade_model::address::{Address, TaskRef};
-pub use brigade_model::approval::{ApprovalRequest, CallCard, CallDigest, Grant, Verdict};
-pub use brigade_model::call::{Ending, WaitMode};
-pub use brigade_model::enclosure::{Confine, Network, Resources, Tcp, TerminalSize};
+pub use brigade_model::address::{TaskAddress, TaskRef};
+pub use brigade_model::approval::{
+    ApprovalGrant, ApprovalRequest, ApprovalVerdict, CallCard, CallDigest,
+};
+pub use brigade_model::call::{RunResult, WaitMode};
 pub use brigade_model::event::{Event, EventRecord};
-pub use brigade_model::ids::{Millis, Position, RunNo, TaskNo, Time, TreeId};
+pub use brigade_model::ids::{Millis, Position, RunNo, SessionId, TaskNo, Time};
 pub use brigade_model::json::Json;
 pub use brigade_model::limits::{Limits, Money, Usage};
 pub use brigade_model::outcome::{Failure, Outcome};
 pub use brigade_model::refusal::{Refusal, RefusalKind};
+pub use brigade_model::sandbox::{
+    NetworkPolicy, ResourceLimits, SandboxRequest, TcpPolicy, TerminalSize,
+};
 pub use brigade_model::spawn_rate::SpawnRate;
-pub use brigade_model::stall::{Stall, Watch};
-pub use brigade_model::task::{State, TaskRow};
-pub use brigade_model::work::{Conduct, EnvValue, KeptDeadline, Recovery};
+pub use brigade_model::stall::{StallPolicy, StallWatch};
+pub use brigade_model::task::{TaskRow, TaskState};
+pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
 pub use brigade_runtime::{
-    AgentOptions, Builder, Child, ChosenModel, Clock, Cost, Delivery, FeedMessage, Foreground,
-    InputPiece, JobContext, JobError, ModelSource, NewTask, OneModel, PendingApproval, Performer,
-    ProcessOptions, ProcessReport, Providers, Reconciled, RecordedModels, Reporter, Runtime,
-    Session, StopHow, Subscription, SystemClock, TaskHandle, TaskId, WaitResult, Waited,
+    AgentOptions, ChildTask, ChildWaitResult, ChosenModel, Clock, Delivery, FeedSubscription,
+    FeedUpdate, ForegroundResult, InputPiece, JobContext, JobError, ModelCost, ModelProviders,
+    ModelSource, NewTask, OneModel, PendingApproval, Performer, ProcessOptions, ProcessReport,
+    ReconcileResult, RecordedModels, Reporter, Runtime, RuntimeBuilder, Session, StopMode,
+    SystemClock, TaskHandle, TaskId, WaitResult,
 };
 #[cfg(feature = "sqlite")]
-pub use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
 
 /// The examples of the guides are compiled and run by the tests.

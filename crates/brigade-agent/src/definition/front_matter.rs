@@ -3,36 +3,36 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use brigade_llm::Effort;
-use brigade_llm::nearest::did_you_mean;
+use brigade_llm::ReasoningEffort;
+use brigade_llm::suggestion::did_you_mean;
 use brigade_model::ids::Millis;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::spawn_rate::SpawnRate;
-use brigade_model::stall::Stall;
+use brigade_model::stall::StallPolicy;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Error;
 
-use super::confined::Confined;
+use super::sandbox_field::SandboxField;
 use super::{Definition, DefinitionError};
-use crate::localized::Localized;
-use crate::permission::Rules;
+use crate::localization::LocalizedText;
+use crate::permission::PermissionRules;
 
 const FENCE: &str = "---";
 
 pub(super) fn parse(text: &str) -> Result<Definition, DefinitionError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (front, prompt) = split(text)?;
+    let (front, prompt) = split_front_matter(text)?;
     let options = serde_saphyr::options! { with_snippet: false };
-    let fields: Fields = serde_saphyr::from_str_with_options(front, options)
-        .map_err(|error| wrong_field(front, &error))?;
+    let fields: FrontMatter = serde_saphyr::from_str_with_options(front, options)
+        .map_err(|error| field_error(front, &error))?;
     let definition = fields.with_prompt(prompt.trim());
-    definition.check().map_err(|error| located(front, error))?;
+    definition.check().map_err(|error| locate_error(front, error))?;
     Ok(definition)
 }
 
 /// The front matter, which begins in the file's second line, and what follows it.
-fn split(text: &str) -> Result<(&str, &str), DefinitionError> {
+fn split_front_matter(text: &str) -> Result<(&str, &str), DefinitionError> {
     let wrong = |line, problem: &str| {
         Err(DefinitionError { file: None, line, field: None, problem: problem.to_owned() })
     };
@@ -54,7 +54,7 @@ fn split(text: &str) -> Result<(&str, &str), DefinitionError> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+struct FrontMatter {
     name: String,
     description: String,
     #[serde(default, deserialize_with = "present")]
@@ -64,7 +64,7 @@ struct Fields {
     #[serde(default, deserialize_with = "present")]
     mcp_servers: Option<Vec<String>>,
     #[serde(default, deserialize_with = "present")]
-    permissions: Option<Rules>,
+    permissions: Option<PermissionRules>,
     #[serde(default, deserialize_with = "present")]
     limits: Option<LimitFields>,
     #[serde(default, deserialize_with = "present")]
@@ -74,15 +74,15 @@ struct Fields {
     #[serde(default, deserialize_with = "present")]
     result_schema: Option<Value>,
     #[serde(default, deserialize_with = "present")]
-    effort: Option<Effort>,
+    effort: Option<ReasoningEffort>,
     #[serde(default, deserialize_with = "present")]
     temperature: Option<f64>,
     #[serde(default, deserialize_with = "present")]
     max_output: Option<u32>,
     #[serde(default, deserialize_with = "present")]
-    confine: Option<Confined>,
+    sandbox: Option<SandboxField>,
     #[serde(default, deserialize_with = "present")]
-    localized: Option<BTreeMap<String, Localized>>,
+    localized: Option<BTreeMap<String, LocalizedText>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -93,9 +93,9 @@ struct LimitFields {
     #[serde(deserialize_with = "present")]
     tokens: Option<u64>,
     #[serde(deserialize_with = "present")]
-    money: Option<Dollars>,
+    money: Option<DollarAmount>,
     #[serde(deserialize_with = "present")]
-    time: Option<Span>,
+    time: Option<DurationText>,
     #[serde(deserialize_with = "present")]
     depth: Option<u16>,
     #[serde(deserialize_with = "present")]
@@ -105,9 +105,9 @@ struct LimitFields {
     #[serde(deserialize_with = "present")]
     running: Option<u32>,
     #[serde(deserialize_with = "present")]
-    stall: Option<Patience>,
+    stall: Option<StallSetting>,
     #[serde(deserialize_with = "present")]
-    spawn_rate: Option<Rate>,
+    spawn_rate: Option<SpawnRateText>,
 }
 
 /// A field without a value is a mistake, not the absence of a limit.
@@ -119,10 +119,10 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-impl Fields {
+impl FrontMatter {
     fn with_prompt(self, prompt: &str) -> Definition {
         let limits = self.limits.unwrap_or_default();
-        let (confine, resources) = self.confine.map(Confined::parts).unwrap_or_default();
+        let (confine, resources) = self.sandbox.map(SandboxField::into_parts).unwrap_or_default();
         Definition {
             name: self.name,
             description: self.description,
@@ -152,16 +152,16 @@ impl Fields {
             max_output: self.max_output,
             // Only a program has others than ours, and it says so itself.
             backend: None,
-            confine,
+            sandbox: confine,
             resources,
             localized: self.localized.unwrap_or_default(),
         }
     }
 }
 
-struct Dollars(Money);
+struct DollarAmount(Money);
 
-impl<'de> Deserialize<'de> for Dollars {
+impl<'de> Deserialize<'de> for DollarAmount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let dollars = f64::deserialize(deserializer)?;
         if !(0.0..=1e9).contains(&dollars) {
@@ -171,9 +171,9 @@ impl<'de> Deserialize<'de> for Dollars {
     }
 }
 
-pub(super) struct Span(pub(super) Duration);
+pub(super) struct DurationText(pub(super) Duration);
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for DurationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let span = humantime::parse_duration(&text).map_err(|_| {
@@ -185,16 +185,16 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 /// A span of silence, or `off`.
-struct Patience(Stall);
+struct StallSetting(StallPolicy);
 
-impl<'de> Deserialize<'de> for Patience {
+impl<'de> Deserialize<'de> for StallSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text == "off" {
-            return Ok(Self(Stall::Off));
+            return Ok(Self(StallPolicy::Off));
         }
         match humantime::parse_duration(&text) {
-            Ok(span) if !span.is_zero() => Ok(Self(Stall::after(span))),
+            Ok(span) if !span.is_zero() => Ok(Self(StallPolicy::after(span))),
             _ => {
                 let problem = format!("{text:?} is no span of time, such as 10m, and not `off`");
                 Err(serde::de::Error::custom(problem))
@@ -203,9 +203,9 @@ impl<'de> Deserialize<'de> for Patience {
     }
 }
 
-struct Rate(SpawnRate);
+struct SpawnRateText(SpawnRate);
 
-impl<'de> Deserialize<'de> for Rate {
+impl<'de> Deserialize<'de> for SpawnRateText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map(Self).map_err(serde::de::Error::custom)
@@ -213,7 +213,7 @@ impl<'de> Deserialize<'de> for Rate {
 }
 
 /// What a field wants, in a writer's words.
-const WANTED: [(&str, &str); 35] = [
+const FIELD_HINTS: [(&str, &str); 35] = [
     ("name", "a name, such as `reviewer`"),
     ("description", "a sentence on what it is for"),
     ("model", "a model's name"),
@@ -251,29 +251,29 @@ const WANTED: [(&str, &str); 35] = [
     ("prompt", "text below the fields"),
 ];
 
-fn wrong_field(front: &str, error: &Error) -> DefinitionError {
+fn field_error(front: &str, error: &Error) -> DefinitionError {
     let error = error.without_snippet();
     let line = error.location().map_or(1, |place| usize::try_from(place.line()).unwrap_or(1));
     let at = field_at(front, line);
     let (field, problem) = match error {
         Error::SerdeUnknownField { field, expected, .. } => {
             let near = did_you_mean(field, expected.iter().copied());
-            let known = if near.is_empty() { listed(expected) } else { near };
+            let known = if near.is_empty() { list_known(expected) } else { near };
             (at.or_else(|| Some(field.clone())), format!("unknown{known}"))
         }
         Error::SerdeMissingField { field, .. } => {
-            (Some((*field).to_owned()), format!("missing{}", wanted(field)))
+            (Some((*field).to_owned()), format!("missing{}", field_hint(field)))
         }
         Error::Message { msg, .. } => (at, msg.clone()),
         Error::SerdeUnknownVariant { variant, expected, .. } => {
             let near = did_you_mean(variant, expected.iter().copied());
-            let known = if near.is_empty() { listed(expected) } else { near };
+            let known = if near.is_empty() { list_known(expected) } else { near };
             (at, format!("`{variant}` is not known here{known}"))
         }
         Error::DuplicateMappingKey { .. } => (at, "it is there twice".to_owned()),
         Error::ExternalMessage { msg, .. } => (None, format!("this is not YAML: {msg}")),
         Error::Eof { .. } => (None, "there are no fields; `name` is the first".to_owned()),
-        other => match at.as_deref().map(wanted).filter(|wanted| !wanted.is_empty()) {
+        other => match at.as_deref().map(field_hint).filter(|wanted| !wanted.is_empty()) {
             Some(wanted) => (at, format!("not as it should be{wanted}")),
             None => {
                 let words = other.to_string();
@@ -285,26 +285,26 @@ fn wrong_field(front: &str, error: &Error) -> DefinitionError {
     DefinitionError { file: None, line: line + 1, field, problem }
 }
 
-fn listed(known: &[&str]) -> String {
+fn list_known(known: &[&str]) -> String {
     format!("; known are {}", known.join(", "))
 }
 
-fn wanted(field: &str) -> String {
-    let found = WANTED.iter().find(|(name, _)| *name == field);
+fn field_hint(field: &str) -> String {
+    let found = FIELD_HINTS.iter().find(|(name, _)| *name == field);
     found.map(|(_, wanted)| format!("; it wants {wanted}")).unwrap_or_default()
 }
 
 /// Puts an error that was found later where its field is.
-pub(super) fn placed(text: &str, error: DefinitionError) -> DefinitionError {
-    match split(text.strip_prefix('\u{feff}').unwrap_or(text)) {
-        Ok((front, _)) => located(front, error),
+pub(super) fn locate_error_in_text(text: &str, error: DefinitionError) -> DefinitionError {
+    match split_front_matter(text.strip_prefix('\u{feff}').unwrap_or(text)) {
+        Ok((front, _)) => locate_error(front, error),
         Err(_) => error,
     }
 }
 
 /// Puts an error of a checked field where the field is: in the line that has what the error begins
 /// with, if it quotes something.
-fn located(front: &str, error: DefinitionError) -> DefinitionError {
+fn locate_error(front: &str, error: DefinitionError) -> DefinitionError {
     let quoted = error.problem.strip_prefix('`').and_then(|quoted| quoted.split('`').next());
     let of_field = (1..=front.lines().count()).zip(front.lines());
     let mut of_field = of_field.filter(|(line, _)| field_at(front, *line) == error.field);

@@ -142,14 +142,14 @@ pub fn repository_of(directory: &Path) -> PathBuf {
 
 /// The directory that the worktrees of a repository share, from the `.git` file of one of them.
 fn common_directory(worktree: &Path, git: &Path) -> Option<PathBuf> {
-    let text = read_line(git)?;
+    let text = read_first_line(git)?;
     let own = worktree.join(text.strip_prefix("gitdir:")?.trim());
-    let common = read_line(&own.join("commondir"));
+    let common = read_first_line(&own.join("commondir"));
     let common = common.map_or_else(|| own.clone(), |common| own.join(common.trim()));
     common.canonicalize().ok()
 }
 
-fn read_line(file: &Path) -> Option<String> {
+fn read_first_line(file: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(file).ok()?.take(GIT_FILE_MAX).read_to_string(&mut text).ok()?;
     Some(text.trim_end().to_owned())

@@ -6,12 +6,12 @@ use std::path::Path;
 use brigade_model::ids::Millis;
 use brigade_model::limits::Money;
 use brigade_model::spawn_rate::SpawnRate;
-use brigade_model::stall::Stall;
+use brigade_model::stall::StallPolicy;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::permission::{self, Permissions, Verdict};
+use crate::permission::{self, PermissionVerdict, Permissions};
 
 const REVIEWER: &str = r#"---
 name: reviewer
@@ -57,7 +57,7 @@ fn reviewer() -> Definition {
         .prompt("You are a careful reviewer.\n\n---\nSay what is wrong.")
         .model("claude-sonnet-5-5")
         .tools(["read_file", "run_process"])
-        .permissions(Rules {
+        .permissions(PermissionRules {
             allow: Some(read(&["read_file", "run_process(cargo *)"])),
             ask: read(&["run_process(cargo update*)"]),
             deny: read(&["run_process(cargo publish*)"]),
@@ -76,7 +76,7 @@ fn reviewer() -> Definition {
         .delegates_to(["researcher"])
         .config_schema(json!({"type": "object", "properties": {"strict": {"type": "boolean"}}}))
         .result_schema(json!({"type": "array", "items": {"type": "string"}}))
-        .effort(Effort::High)
+        .effort(ReasoningEffort::High)
         .temperature(0.2)
         .max_output(8000)
 }
@@ -241,7 +241,7 @@ fn named(name: &str, prompt: &str) -> String {
 fn a_name_in_both_places_is_ambiguous_and_a_broken_file_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
     let work = root.path().join("work");
-    let folders = Definitions::folders(&work, Some(&root.path().join("conf")));
+    let folders = DefinitionSet::folders(&work, Some(&root.path().join("conf")));
     let [here, users] = [&folders[0].path, &folders[1].path];
     assert_eq!(*here, root.path().join("work/.brigade/agents"));
     assert_eq!(*users, root.path().join("conf/brigade/agents"));
@@ -256,8 +256,8 @@ fn a_name_in_both_places_is_ambiguous_and_a_broken_file_hides_no_other() {
     write(users, "both.md", &named("both", "of the user"));
     write(users, "own.md", &named("own", "of the user"));
 
-    let mut definitions = Definitions::load(&folders);
-    let names: Vec<_> = definitions.found.keys().map(String::as_str).collect();
+    let mut definitions = DefinitionSet::load(&folders);
+    let names: Vec<_> = definitions.by_name.keys().map(String::as_str).collect();
     assert_eq!(names, ["own", "theirs", "user:both", "workspace:both"]);
     let prompt = |name: &str| definitions.find(name).unwrap().definition.prompt.clone();
     assert_eq!(prompt("workspace:both"), "twice", "again.md is first by name");
@@ -290,32 +290,32 @@ fn a_definition_knows_the_digest_of_the_text_that_it_is() {
     let folder = DefinitionFolder::of_workspace(root.path());
     let text = named("cook", "Cook.");
     write(&folder.path, "cook.md", &text);
-    let definitions = Definitions::load(std::slice::from_ref(&folder));
+    let definitions = DefinitionSet::load(std::slice::from_ref(&folder));
     let found = definitions.find("cook").unwrap();
     assert_eq!(found.origin, DefinitionOrigin::Workspace);
     let source = found.source.clone().unwrap();
     assert_eq!(source.digest, DefinitionDigest::of(text.as_bytes()));
-    let shown = Definitions::texts(&folder);
+    let shown = DefinitionSet::read_texts(&folder);
     assert_eq!(shown, [DefinitionText { name: "cook".to_owned(), source, text }]);
 }
 
 #[test]
 fn a_folder_full_of_files_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
-    let folders = Definitions::folders(root.path(), Some(&root.path().join("conf")));
+    let folders = DefinitionSet::folders(root.path(), Some(&root.path().join("conf")));
     for number in 0..1_001 {
         write(&folders[0].path, &format!("{number:04}.md"), &named(&format!("a{number}"), "x"));
     }
     write(&folders[1].path, "own.md", &named("own", "of the user"));
-    let definitions = Definitions::load(&folders);
+    let definitions = DefinitionSet::load(&folders);
     assert!(definitions.find("own").is_ok());
-    assert_eq!(definitions.found.len(), 1_001);
+    assert_eq!(definitions.by_name.len(), 1_001);
     assert_eq!(definitions.problems.len(), 1);
     for number in 0..5 {
         let text = named(&format!("b{number}"), &"x".repeat(600_000));
         write(&folders[0].path, &format!("00-{number}.md"), &text);
     }
-    let definitions = Definitions::load(&folders);
+    let definitions = DefinitionSet::load(&folders);
     assert!(definitions.find("own").is_ok() && definitions.find("b2").is_ok());
     assert!(definitions.find("b3").is_err(), "a folder has a budget of bytes too");
 }
@@ -329,22 +329,22 @@ fn a_folder_that_is_a_link_out_of_the_workspace_is_not_read() {
     write(&root.path().join("notes"), "secret.md", &named("secret", "not theirs to show"));
     fs::create_dir_all(work.join(".brigade")).unwrap();
     symlink(root.path().join("notes"), work.join(".brigade/agents")).unwrap();
-    let definitions = Definitions::load(&Definitions::folders(&work, None));
-    assert!(definitions.found.is_empty());
+    let definitions = DefinitionSet::load(&DefinitionSet::folders(&work, None));
+    assert!(definitions.by_name.is_empty());
     assert!(definitions.problems[0].to_string().contains("leads out"));
 }
 
 #[test]
 fn folders_that_are_not_there_have_none() {
-    let definitions = Definitions::load(&[DefinitionFolder::user("/nowhere/at/all")]);
-    assert!(definitions.found.is_empty() && definitions.problems.is_empty());
+    let definitions = DefinitionSet::load(&[DefinitionFolder::user("/nowhere/at/all")]);
+    assert!(definitions.by_name.is_empty() && definitions.problems.is_empty());
     let error = definitions.find("x").unwrap_err();
     assert_eq!(error.to_string(), "there is no agent definition \"x\"; there are none");
 }
 
 #[test]
 fn an_unknown_definition_is_told_with_the_nearest() {
-    let mut definitions = Definitions::default();
+    let mut definitions = DefinitionSet::default();
     definitions.add(reviewer()).unwrap();
     let words = |name| definitions.find(name).unwrap_err().to_string();
     let expect = "there is no agent definition \"revewer\"; did you mean `reviewer`?";
@@ -363,8 +363,8 @@ fn a_link_out_of_the_folder_is_not_followed() {
     write(&folder, "inside.md", &named("inside", "x"));
     symlink(root.path().join("secret.md"), folder.join("link.md")).unwrap();
     symlink(folder.join("nothing"), folder.join("dangling.md")).unwrap();
-    let definitions = Definitions::load(&[DefinitionFolder::user(folder)]);
-    assert_eq!(definitions.found.keys().collect::<Vec<_>>(), ["inside"]);
+    let definitions = DefinitionSet::load(&[DefinitionFolder::user(folder)]);
+    assert_eq!(definitions.by_name.keys().collect::<Vec<_>>(), ["inside"]);
     assert_eq!(definitions.problems.len(), 2);
 }
 
@@ -377,16 +377,16 @@ fn the_example_of_the_documentation_is_a_definition() {
 }
 
 /// A call as the documentation writes it: what a shell reads for commands.
-fn verdict(rules: &Rules, call: &str) -> &'static str {
+fn verdict(rules: &PermissionRules, call: &str) -> &'static str {
     let (tool, text) = match call.split_once('(') {
         Some((tool, text)) => (tool, text.strip_suffix(')')),
         None => (call, None),
     };
-    let subject = permission::Subject { tool, text, is_shell: tool == "run_process" };
+    let subject = permission::PermissionSubject { tool, text, is_shell: tool == "run_process" };
     match Permissions::of("the example", rules.clone()).check(&subject) {
-        Verdict::Allowed => "allowed",
-        Verdict::Ask { .. } => "asked",
-        Verdict::Refused(_) => "denied",
+        PermissionVerdict::Allowed => "allowed",
+        PermissionVerdict::Ask { .. } => "asked",
+        PermissionVerdict::Refused(_) => "denied",
     }
 }
 
@@ -411,7 +411,7 @@ fn the_limits_of_the_documentation_are_as_it_says() {
     let definition = Definition::parse("docs/budgets.md", example).unwrap();
     let limits = definition.limits;
     assert_eq!((definition.steps, limits.tokens), (Some(60), Some(500_000)));
-    assert_eq!(limits.stall, Some(Stall::after(Millis(600_000))));
+    assert_eq!(limits.stall, Some(StallPolicy::after(Millis(600_000))));
     assert_eq!(limits.spawn_rate, Some(SpawnRate { count: 10, per: Millis(60_000) }));
     let named = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
     let named: Vec<&str> = named.flat_map(|(names, _)| names.split(['`', ',', ' '])).collect();
@@ -426,7 +426,7 @@ fn silences_and_rates_are_read_or_told() {
         let text = format!("---\nname: a\ndescription: b\nlimits:\n  {limit}\n---\nDo it.");
         Definition::parse("a.md", &text)
     };
-    assert_eq!(parse("stall: off").unwrap().limits.stall, Some(Stall::Off));
+    assert_eq!(parse("stall: off").unwrap().limits.stall, Some(StallPolicy::Off));
     for (wrong, expect) in [
         ("stall: 0s", "a.md:5: `limits.stall`: "),
         ("stall: never", "a.md:5: `limits.stall`: "),
@@ -453,22 +453,26 @@ proptest! {
 
 #[test]
 fn commands_can_be_confined() {
-    use brigade_model::enclosure::{Network, Tcp};
+    use brigade_model::sandbox::{NetworkPolicy, TcpPolicy};
 
     let parse = |field: &str| {
         let text = format!("---\nname: a\ndescription: b\n{field}\n---\nDo it.");
         Definition::parse("a.md", &text).unwrap()
     };
     let plain = parse("confine: true");
-    assert_eq!((plain.confine, plain.resources), (Some(Confine::default()), Resources::default()));
-    assert_eq!(parse("confine: false").confine, None);
+    assert_eq!(
+        (plain.sandbox, plain.resources),
+        (Some(SandboxRequest::default()), ResourceLimits::default())
+    );
+    assert_eq!(parse("confine: false").sandbox, None);
     let all = parse(
         "confine:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  network: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
     );
     let (read, write) = (vec!["~/.cargo".to_owned()], vec!["/data".to_owned()]);
-    let (tcp, network) = (Tcp::Denied, Network::Denied);
-    assert_eq!(all.confine, Some(Confine { read, write, tcp, network, agents: false }));
-    let resources = Resources { memory: Some(2 << 30), cpu_secs: Some(600), open_files: Some(256) };
+    let (tcp, network) = (TcpPolicy::Denied, NetworkPolicy::Denied);
+    assert_eq!(all.sandbox, Some(SandboxRequest { read, write, tcp, network, agents: false }));
+    let resources =
+        ResourceLimits { memory: Some(2 << 30), cpu_secs: Some(600), open_files: Some(256) };
     assert_eq!(all.resources, resources);
     let stored = serde_json::to_string(&all).unwrap();
     assert_eq!(serde_json::from_str::<Definition>(&stored).unwrap(), all);

@@ -7,64 +7,64 @@ use std::time::Duration;
 
 use tokio_util::sync::DropGuard;
 
-use super::granted::{Granted, leave_something};
-use super::house::{Book, House};
-use super::link::Link;
-use super::server::{McpServer, McpServerError, check_name};
+use super::granted_tools::{GrantedTools, allows_any_tool};
+use super::server_config::{McpServerConfig, McpServerError, check_name};
+use super::server_link::ServerLink;
+use super::server_processes::{PidRegistry, ServerProcesses};
 use crate::permission::Permissions;
 
 /// How long leaving waits for programs to end: they are killed before that.
-const LEAVE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// All servers that there are, each with one connection for all agents. When they are dropped, the
 /// programs among them end.
 #[derive(Debug, Default)]
 pub struct McpServers {
-    links: BTreeMap<Arc<str>, Arc<Link>>,
-    house: House,
-    _end: Option<DropGuard>,
+    links: BTreeMap<Arc<str>, Arc<ServerLink>>,
+    processes: ServerProcesses,
+    _shutdown_guard: Option<DropGuard>,
 }
 
 impl McpServers {
     /// Nothing is reached yet.
     pub fn new(
-        servers: impl IntoIterator<Item = (String, McpServer)>,
+        servers: impl IntoIterator<Item = (String, McpServerConfig)>,
     ) -> Result<Self, McpServerError> {
-        Self::of(servers, None)
+        Self::build(servers, None)
     }
 
     /// The same, with a folder where programs are written down while they run. Those that stand there
     /// from before are ended: their runtime was killed.
-    pub fn written_down(
-        servers: impl IntoIterator<Item = (String, McpServer)>,
+    pub fn with_pid_registry(
+        servers: impl IntoIterator<Item = (String, McpServerConfig)>,
         folder: PathBuf,
     ) -> Result<Self, McpServerError> {
-        Self::of(servers, Some(folder))
+        Self::build(servers, Some(folder))
     }
 
-    fn of(
-        servers: impl IntoIterator<Item = (String, McpServer)>,
+    fn build(
+        servers: impl IntoIterator<Item = (String, McpServerConfig)>,
         folder: Option<PathBuf>,
     ) -> Result<Self, McpServerError> {
-        let book = folder.and_then(|folder| match Book::open(folder) {
+        let book = folder.and_then(|folder| match PidRegistry::open(folder) {
             Ok(book) => Some(Arc::new(book)),
             Err(error) => {
                 tracing::warn!("MCP servers that a killed runtime leaves will stay: {error}");
                 None
             }
         });
-        let house = House { book, ..House::default() };
+        let house = ServerProcesses { pid_registry: book, ..ServerProcesses::default() };
         let mut links = BTreeMap::new();
         for (name, server) in servers {
             check_name(&name)?;
             let wrong = |problem| McpServerError { name: name.clone(), problem };
             server.check().map_err(wrong)?;
             let name: Arc<str> = name.into();
-            let link = Link::new(name.clone(), server, house.clone());
+            let link = ServerLink::new(name.clone(), server, house.clone());
             links.insert(name, Arc::new(link));
         }
-        let _end = Some(house.ending.clone().drop_guard());
-        Ok(Self { links, house, _end })
+        let _end = Some(house.shutdown_token.clone().drop_guard());
+        Ok(Self { links, processes: house, _shutdown_guard: _end })
     }
 
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -76,8 +76,12 @@ impl McpServers {
     }
 
     /// What agents have of these servers, with these permissions.
-    pub fn granted(&self, names: &[Arc<str>], permissions: &Permissions) -> Option<Arc<Granted>> {
-        let names = names.iter().filter(|name| leave_something(permissions, name));
+    pub fn grant_tools(
+        &self,
+        names: &[Arc<str>],
+        permissions: &Permissions,
+    ) -> Option<Arc<GrantedTools>> {
+        let names = names.iter().filter(|name| allows_any_tool(permissions, name));
         let (mut links, mut missing) = (Vec::new(), Vec::new());
         for name in names {
             match self.links.get(name) {
@@ -86,14 +90,14 @@ impl McpServers {
             }
         }
         let is_empty = links.is_empty() && missing.is_empty();
-        (!is_empty).then(|| Arc::new(Granted::new(links, missing, permissions.clone())))
+        (!is_empty).then(|| Arc::new(GrantedTools::new(links, missing, permissions.clone())))
     }
 
     /// Reaches a server and says which tools it has, and what is wrong with them.
-    pub async fn examine(&self, name: &str) -> Result<(Vec<Arc<str>>, Vec<String>), String> {
+    pub async fn list_tools(&self, name: &str) -> Result<(Vec<Arc<str>>, Vec<String>), String> {
         let link = self.links.get(name).ok_or_else(|| format!("there is no server {name:?}"))?;
-        link.connected(LEAVE).await?;
-        let standing = link.standing();
+        link.connect(CLOSE_TIMEOUT).await?;
+        let standing = link.catalog();
         let tools = standing.tools.unwrap_or_default();
         let names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
         Ok((names, standing.problems))
@@ -101,15 +105,15 @@ impl McpServers {
 
     /// Ends all connections, and waits until the programs have ended.
     pub async fn close(&self) {
-        self.house.ending.cancel();
+        self.processes.shutdown_token.cancel();
         let closing = async {
             for link in self.links.values() {
                 link.close().await;
             }
-            self.house.tasks.close();
-            self.house.tasks.wait().await;
+            self.processes.tasks.close();
+            self.processes.tasks.wait().await;
         };
-        if tokio::time::timeout(LEAVE, closing).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, closing).await.is_err() {
             tracing::warn!("an MCP server has not ended in time");
         }
     }

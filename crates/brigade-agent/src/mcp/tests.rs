@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::mcp as brigade_agent_mcp;
-use crate::permission::{Permissions, Rules};
-use crate::tool::{Call, Effect, Outcome, Tool, ToolError};
-use crate::toolbox::{ToolSource, Tools};
+use crate::permission::{PermissionRules, Permissions};
+use crate::tool::{Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
+use crate::tool_set::{ToolSet, ToolSource};
 
-use super::{McpServer, McpServers, Setting, Timeouts};
+use super::{McpServerConfig, McpServers, McpTimeouts, ValueSource};
 use scripted::Script;
 
 mod scripted;
@@ -19,16 +19,16 @@ mod services;
 /// The servers of a runtime that has one, and what an agent has of it.
 struct Kitchen {
     servers: McpServers,
-    tools: Tools,
+    tools: ToolSet,
 }
 
 impl Kitchen {
-    async fn with(server: McpServer) -> Self {
+    async fn with(server: McpServerConfig) -> Self {
         let servers = McpServers::new([("srv".to_owned(), server)]).unwrap();
-        let all = Permissions::of("the test", Rules::all());
-        let mut tools = Tools::default();
-        tools.add_source(servers.granted(&["srv".into()], &all).unwrap());
-        tools.arrived().await;
+        let all = Permissions::of("the test", PermissionRules::all());
+        let mut tools = ToolSet::default();
+        tools.add_source(servers.grant_tools(&["srv".into()], &all).unwrap());
+        tools.wait_until_ready().await;
         Self { servers, tools }
     }
 
@@ -47,21 +47,21 @@ impl Kitchen {
 }
 
 async fn called(tool: Arc<dyn Tool>, arguments: Value) -> Result<String, String> {
-    let call = Call::alone(arguments);
+    let call = ToolInvocation::standalone(arguments);
     match tool.call(call).await {
-        Ok(Outcome::Text(text)) => Ok(text),
-        Ok(Outcome::Park { .. }) => panic!("no tool of a server waits"),
+        Ok(ToolReply::Text(text)) => Ok(text),
+        Ok(ToolReply::Park { .. }) => panic!("no tool of a server waits"),
         Err(ToolError(text)) => Err(text),
     }
 }
 
-fn server(script: &Script) -> McpServer {
+fn server(script: &Script) -> McpServerConfig {
     script.server(concat!(module_path!(), "::scripted"))
 }
 
-fn impatient(server: McpServer, start: u64, call: u64) -> McpServer {
+fn impatient(server: McpServerConfig, start: u64, call: u64) -> McpServerConfig {
     let (start, call) = (Duration::from_millis(start), Duration::from_millis(call));
-    server.timeouts(Timeouts { start, call, ..Timeouts::default() })
+    server.timeouts(McpTimeouts { start, call, ..McpTimeouts::default() })
 }
 
 #[tokio::test]
@@ -70,9 +70,9 @@ async fn a_tool_is_listed_with_its_hints_and_called() {
     let kitchen = Kitchen::of(&script).await;
     assert_eq!(kitchen.names(), ["srv__look", "srv__put", "srv__act", "srv__odd"]);
     let effect = |name: &str| kitchen.tools.get(name).unwrap().hints().effect;
-    assert_eq!(effect("srv__look"), Effect::Pure);
-    assert_eq!(effect("srv__put"), Effect::Idempotent);
-    assert_eq!(effect("srv__act"), Effect::Once);
+    assert_eq!(effect("srv__look"), ToolEffect::Pure);
+    assert_eq!(effect("srv__put"), ToolEffect::Idempotent);
+    assert_eq!(effect("srv__act"), ToolEffect::Once);
     assert_eq!(kitchen.call("srv__act", json!({"n": 3})).await.unwrap(), "act: {\"n\":3}");
     assert_eq!(script.count("act"), 1);
 }
@@ -164,13 +164,13 @@ async fn an_interrupted_call_of_an_absent_server_is_not_said_to_have_done_nothin
     let kitchen = Kitchen::of(&script).await;
     // The loop tells of calls that had begun by the tool's effect, before it calls it.
     let effect = kitchen.tools.get("srv__act").unwrap().hints().effect;
-    assert_eq!(effect, Effect::Once);
+    assert_eq!(effect, ToolEffect::Once);
     assert!(kitchen.tools.get("other__act").is_none());
 }
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
-    let kitchen = Kitchen::with(McpServer::stdio("/nowhere/server", [""; 0])).await;
+    let kitchen = Kitchen::with(McpServerConfig::stdio("/nowhere/server", [""; 0])).await;
     let specs = kitchen.tools.specs();
     assert!(specs[0].description.contains("/nowhere/server cannot be started"), "{specs:?}");
 }
@@ -255,7 +255,7 @@ async fn a_list_that_does_not_end_is_cut_and_that_is_told() {
         let script = Script::new();
         script.set(pages);
         let kitchen = Kitchen::of(&script).await;
-        let (names, problems) = kitchen.servers.examine("srv").await.unwrap();
+        let (names, problems) = kitchen.servers.list_tools("srv").await.unwrap();
         assert!(problems[0].contains("its list goes on after"), "{pages}: {problems:?}");
         assert!(names.contains(&"srv__look".into()), "{pages}: {names:?}");
         let listed = script.count("listed");
@@ -309,7 +309,7 @@ async fn thousands_of_tools_are_not_all_offered() {
     script.set("many");
     let kitchen = Kitchen::of(&script).await;
     assert_eq!(kitchen.names().len(), 128);
-    let (names, problems) = kitchen.servers.examine("srv").await.unwrap();
+    let (names, problems) = kitchen.servers.list_tools("srv").await.unwrap();
     assert_eq!((names.len(), problems.len()), (1_000, 1));
 }
 
@@ -318,11 +318,14 @@ async fn only_what_is_permitted_is_offered() {
     let script = Script::new();
     let servers = McpServers::new([("srv".to_owned(), server(&script))]).unwrap();
     let only = |rule: &str| {
-        let rules = Rules { allow: Some(vec![rule.parse().unwrap()]), ..Rules::default() };
-        servers.granted(&["srv".into()], &Permissions::of("the test", rules))
+        let rules = PermissionRules {
+            allow: Some(vec![rule.parse().unwrap()]),
+            ..PermissionRules::default()
+        };
+        servers.grant_tools(&["srv".into()], &Permissions::of("the test", rules))
     };
     let granted = only("srv__l*").unwrap();
-    granted.arrived().await;
+    granted.wait_until_ready().await;
     let names: Vec<_> = granted.offer().iter().map(|tool| tool.spec().name.clone()).collect();
     assert_eq!(names, ["srv__look".into()]);
     assert!(only("other__*").is_none(), "it is not even started");
@@ -370,7 +373,7 @@ async fn secrets_come_by_reference_and_do_not_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "s3cr3t-t0k3n\n").unwrap();
-    let server = server(&script).env("TOKEN", Setting::file(&file));
+    let server = server(&script).env("TOKEN", ValueSource::file(&file));
     let kitchen = Kitchen::with(server).await;
     script.set("token");
     let told = kitchen.call("srv__act", json!({})).await.unwrap();
@@ -390,7 +393,7 @@ async fn a_long_line_is_cut_where_no_secret_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "s3cr3t-t0k3n\n").unwrap();
-    let kitchen = Kitchen::with(server(&script).env("TOKEN", Setting::file(&file))).await;
+    let kitchen = Kitchen::with(server(&script).env("TOKEN", ValueSource::file(&file))).await;
     script.set("token-late");
     kitchen.call("srv__look", json!({})).await.unwrap();
     script.set("die-at-act");

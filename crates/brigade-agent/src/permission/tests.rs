@@ -6,12 +6,12 @@ use super::*;
 
 mod command_lines;
 
-fn list(rules: &[&str]) -> Vec<Rule> {
+fn list(rules: &[&str]) -> Vec<PermissionRule> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
 }
 
-fn rules(allow: Option<&[&str]>, deny: &[&str]) -> Rules {
-    Rules { allow: allow.map(list), ask: Vec::new(), deny: list(deny) }
+fn rules(allow: Option<&[&str]>, deny: &[&str]) -> PermissionRules {
+    PermissionRules { allow: allow.map(list), ask: Vec::new(), deny: list(deny) }
 }
 
 fn allowing(allow: &[&str]) -> Permissions {
@@ -22,18 +22,20 @@ fn denying(deny: &[&str]) -> Permissions {
     Permissions::of("the session", rules(None, deny))
 }
 
-fn tool<'a>(tool: &'a str, text: &'a str) -> Subject<'a> {
-    Subject { tool, text: Some(text), is_shell: false }
+fn tool<'a>(tool: &'a str, text: &'a str) -> PermissionSubject<'a> {
+    PermissionSubject { tool, text: Some(text), is_shell: false }
 }
 
-fn shell(text: &str) -> Subject<'_> {
-    Subject { tool: "run_process", text: Some(text), is_shell: true }
+fn shell(text: &str) -> PermissionSubject<'_> {
+    PermissionSubject { tool: "run_process", text: Some(text), is_shell: true }
 }
 
-fn refusal(permissions: &Permissions, subject: &Subject<'_>) -> String {
+fn refusal(permissions: &Permissions, subject: &PermissionSubject<'_>) -> String {
     match permissions.check(subject) {
-        Verdict::Refused(refused) => refused.to_string(),
-        Verdict::Allowed | Verdict::Ask { .. } => panic!("{subject} is allowed"),
+        PermissionVerdict::Refused(refused) => refused.to_string(),
+        PermissionVerdict::Allowed | PermissionVerdict::Ask { .. } => {
+            panic!("{subject} is allowed")
+        }
     }
 }
 
@@ -52,7 +54,7 @@ fn without_an_allow_list_all_is_allowed_that_is_not_denied() {
 
 #[test]
 fn an_allow_list_is_the_whole_of_what_is_allowed() {
-    let none = Subject { tool: "list_tasks", text: None, is_shell: false };
+    let none = PermissionSubject { tool: "list_tasks", text: None, is_shell: false };
     assert!(!allowing(&[]).check(&none).is_allowed());
     let permissions = allowing(&["read_file(src/**)", "spawn_agent(researcher)", "mcp_*"]);
     for (subject, expect) in [
@@ -209,7 +211,7 @@ fn a_denied_path_is_found_by_any_way() {
     for path in ["secret/a", "src/../secret/a", "./secret/a", "secret//a"] {
         assert!(!permissions.check(&tool("read_file", path)).is_allowed(), "{path}");
     }
-    let unknown = Subject { tool: "read_file", text: None, is_shell: false };
+    let unknown = PermissionSubject { tool: "read_file", text: None, is_shell: false };
     assert!(!permissions.check(&unknown).is_allowed(), "nothing to compare with");
 }
 
@@ -222,17 +224,17 @@ fn deny_wins_over_allow() {
 }
 
 /// `allow`, `ask <rule>` or `deny`.
-fn word(rules: &Rules, subject: &Subject<'_>) -> String {
+fn word(rules: &PermissionRules, subject: &PermissionSubject<'_>) -> String {
     match Permissions::of("the session", rules.clone()).check(subject) {
-        Verdict::Allowed => "allow".to_owned(),
-        Verdict::Ask { rule, .. } => format!("ask {rule}"),
-        Verdict::Refused(_) => "deny".to_owned(),
+        PermissionVerdict::Allowed => "allow".to_owned(),
+        PermissionVerdict::Ask { rule, .. } => format!("ask {rule}"),
+        PermissionVerdict::Refused(_) => "deny".to_owned(),
     }
 }
 
 #[test]
 fn deny_wins_over_ask_and_ask_over_allow() {
-    let rules = Rules {
+    let rules = PermissionRules {
         allow: Some(list(&["run_process(git *)", "read_file(**)", "mcp_*"])),
         ask: list(&["run_process(git push*)", "read_file(secret/**)", "mcp_mail", "pay"]),
         deny: list(&["run_process(git push --force*)", "read_file(secret/key)"]),
@@ -253,16 +255,16 @@ fn deny_wins_over_ask_and_ask_over_allow() {
         (tool("mcp_mail", "x"), "ask mcp_mail"),
         (tool("pay", "1"), "ask pay"),
         (tool("other", "1"), "deny"),
-        (Subject { tool: "read_file", text: None, is_shell: false }, "deny"),
-        (Subject { tool: "pay", text: None, is_shell: false }, "ask pay"),
+        (PermissionSubject { tool: "read_file", text: None, is_shell: false }, "deny"),
+        (PermissionSubject { tool: "pay", text: None, is_shell: false }, "ask pay"),
     ] {
         assert_eq!(word(&rules, &subject), expect, "{subject}");
     }
-    let open = Rules { ask: list(&["pay(big*)"]), ..Rules::all() };
+    let open = PermissionRules { ask: list(&["pay(big*)"]), ..PermissionRules::all() };
     for (subject, expect) in [
         (tool("pay", "small"), "allow"),
         (tool("pay", "bigger"), "ask pay(big*)"),
-        (Subject { tool: "pay", text: None, is_shell: false }, "ask pay(big*)"),
+        (PermissionSubject { tool: "pay", text: None, is_shell: false }, "ask pay(big*)"),
         (shell("anything"), "allow"),
     ] {
         assert_eq!(word(&open, &subject), expect, "{subject}");
@@ -271,10 +273,10 @@ fn deny_wins_over_ask_and_ask_over_allow() {
 
 #[test]
 fn the_strictest_along_the_chain_decides_and_the_first_asks() {
-    let asks = |rule: &str| Rules { ask: list(&[rule]), ..Rules::all() };
+    let asks = |rule: &str| PermissionRules { ask: list(&[rule]), ..PermissionRules::all() };
     let top = Permissions::of("the session", asks("pay(1*)"));
-    let child = top.narrowed("child", asks("pay"));
-    let below = child.narrowed("below", rules(Some(&["pay(12)", "pay(2)"]), &["pay(13)"]));
+    let child = top.narrow("child", asks("pay"));
+    let below = child.narrow("below", rules(Some(&["pay(12)", "pay(2)"]), &["pay(13)"]));
     for (text, expect) in [
         ("12", Some(("pay(1*)", "the session"))),
         ("2", Some(("pay", "child"))),
@@ -282,15 +284,16 @@ fn the_strictest_along_the_chain_decides_and_the_first_asks() {
         ("14", None),
     ] {
         let asked = match below.check(&tool("pay", text)) {
-            Verdict::Ask { rule, by } => Some((rule.to_string(), by.to_string())),
-            Verdict::Refused(_) => None,
-            Verdict::Allowed => panic!("{text} is simply allowed"),
+            PermissionVerdict::Ask { rule, by } => Some((rule.to_string(), by.to_string())),
+            PermissionVerdict::Refused(_) => None,
+            PermissionVerdict::Allowed => panic!("{text} is simply allowed"),
         };
         let expect = expect.map(|(rule, by)| (rule.to_owned(), by.to_owned()));
         assert_eq!(asked, expect, "{text}");
     }
     assert!(below.may_use("pay"));
-    let only = Rules { allow: Some(Vec::new()), ask: list(&["pay"]), ..Rules::all() };
+    let only =
+        PermissionRules { allow: Some(Vec::new()), ask: list(&["pay"]), ..PermissionRules::all() };
     assert!(Permissions::of("the session", only).may_use("pay"), "it can be asked for");
 }
 
@@ -308,15 +311,16 @@ fn a_rule_that_a_deny_makes_useless_is_found() {
         ("pay(a/**)", "pay(a/*)", false),
         ("other", "pay", false),
     ] {
-        let rules = Rules { ask: list(&[rule]), deny: list(&[deny]), ..Rules::all() };
-        assert_eq!(rules.shadowed().is_some(), expect, "{rule} {deny}");
+        let rules =
+            PermissionRules { ask: list(&[rule]), deny: list(&[deny]), ..PermissionRules::all() };
+        assert_eq!(rules.find_shadowed().is_some(), expect, "{rule} {deny}");
     }
 }
 
 #[test]
 fn a_refusal_says_who_and_what_would_be_right() {
     let parent = allowing(&["run_process(cargo *)", "run_process(ls)"]);
-    let child = parent.narrowed("agent definition `tester`", rules(None, &["run_process(ls)"]));
+    let child = parent.narrow("agent definition `tester`", rules(None, &["run_process(ls)"]));
     for (command, expect) in [
         (
             "cargo test; ls",
@@ -344,7 +348,7 @@ fn a_refusal_says_who_and_what_would_be_right() {
 #[test]
 fn a_model_is_told_of_the_tools_it_may_use() {
     let permissions = allowing(&["run_process(cargo *)", "mcp_*"])
-        .narrowed("child", rules(None, &["mcp_mail", "run_process(cargo publish)"]));
+        .narrow("child", rules(None, &["mcp_mail", "run_process(cargo publish)"]));
     for (tool, expect) in
         [("run_process", true), ("mcp_web", true), ("mcp_mail", false), ("read_file", false)]
     {
@@ -361,34 +365,34 @@ fn what_is_no_rule_is_refused() {
         ("a()", "its pattern is empty"),
         ("a b", "a tool's name has letters, digits, `_`, `-`, `.`, `:`, and `*` for any"),
     ] {
-        assert_eq!(text.parse::<Rule>().unwrap_err().problem, problem, "{text}");
+        assert_eq!(text.parse::<PermissionRule>().unwrap_err().problem, problem, "{text}");
     }
 }
 
 #[test]
 fn permissions_survive_being_stored() {
     let permissions = allowing(&["run_process(cargo *)", "mcp_*"])
-        .narrowed("child", rules(None, &["read_file(a(b)/**)"]));
+        .narrow("child", rules(None, &["read_file(a(b)/**)"]));
     let stored = serde_json::to_string(&permissions).unwrap();
     assert_eq!(serde_json::from_str::<Permissions>(&stored).unwrap(), permissions);
     assert!(serde_json::from_str::<Permissions>("[]").is_err(), "it would allow everything");
-    assert!(serde_json::from_str::<Rules>(r#"{"asks": []}"#).is_err());
-    let asking = Rules { ask: list(&["pay"]), ..Rules::all() };
+    assert!(serde_json::from_str::<PermissionRules>(r#"{"asks": []}"#).is_err());
+    let asking = PermissionRules { ask: list(&["pay"]), ..PermissionRules::all() };
     let stored = serde_json::to_string(&asking).unwrap();
-    assert_eq!(serde_json::from_str::<Rules>(&stored).unwrap(), asking);
-    assert!(serde_json::from_str::<Rules>(r#"{"allow": null}"#).is_err());
+    assert_eq!(serde_json::from_str::<PermissionRules>(&stored).unwrap(), asking);
+    assert!(serde_json::from_str::<PermissionRules>(r#"{"allow": null}"#).is_err());
 }
 
-fn any_rule() -> impl Strategy<Value = Rule> {
+fn any_rule() -> impl Strategy<Value = PermissionRule> {
     let tool = prop_oneof!["[ab]", Just("*".to_owned()), Just("a*".to_owned())];
     let pattern = prop_oneof![Just(String::new()), "\\([xy*/ ]{1,4}\\)"];
     (tool, pattern)
         .prop_filter_map("no rule", |(tool, pattern)| format!("{tool}{pattern}").parse().ok())
 }
 
-fn any_rules() -> impl Strategy<Value = Rules> {
+fn any_rules() -> impl Strategy<Value = PermissionRules> {
     let list = || prop::collection::vec(any_rule(), 0..4);
-    (prop::option::of(list()), list(), list()).prop_map(|(allow, ask, deny)| Rules {
+    (prop::option::of(list()), list(), list()).prop_map(|(allow, ask, deny)| PermissionRules {
         allow,
         ask,
         deny,
@@ -397,17 +401,19 @@ fn any_rules() -> impl Strategy<Value = Rules> {
 
 #[test]
 fn rules_speak_of_what_outlives_an_agent() {
-    let rules = |list: &str, rule: &str| -> Rules {
+    let rules = |list: &str, rule: &str| -> PermissionRules {
         serde_json::from_value(serde_json::json!({ list: [rule] })).expect("rules")
     };
-    let checked =
-        |rules: Rules, tool: &str, by_name: bool| match Permissions::of("the session", rules)
-            .check_keep(tool, by_name)
-        {
-            Verdict::Allowed => "allowed",
-            Verdict::Ask { .. } => "ask",
-            Verdict::Refused(_) => "refused",
-        };
+    let checked = |rules: PermissionRules, tool: &str, by_name: bool| match Permissions::of(
+        "the session",
+        rules,
+    )
+    .check_keep(tool, by_name)
+    {
+        PermissionVerdict::Allowed => "allowed",
+        PermissionVerdict::Ask { .. } => "ask",
+        PermissionVerdict::Refused(_) => "refused",
+    };
     for (list, rule, tool, attended, unattended) in [
         ("ask", "other", "spawn_agent", "allowed", "refused"),
         ("allow", "spawn_agent", "spawn_agent", "allowed", "refused"),
@@ -423,13 +429,14 @@ fn rules_speak_of_what_outlives_an_agent() {
     }
     let only_keep = Permissions::of("the session", rules("allow", "keep(spawn_agent)"));
     assert!(only_keep.may_use("run_process") && only_keep.check(&shell("make")).is_allowed());
-    let none: Rules = serde_json::from_value(serde_json::json!({ "allow": [] })).expect("rules");
+    let none: PermissionRules =
+        serde_json::from_value(serde_json::json!({ "allow": [] })).expect("rules");
     assert!(!Permissions::of("the session", none).may_use("run_process"));
 }
 
 #[test]
 fn a_child_is_not_allowed_by_itself_to_leave_something_behind() {
-    let rules: Rules = serde_json::from_value(serde_json::json!({
+    let rules: PermissionRules = serde_json::from_value(serde_json::json!({
         "allow": ["keep(spawn_agent)"], "deny": ["keep(run_process)"]
     }))
     .expect("rules");
@@ -446,10 +453,10 @@ proptest! {
     fn a_child_never_has_more_than_its_parent(
         parent in any_rules(), child in any_rules(), (tool, text, is_shell) in any_call(),
     ) {
-        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
+        let subject = PermissionSubject { tool: &tool, text: text.as_deref(), is_shell };
         let parent = Permissions::of("parent", parent);
         let own = Permissions::of("own", child.clone());
-        let child = parent.narrowed("child", child);
+        let child = parent.narrow("child", child);
         let both = parent.check(&subject).is_allowed() && own.check(&subject).is_allowed();
         prop_assert_eq!(child.check(&subject).is_allowed(), both);
     }
@@ -458,7 +465,7 @@ proptest! {
     fn a_further_deny_never_allows_more(
         before in any_rules(), deny in any_rule(), (tool, text, is_shell) in any_call(),
     ) {
-        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
+        let subject = PermissionSubject { tool: &tool, text: text.as_deref(), is_shell };
         let mut after = before.clone();
         after.deny.push(deny);
         let before = Permissions::of("before", before).check(&subject).is_allowed();
@@ -469,8 +476,8 @@ proptest! {
     fn what_a_rule_allows_it_also_denies(
         rule in any_rule(), (tool, text, is_shell) in any_call(),
     ) {
-        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
-        let rules = Rules { allow: Some(vec![rule.clone()]), ask: vec![rule.clone()], deny: vec![rule] };
+        let subject = PermissionSubject { tool: &tool, text: text.as_deref(), is_shell };
+        let rules = PermissionRules { allow: Some(vec![rule.clone()]), ask: vec![rule.clone()], deny: vec![rule] };
         prop_assert!(!Permissions::of("both", rules).check(&subject).is_allowed());
     }
 
@@ -478,7 +485,7 @@ proptest! {
     fn a_tool_that_may_not_be_used_has_no_allowed_call(
         rules in any_rules(), (tool, text, is_shell) in any_call(),
     ) {
-        let subject = Subject { tool: &tool, text: text.as_deref(), is_shell };
+        let subject = PermissionSubject { tool: &tool, text: text.as_deref(), is_shell };
         let permissions = Permissions::of("any", rules);
         prop_assert!(permissions.may_use(&tool) || !permissions.check(&subject).is_allowed());
     }

@@ -3,21 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use brigade_agent::permission::{Permissions, Rules};
+use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{
-    Agent, Begun, BoxFuture, Call, Cost, Effect, Exit, Hints, Host, Outcome, Partial, Plugin,
-    Policy, Proceed, Progress, Record, Rest, Tool, ToolError, Tools,
+    Agent, AgentExit, AgentProgress, AttemptInput, BoxFuture, CostEstimate, ExecutionHints, Host,
+    JournalRecord, PartialResult, Plugin, StepGrant, StopPolicy, SuspendResult, Tool, ToolEffect,
+    ToolError, ToolInvocation, ToolReply, ToolSet,
 };
-use brigade_llm::conversation::Arguments;
+use brigade_llm::conversation::ToolArguments;
 use brigade_llm::{
-    AssistantMessage, Content, ErrorKind, Message, Model, ModelError, Part, PartStream, Reply,
-    Request, StopReason, TokenUsage, ToolCall, ToolSpec,
+    AssistantMessage, ChatMessage, ContentBlock, Model, ModelError, ModelErrorKind, ModelReply,
+    ModelRequest, PartStream, ReplyPart, StopReason, TokenUsage, ToolCall, ToolSpec,
 };
-use brigade_model::call::{Answer, Asked, Entry, Gathered, OpenCall};
+use brigade_model::call::{CallCompletion, ConditionRequest, InboxBatch, JournalEntry, ParkedCall};
 use brigade_model::ids::{CallIndex, MessageNo, Owner, RunNo, Seq, TaskNo, Time};
 use brigade_model::json::Json;
-use brigade_model::limits::{Left, Money, Usage};
-use brigade_model::message::{Message as Note, Purpose, Sender};
+use brigade_model::limits::{Money, RemainingBudgets, Usage};
+use brigade_model::message::{Message as Note, MessagePurpose, MessageSender};
 use brigade_model::refusal::Refusal;
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -31,16 +32,16 @@ pub(crate) struct PaperHost {
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
-    pub(crate) journal: Vec<Entry>,
-    pub(crate) news: VecDeque<Gathered>,
+    pub(crate) journal: Vec<JournalEntry>,
+    pub(crate) news: VecDeque<InboxBatch>,
     /// What a rest is answered with.
-    pub(crate) answers: VecDeque<(CallIndex, Answer)>,
+    pub(crate) answers: VecDeque<(CallIndex, CallCompletion)>,
     pub(crate) grants: Option<Usage>,
     /// What is left, for each of the next calls; of the last for all that follow.
-    pub(crate) left: VecDeque<Left>,
+    pub(crate) left: VecDeque<RemainingBudgets>,
     pub(crate) charged: Vec<Usage>,
-    pub(crate) progress: Vec<Progress>,
-    pub(crate) parked: Vec<(CallIndex, Asked)>,
+    pub(crate) progress: Vec<AgentProgress>,
+    pub(crate) parked: Vec<(CallIndex, ConditionRequest)>,
     pub(crate) result: Option<Json>,
     /// How often it is not done when it says so.
     pub(crate) not_done: u32,
@@ -61,47 +62,47 @@ impl PaperHost {
 }
 
 impl Inner {
-    pub(crate) fn write(&mut self, index: CallIndex, label: &str, answer: Arc<Answer>) {
+    pub(crate) fn write(&mut self, index: CallIndex, label: &str, answer: Arc<CallCompletion>) {
         let order = Seq(self.journal.len() as u64);
-        self.journal.push(Entry { index, order, label: label.into(), answer });
+        self.journal.push(JournalEntry { index, order, label: label.into(), completion: answer });
     }
 }
 
 impl Inner {
-    fn record_all(&mut self, records: Vec<Record>) {
+    fn record_all(&mut self, records: Vec<JournalRecord>) {
         for record in records {
             self.charged.extend(record.spent);
-            self.write(record.index, record.label, record.answer);
+            self.write(record.index, record.label, record.completion);
         }
     }
 }
 
 impl Host for PaperHost {
-    fn proceed(
+    fn begin_step(
         &self,
-        owed: Vec<Record>,
+        owed: Vec<JournalRecord>,
         index: CallIndex,
-        cost: Cost,
-    ) -> BoxFuture<'_, Result<Proceed, Refusal>> {
+        cost: CostEstimate,
+    ) -> BoxFuture<'_, Result<StepGrant, Refusal>> {
         let mut inner = self.lock();
         inner.record_all(owed);
         let proceed = match inner.news.pop_front() {
             Some(news) => {
-                let answer = Arc::new(Answer::Gathered(news));
+                let answer = Arc::new(CallCompletion::Inbox(news));
                 inner.write(index, "news", answer.clone());
-                Proceed::News(answer)
+                StepGrant::Inbox(answer)
             }
             None => {
-                let amount = inner.grants.map_or(cost.most, |most| cost.most.at_most(most));
+                let amount = inner.grants.map_or(cost.max, |most| cost.max.at_most(most));
                 let last = inner.left.len() <= 1;
                 let left = if last { inner.left.front().copied() } else { inner.left.pop_front() };
-                Proceed::Granted { amount, left: left.unwrap_or_default() }
+                StepGrant::Budget { amount, remaining: left.unwrap_or_default() }
             }
         };
         Box::pin(std::future::ready(Ok(proceed)))
     }
 
-    fn record(&self, records: Vec<Record>) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn record(&self, records: Vec<JournalRecord>) -> BoxFuture<'_, Result<(), Refusal>> {
         self.lock().record_all(records);
         Box::pin(std::future::ready(Ok(())))
     }
@@ -111,26 +112,35 @@ impl Host for PaperHost {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn park(&self, index: CallIndex, asked: Asked) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn park(
+        &self,
+        index: CallIndex,
+        asked: ConditionRequest,
+    ) -> BoxFuture<'_, Result<(), Refusal>> {
         self.lock().parked.push((index, asked));
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn rest(&self, _open: usize) -> BoxFuture<'_, Result<Rest, Refusal>> {
+    fn suspend(&self, _open: usize) -> BoxFuture<'_, Result<SuspendResult, Refusal>> {
         let mut inner = self.lock();
         let rest = match inner.answers.pop_front() {
             Some((index, answer)) => {
                 let answer = Arc::new(answer);
-                let label = if matches!(*answer, Answer::Gathered(_)) { "news" } else { "wait" };
+                let label =
+                    if matches!(*answer, CallCompletion::Inbox(_)) { "news" } else { "wait" };
                 inner.write(index, label, answer.clone());
-                Rest::Answered(index, answer)
+                SuspendResult::Completed(index, answer)
             }
-            None => Rest::Suspended,
+            None => SuspendResult::Suspended,
         };
         Box::pin(std::future::ready(Ok(rest)))
     }
 
-    fn finish(&self, owed: Vec<Record>, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
+    fn finish(
+        &self,
+        owed: Vec<JournalRecord>,
+        result: Json,
+    ) -> BoxFuture<'_, Result<bool, Refusal>> {
         let mut inner = self.lock();
         inner.result = Some(result);
         let done = inner.not_done == 0;
@@ -141,11 +151,11 @@ impl Host for PaperHost {
         Box::pin(std::future::ready(Ok(done)))
     }
 
-    fn interrupted(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_interrupt(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.interrupted.notified())
     }
 
-    fn progress(&self, progress: Progress) {
+    fn report_progress(&self, progress: AgentProgress) {
         self.lock().progress.push(progress);
     }
 }
@@ -153,12 +163,12 @@ impl Host for PaperHost {
 /// What the model does when it is asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Play {
-    Say(Reply),
-    Fail(ErrorKind),
+    Say(ModelReply),
+    Fail(ModelErrorKind),
     /// These words, and then the end of the connection.
     Cut(&'static str),
     /// These words, which are void, and then all of it.
-    Again(&'static str, Reply),
+    Again(&'static str, ModelReply),
     Hang,
 }
 
@@ -166,25 +176,25 @@ pub(crate) enum Play {
 #[derive(Debug)]
 pub(crate) struct PaperModel {
     plays: Mutex<VecDeque<Play>>,
-    pub(crate) asked: Mutex<Vec<Arc<Request>>>,
+    pub(crate) asked: Mutex<Vec<Arc<ModelRequest>>>,
 }
 
 impl Model for PaperModel {
-    fn call(&self, request: Arc<Request>) -> PartStream {
+    fn call(&self, request: Arc<ModelRequest>) -> PartStream {
         self.asked.lock().unwrap().push(request);
         let mut plays = self.plays.lock().unwrap();
         let play = if plays.len() > 1 { plays.pop_front() } else { plays.front().cloned() };
         match play.expect("a play") {
-            Play::Say(reply) => Box::pin(stream::iter([Ok(Part::Finished(Box::new(reply)))])),
+            Play::Say(reply) => Box::pin(stream::iter([Ok(ReplyPart::Finished(Box::new(reply)))])),
             Play::Fail(kind) => Box::pin(stream::iter([Err(ModelError::new(kind, "no"))])),
             Play::Cut(words) => {
-                let error = ModelError::new(ErrorKind::Connection, "cut off");
-                Box::pin(stream::iter([Ok(Part::Text(words.into())), Err(error)]))
+                let error = ModelError::new(ModelErrorKind::Connection, "cut off");
+                Box::pin(stream::iter([Ok(ReplyPart::Text(words.into())), Err(error)]))
             }
             Play::Again(words, reply) => Box::pin(stream::iter([
-                Ok(Part::Text(words.into())),
-                Ok(Part::Restarted { because: "cut off".into() }),
-                Ok(Part::Finished(Box::new(reply))),
+                Ok(ReplyPart::Text(words.into())),
+                Ok(ReplyPart::Restarted { because: "cut off".into() }),
+                Ok(ReplyPart::Finished(Box::new(reply))),
             ])),
             Play::Hang => Box::pin(stream::pending()),
         }
@@ -192,38 +202,38 @@ impl Model for PaperModel {
 }
 
 impl PaperModel {
-    pub(crate) fn requests(&self) -> Vec<Arc<Request>> {
+    pub(crate) fn requests(&self) -> Vec<Arc<ModelRequest>> {
         self.asked.lock().unwrap().clone()
     }
 }
 
 pub(crate) fn say(text: &str) -> Play {
-    reply(vec![Content::Text(text.into())])
+    reply(vec![ContentBlock::Text(text.into())])
 }
 
-pub(crate) fn call(name: &str, arguments: Value) -> Content {
-    let (id, arguments) = (name.into(), Arguments::Json(arguments));
-    Content::Call(ToolCall { id, name: name.into(), arguments, opaque: Value::Null })
+pub(crate) fn call(name: &str, arguments: Value) -> ContentBlock {
+    let (id, arguments) = (name.into(), ToolArguments::Json(arguments));
+    ContentBlock::Call(ToolCall { id, name: name.into(), arguments, opaque: Value::Null })
 }
 
-pub(crate) fn reply(content: Vec<Content>) -> Play {
+pub(crate) fn reply(content: Vec<ContentBlock>) -> Play {
     let message = AssistantMessage { content, ..AssistantMessage::default() };
-    Play::Say(Reply { message, usage: TokenUsage::default(), stop: StopReason::EndOfTurn })
+    Play::Say(ModelReply { message, usage: TokenUsage::default(), stop: StopReason::EndOfTurn })
 }
 
 /// A tool that answers with what it is given, one after the other, and then the last again.
 pub(crate) struct PaperTool {
     spec: ToolSpec,
-    effect: Effect,
-    outcomes: Mutex<VecDeque<Result<Outcome, ToolError>>>,
-    pub(crate) calls: Arc<Mutex<Vec<Call>>>,
+    effect: ToolEffect,
+    outcomes: Mutex<VecDeque<Result<ToolReply, ToolError>>>,
+    pub(crate) calls: Arc<Mutex<Vec<ToolInvocation>>>,
 }
 
 impl PaperTool {
     pub(crate) fn new(
         name: &str,
-        effect: Effect,
-        outcomes: impl IntoIterator<Item = Outcome>,
+        effect: ToolEffect,
+        outcomes: impl IntoIterator<Item = ToolReply>,
     ) -> Self {
         let parameters = Arc::new(json!({ "type": "object" }));
         let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
@@ -243,11 +253,11 @@ impl Tool for PaperTool {
         &self.spec
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(self.effect)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(self.effect)
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         self.calls.lock().unwrap().push(call);
         let mut outcomes = self.outcomes.lock().unwrap();
         let next =
@@ -270,20 +280,20 @@ impl Stage {
             provider: "script".into(),
             name: "A".into(),
             task: "make soup".into(),
-            system: "You cook.".into(),
+            system_prompt: "You cook.".into(),
             model: model.clone(),
             model_name: "paper".into(),
-            tools: Tools::default(),
+            tools: ToolSet::default(),
             plugins: Vec::new(),
-            permissions: Permissions::of("test", Rules::all()),
+            permissions: Permissions::of("test", PermissionRules::all()),
             unattended: false,
-            mark: None,
-            policy: Policy::default(),
-            result: None,
+            quote_mark: None,
+            stop_policy: StopPolicy::default(),
+            result_schema: None,
             temperature: None,
             effort: None,
             max_output: 1_000,
-            window: 200_000,
+            context_window: 200_000,
             // A token costs a millionth.
             cost: Arc::new(|usage| Usage { tokens: usage.total(), money: Money(usage.total()) }),
         };
@@ -300,23 +310,28 @@ impl Stage {
         self
     }
 
-    pub(crate) async fn run(&self) -> Exit {
+    pub(crate) async fn run(&self) -> AgentExit {
         self.begin(RunNo::FIRST, Vec::new()).await
     }
 
     /// Goes on from what is in the journal.
-    pub(crate) async fn begin(&self, run: RunNo, open: Vec<OpenCall>) -> Exit {
-        let begun = Begun { run, journal: self.host.lock().journal.clone(), open, at_leave: false };
-        self.agent.run(&self.host, begun, &Partial::default()).await
+    pub(crate) async fn begin(&self, run: RunNo, open: Vec<ParkedCall>) -> AgentExit {
+        let begun = AttemptInput {
+            run,
+            journal: self.host.lock().journal.clone(),
+            parked_calls: open,
+            skip_first_gate: false,
+        };
+        self.agent.run(&self.host, begun, &PartialResult::default()).await
     }
 }
 
 /// All that a request says, as text.
-pub(crate) fn text_of(request: &Request) -> String {
+pub(crate) fn text_of(request: &ModelRequest) -> String {
     let texts = request.messages.iter().map(|message| match message {
-        Message::User(user) => format!("user: {}", user.text),
-        Message::Assistant(said) => format!("assistant: {}", said.text()),
-        Message::Results(results) => {
+        ChatMessage::User(user) => format!("user: {}", user.text),
+        ChatMessage::Assistant(said) => format!("assistant: {}", said.text()),
+        ChatMessage::Results(results) => {
             let texts: Vec<&str> = results.iter().map(|result| &*result.text).collect();
             format!("results: {}", texts.join(" | "))
         }
@@ -325,27 +340,27 @@ pub(crate) fn text_of(request: &Request) -> String {
 }
 
 /// A message of the operator's.
-pub(crate) fn message(text: &str) -> Gathered {
-    message_from(Sender::Operator, Purpose::Note, text)
+pub(crate) fn message(text: &str) -> InboxBatch {
+    message_from(MessageSender::Operator, MessagePurpose::Note, text)
 }
 
 /// A question of the second task.
-pub(crate) fn question(text: &str) -> Gathered {
+pub(crate) fn question(text: &str) -> InboxBatch {
     let no = TaskNo::new(2).unwrap();
-    message_from(Sender::Child(no), Purpose::Question(CallIndex(3)), text)
+    message_from(MessageSender::Child(no), MessagePurpose::Question(CallIndex(3)), text)
 }
 
-fn message_from(from: Sender, purpose: Purpose, text: &str) -> Gathered {
+fn message_from(from: MessageSender, purpose: MessagePurpose, text: &str) -> InboxBatch {
     let note = Note {
         no: MessageNo(1),
         to: Owner::Task(TaskNo::FIRST),
         from,
         body: Json::of(text).unwrap(),
-        sent: Time(0),
+        sent_at: Time(0),
         purpose,
         interrupt: false,
-        last: false,
+        closes_input: false,
         reply_to: None,
     };
-    Gathered { messages: vec![Arc::new(note)], endings: Vec::new() }
+    InboxBatch { messages: vec![Arc::new(note)], results: Vec::new() }
 }

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brigade_agent::{
-    Begun, BoxFuture, Call, Effect, Exit, Gate, Hints, Hook, Moment, Outcome, Partial, Plugin,
-    PluginError, StateKey, Tool, ToolError,
+    AgentExit, AttemptInput, BoxFuture, ExecutionHints, HookContext, HookDecision, HookFuture,
+    PartialResult, Plugin, PluginError, StateKey, Tool, ToolEffect, ToolError, ToolInvocation,
+    ToolReply,
 };
-use brigade_llm::{Reply, Request, ToolCall, ToolResult, ToolSpec};
+use brigade_llm::{ModelReply, ModelRequest, ToolCall, ToolResult, ToolSpec};
 use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
@@ -46,7 +47,7 @@ struct Diarist {
 }
 
 impl Diarist {
-    fn write(&self, at: &Moment<'_>, what: &str) -> Result<(), PluginError> {
+    fn write(&self, at: &HookContext<'_>, what: &str) -> Result<(), PluginError> {
         self.seen.lock().unwrap().push(format!("{what} {}", at.step));
         Ok(at.state.update(|diary: &mut Diary| diary.0.push(what.to_owned()))?)
     }
@@ -57,15 +58,19 @@ impl Plugin for Diarist {
         "diarist"
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(5)
     }
 
-    fn run_start<'a>(&'a self, at: &'a Moment<'a>) -> Hook<'a, ()> {
+    fn run_start<'a>(&'a self, at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         Box::pin(async { self.write(at, "run start") })
     }
 
-    fn before_model<'a>(&'a self, at: &'a Moment<'a>, request: &'a mut Request) -> Hook<'a, ()> {
+    fn before_model<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        request: &'a mut ModelRequest,
+    ) -> HookFuture<'a, ()> {
         assert_ne!(self.quirk, Quirk::PanicsAtOnce, "the pen was never there");
         Box::pin(async move {
             match self.quirk {
@@ -80,44 +85,56 @@ impl Plugin for Diarist {
         })
     }
 
-    fn after_model<'a>(&'a self, at: &'a Moment<'a>, _reply: &'a Reply) -> Hook<'a, ()> {
+    fn after_model<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _reply: &'a ModelReply,
+    ) -> HookFuture<'a, ()> {
         Box::pin(async { self.write(at, "after model") })
     }
 
-    fn before_tool<'a>(&'a self, at: &'a Moment<'a>, call: &'a ToolCall) -> Hook<'a, Gate> {
+    fn before_tool<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        call: &'a ToolCall,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             self.write(at, &format!("before {}", call.name))?;
             Ok(match self.quirk {
-                Quirk::RefusesTools => Gate::Refuse("not today".into()),
-                _ => Gate::Pass,
+                Quirk::RefusesTools => HookDecision::Refuse("not today".into()),
+                _ => HookDecision::Pass,
             })
         })
     }
 
     fn after_tool<'a>(
         &'a self,
-        at: &'a Moment<'a>,
+        at: &'a HookContext<'a>,
         call: &'a ToolCall,
         result: &'a mut ToolResult,
-    ) -> Hook<'a, ()> {
+    ) -> HookFuture<'a, ()> {
         Box::pin(async move {
             result.text = format!("{} (noted)", result.text).into();
             self.write(at, &format!("after {}", call.name))
         })
     }
 
-    fn step_end<'a>(&'a self, at: &'a Moment<'a>) -> Hook<'a, ()> {
+    fn step_end<'a>(&'a self, at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         Box::pin(async { self.write(at, "step end") })
     }
 
-    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             self.write(at, "run end")?;
-            let Quirk::RefusesEndings(times) = self.quirk else { return Ok(Gate::Pass) };
+            let Quirk::RefusesEndings(times) = self.quirk else { return Ok(HookDecision::Pass) };
             let ends = at.state.get::<Diary>()?.0.iter().filter(|what| *what == "run end").count();
             Ok(match ends as u32 <= times {
-                true => Gate::Refuse("the diary has room".into()),
-                false => Gate::Pass,
+                true => HookDecision::Refuse("the diary has room".into()),
+                false => HookDecision::Pass,
             })
         })
     }
@@ -138,8 +155,8 @@ const WHOLE: [&str; 9] = [
 fn looking() -> Stage {
     Stage::new([reply(vec![call("look", json!({}))]), say("Seen.")]).tool(PaperTool::new(
         "look",
-        Effect::Pure,
-        [Outcome::text("trees")],
+        ToolEffect::Pure,
+        [ToolReply::text("trees")],
     ))
 }
 
@@ -148,7 +165,7 @@ async fn each_hook_comes_in_its_place_and_has_its_say() {
     let diarist = Diarist::default();
     let seen = diarist.seen.clone();
     let stage = looking().plugin(diarist);
-    assert_eq!(stage.run().await, Exit::Finished);
+    assert_eq!(stage.run().await, AgentExit::Finished);
     assert_eq!(*seen.lock().unwrap(), WHOLE);
     let asked = stage.model.requests();
     assert!(asked.iter().all(|request| request.system.ends_with("Write neatly.")));
@@ -185,11 +202,15 @@ async fn state_is_there_again_with_the_step_that_it_belongs_to() {
             _ => vec![say("Seen.")],
         };
         let again = Stage::new(plays)
-            .tool(PaperTool::new("look", Effect::Pure, [Outcome::text("trees")]))
+            .tool(PaperTool::new("look", ToolEffect::Pure, [ToolReply::text("trees")]))
             .plugin(diarist)
             .plugin(Reader);
         again.host.lock().journal = journal[..cut].to_vec();
-        assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished, "cut at {cut}");
+        assert_eq!(
+            again.begin(RunNo::FIRST, Vec::new()).await,
+            AgentExit::Finished,
+            "cut at {cut}"
+        );
         let begun =
             seen.lock().unwrap().iter().filter(|what| what.starts_with("run start")).count();
         assert_eq!(begun, usize::from(cut == 0), "bound once in a run, cut at {cut}");
@@ -197,7 +218,7 @@ async fn state_is_there_again_with_the_step_that_it_belongs_to() {
         let diary = last.iter().rev().find(|entry| {
             entry.label.contains("state") || ["plugins", "step"].contains(&&*entry.label)
         });
-        let text = format!("{:?}", diary.unwrap().answer);
+        let text = format!("{:?}", diary.unwrap().completion);
         let at = |what: &str| text.matches(what).count();
         assert_eq!((at("run start"), at("after look"), at("step end")), (1, 1, 1), "{cut}: {text}");
     }
@@ -207,9 +228,9 @@ async fn state_is_there_again_with_the_step_that_it_belongs_to() {
 #[tokio::test(start_paused = true)]
 async fn that_plugins_know_of_the_run_is_written_down_before_the_model_is_asked() {
     let stage = Stage::new([Play::Hang]).plugin(Diarist::default());
-    let (run, journal, open) = (RunNo::FIRST, Vec::new(), Vec::new());
-    let begun = Begun { run, journal, open, at_leave: true };
-    let partial = Partial::default();
+    let (run, journal, parked_calls) = (RunNo::FIRST, Vec::new(), Vec::new());
+    let begun = AttemptInput { run, journal, parked_calls, skip_first_gate: true };
+    let partial = PartialResult::default();
     let hangs = stage.agent.run(&stage.host, begun, &partial);
     assert!(tokio::time::timeout(Duration::from_secs(60), hangs).await.is_err());
     assert_eq!(stage.model.requests().len(), 1);
@@ -220,13 +241,13 @@ async fn that_plugins_know_of_the_run_is_written_down_before_the_model_is_asked(
 async fn plugins_have_their_say_too_when_the_conversation_is_summed_up() {
     let diarist = Diarist::default();
     let seen = diarist.seen.clone();
-    let results = (0..5).map(|n| Outcome::text(format!("{n}{}", "x".repeat(500))));
+    let results = (0..5).map(|n| ToolReply::text(format!("{n}{}", "x".repeat(500))));
     let mut plays = vec![reply(vec![call("dig", json!({}))]); 5];
     plays.extend([say("SUMMARY."), say("Dug.")]);
-    let stage = Stage::new(plays).tool(PaperTool::new("dig", Effect::Pure, results));
+    let stage = Stage::new(plays).tool(PaperTool::new("dig", ToolEffect::Pure, results));
     let mut stage = stage.plugin(diarist);
-    (stage.agent.window, stage.agent.max_output) = (1_000, 100);
-    assert_eq!(stage.run().await, Exit::Finished);
+    (stage.agent.context_window, stage.agent.max_output) = (1_000, 100);
+    assert_eq!(stage.run().await, AgentExit::Finished);
     let asked = stage.model.requests();
     assert_eq!(asked.len(), 7);
     assert!(asked.iter().all(|request| request.system.ends_with("Write neatly.")));
@@ -235,7 +256,7 @@ async fn plugins_have_their_say_too_when_the_conversation_is_summed_up() {
     assert_eq!((count("before model"), count("after model")), (7, 7));
     // It is the same when it is built again.
     stage.host.lock().journal.pop();
-    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
+    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,7 +265,7 @@ async fn of_words_that_were_not_the_last_nothing_is_kept() {
     let seen = diarist.seen.clone();
     let stage = looking().plugin(diarist);
     stage.host.lock().not_done = 1;
-    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(stage.run().await, AgentExit::Suspended);
     assert_eq!(seen.lock().unwrap().last().map(String::as_str), Some("run end 2"));
     let journal = format!("{:?}", stage.host.lock().journal);
     assert!(journal.contains("after model") && !journal.contains("run end"), "{journal}");
@@ -259,11 +280,15 @@ impl Plugin for Reader {
         "reader"
     }
 
-    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             let diary = at.state.get::<Diary>()?;
             assert!(diary.0.contains(&"run end".to_owned()), "it sees what the one before wrote");
-            Ok(Gate::Pass)
+            Ok(HookDecision::Pass)
         })
     }
 }
@@ -271,11 +296,11 @@ impl Plugin for Reader {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_a_plugin_refuses_is_not_carried_out() {
     let diarist = Diarist { quirk: Quirk::RefusesTools, ..Diarist::default() };
-    let tool = PaperTool::new("look", Effect::Once, [Outcome::text("trees")]);
+    let tool = PaperTool::new("look", ToolEffect::Once, [ToolReply::text("trees")]);
     let calls = tool.calls.clone();
     let stage =
         Stage::new([reply(vec![call("look", json!({}))]), say("Well.")]).tool(tool).plugin(diarist);
-    assert_eq!(stage.run().await, Exit::Finished);
+    assert_eq!(stage.run().await, AgentExit::Finished);
     assert_eq!(calls.lock().unwrap().len(), 0);
     assert!(text_of(&stage.model.requests()[1]).contains("refused: not today (diarist)"));
 }
@@ -287,11 +312,11 @@ async fn a_refused_ending_sends_the_agent_back_to_work_a_bounded_number_of_times
         Stage::new([say("Done.")]).plugin(diarist)
     };
     let stage = refusing(2);
-    assert_eq!(stage.run().await, Exit::Finished);
+    assert_eq!(stage.run().await, AgentExit::Finished);
     assert_eq!(stage.model.requests().len(), 3);
     assert!(text_of(&stage.model.requests()[1]).contains("You cannot end yet: the diary has room"));
     let stage = refusing(u32::MAX);
-    let Exit::Failed { failure: Failure::Error(failure), partial } = stage.run().await else {
+    let AgentExit::Failed { failure: Failure::Error(failure), partial } = stage.run().await else {
         panic!("it should fail")
     };
     assert!(failure.contains("refused its ending 11 times"), "{failure}");
@@ -308,7 +333,7 @@ async fn a_plugin_that_fails_panics_or_blocks_ends_the_run_and_says_so() {
     ];
     for (quirk, expected) in cases {
         let stage = looking().plugin(Diarist { quirk, ..Diarist::default() });
-        let Exit::Failed { failure: Failure::Error(failure), .. } = stage.run().await else {
+        let AgentExit::Failed { failure: Failure::Error(failure), .. } = stage.run().await else {
             panic!("it should fail")
         };
         assert!(failure.contains(expected), "{failure}");
@@ -333,17 +358,17 @@ impl Tool for Counter {
         &self.0
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(Effect::Idempotent)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(ToolEffect::Idempotent)
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async move {
             let count = call.state.get::<Count>().map_err(|e| ToolError::new(e.to_string()))?.0;
             // All that run side by side have looked by now.
             tokio::task::yield_now().await;
             call.state.set(&Count(count + 1)).map_err(|e| ToolError::new(e.to_string()))?;
-            Ok(Outcome::text(format!("{}", count + 1)))
+            Ok(ToolReply::text(format!("{}", count + 1)))
         })
     }
 }
@@ -356,7 +381,7 @@ async fn of_calls_side_by_side_that_write_the_same_only_one_is_kept() {
     let spec = ToolSpec { name: "count".into(), description: "Counts.".into(), parameters };
     let mut stage = stage;
     stage.agent.tools.add(Arc::new(Counter(spec)));
-    assert_eq!(stage.run().await, Exit::Finished);
+    assert_eq!(stage.run().await, AgentExit::Finished);
     let asked = stage.model.requests();
     let told = text_of(&asked[1]);
     assert_eq!(
@@ -374,9 +399,9 @@ async fn a_new_run_begins_with_nothing_and_plugins_are_told() {
     let stage = looking().plugin(diarist);
     stage.run().await;
     seen.lock().unwrap().clear();
-    assert_eq!(stage.begin(RunNo::FIRST.next(), Vec::new()).await, Exit::Finished);
+    assert_eq!(stage.begin(RunNo::FIRST.next(), Vec::new()).await, AgentExit::Finished);
     assert_eq!(seen.lock().unwrap()[0], "run start 0");
     let journal = stage.host.lock().journal.clone();
     let bound = journal.iter().rev().find(|entry| &*entry.label == "plugins").unwrap();
-    assert_eq!(format!("{:?}", bound.answer).matches("run end").count(), 0);
+    assert_eq!(format!("{:?}", bound.completion).matches("run end").count(), 0);
 }

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use brigade_agent::{Effect, Exit, Gate, Hook, Moment, Outcome, Plugin, StateKey};
-use brigade_llm::{Request, ToolCall, ToolResult};
-use brigade_model::call::{Answer, Asked};
+use brigade_agent::{
+    AgentExit, HookContext, HookDecision, HookFuture, Plugin, StateKey, ToolEffect, ToolReply,
+};
+use brigade_llm::{ModelRequest, ToolCall, ToolResult};
+use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
 use serde::{Deserialize, Serialize};
@@ -37,7 +39,11 @@ impl Plugin for Counting {
         "counting"
     }
 
-    fn before_model<'a>(&'a self, at: &'a Moment<'a>, _request: &'a mut Request) -> Hook<'a, ()> {
+    fn before_model<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _request: &'a mut ModelRequest,
+    ) -> HookFuture<'a, ()> {
         Box::pin(async {
             let seen = (at.state.get::<Begun>()?.0, at.state.get::<Over>()?.0);
             self.seen.lock().unwrap().push(seen);
@@ -45,33 +51,37 @@ impl Plugin for Counting {
         })
     }
 
-    fn before_tool<'a>(&'a self, at: &'a Moment<'a>, _call: &'a ToolCall) -> Hook<'a, Gate> {
+    fn before_tool<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _call: &'a ToolCall,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             at.state.update(|begun: &mut Begun| begun.0 += 1)?;
-            Ok(Gate::Pass)
+            Ok(HookDecision::Pass)
         })
     }
 
     fn after_tool<'a>(
         &'a self,
-        at: &'a Moment<'a>,
+        at: &'a HookContext<'a>,
         _call: &'a ToolCall,
         _result: &'a mut ToolResult,
-    ) -> Hook<'a, ()> {
+    ) -> HookFuture<'a, ()> {
         Box::pin(async { Ok(at.state.update(|over: &mut Over| over.0 += 1)?) })
     }
 }
 
-fn question() -> Asked {
-    Asked::Question { question: Json::of("well?").unwrap() }
+fn question() -> ConditionRequest {
+    ConditionRequest::Question { question: Json::of("well?").unwrap() }
 }
 
 /// Asks something and looks around meanwhile: the first call is over after the second.
 fn asking(plays: impl IntoIterator<Item = Play>) -> Stage {
-    let parks = Outcome::Park { asked: question(), effect: None };
+    let parks = ToolReply::Park { asked: question(), effect: None };
     Stage::new(plays)
-        .tool(PaperTool::new("ask", Effect::Recorded, [parks, Outcome::text("well")]))
-        .tool(PaperTool::new("look", Effect::Pure, [Outcome::text("trees")]))
+        .tool(PaperTool::new("ask", ToolEffect::Recorded, [parks, ToolReply::text("well")]))
+        .tool(PaperTool::new("look", ToolEffect::Pure, [ToolReply::text("trees")]))
 }
 
 fn both() -> Play {
@@ -83,7 +93,7 @@ impl Stage {
     fn answer_all(&self) {
         let mut host = self.host.lock();
         for (index, _) in std::mem::take(&mut host.parked) {
-            host.write(index, "ask", Arc::new(Answer::Reply(Json::of("fine").unwrap())));
+            host.write(index, "ask", Arc::new(CallCompletion::Reply(Json::of("fine").unwrap())));
         }
     }
 }
@@ -93,9 +103,9 @@ async fn what_calls_changed_is_there_again_in_the_order_in_which_they_were_over(
     let counting = Counting::default();
     let seen = counting.seen.clone();
     let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(stage.run().await, AgentExit::Suspended);
     stage.answer_all();
-    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
+    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
     assert_eq!(over(&seen), [0, 2]);
     // As it is after a crash during the second model call.
     let mut journal = stage.host.lock().journal.clone();
@@ -105,7 +115,7 @@ async fn what_calls_changed_is_there_again_in_the_order_in_which_they_were_over(
     let seen = counting.seen.clone();
     let again = asking([say("Done.")]).plugin(counting);
     again.host.lock().journal = journal;
-    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
+    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
     assert_eq!(over(&seen), [2]);
 }
 
@@ -115,15 +125,15 @@ async fn what_a_call_changed_in_a_later_run_is_there_again() {
     let counting = Counting::default();
     let seen = counting.seen.clone();
     let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, Exit::Suspended);
-    assert_eq!(stage.begin(RunNo(2), Vec::new()).await, Exit::Finished);
+    assert_eq!(stage.run().await, AgentExit::Suspended);
+    assert_eq!(stage.begin(RunNo(2), Vec::new()).await, AgentExit::Finished);
     assert_eq!(over(&seen), [0, 1]);
     let mut journal = stage.host.lock().journal.clone();
     let step = journal.iter().position(|entry| &*entry.label == "step").unwrap();
     journal.truncate(step + 1);
     let again = asking([say("Done.")]).plugin(Counting { seen: seen.clone() });
     again.host.lock().journal = journal;
-    assert_eq!(again.begin(RunNo(2), Vec::new()).await, Exit::Finished);
+    assert_eq!(again.begin(RunNo(2), Vec::new()).await, AgentExit::Finished);
     assert_eq!(over(&seen), [0, 1, 1]);
 }
 
@@ -132,9 +142,9 @@ async fn what_a_plugin_changed_before_a_call_that_waits_is_kept_once() {
     let counting = Counting::default();
     let seen = counting.seen.clone();
     let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(stage.run().await, AgentExit::Suspended);
     stage.answer_all();
-    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
+    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
     let begun: Vec<u32> = seen.lock().unwrap().iter().map(|(begun, _)| *begun).collect();
     assert_eq!(begun, [0, 2]);
 }
@@ -145,15 +155,15 @@ async fn plugins_that_wrote_something_are_asked_about_a_call_once() {
     let counting = Counting::default();
     let seen = counting.seen.clone();
     let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, Exit::Suspended);
+    assert_eq!(stage.run().await, AgentExit::Suspended);
     let mut journal = stage.host.lock().journal.clone();
     journal.retain(|entry| ["plugins", "model", "before"].contains(&&*entry.label));
     assert_eq!(journal.iter().filter(|entry| &*entry.label == "before").count(), 2);
     let again = asking([say("Done.")]).plugin(Counting { seen: seen.clone() });
     again.host.lock().journal = journal;
-    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, Exit::Suspended);
+    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Suspended);
     again.answer_all();
-    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, Exit::Finished);
+    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
     assert_eq!(seen.lock().unwrap().last(), Some(&(2, 2)));
 }
 

@@ -59,12 +59,14 @@ fn a_directory_that_is_reached_through_a_link_is_known_by_both_names() {
     let desk = Desk::new();
     desk.put("file", "inside\n");
     symlink(desk.path(""), desk.outside("other")).unwrap();
-    let rules = brigade_agent::permission::Rules::all();
+    let rules = brigade_agent::permission::PermissionRules::all();
     let permissions = brigade_agent::permission::Permissions::of("the operator", rules);
-    let workspace = brigade_agent::tools::Workspace::new(desk.outside("other"), permissions);
-    let [read, ..] = brigade_agent::tools::files(workspace);
+    let workspace =
+        brigade_agent::file_tools::WorkingDirectory::new(desk.outside("other"), permissions);
+    let [read, ..] = brigade_agent::file_tools::file_tools(workspace);
     for path in [desk.outside("other/file"), desk.path("file")] {
-        let call = brigade_agent::Call::alone(json!({ "path": path.to_str().unwrap() }));
+        let call =
+            brigade_agent::ToolInvocation::standalone(json!({ "path": path.to_str().unwrap() }));
         let told = on_a_runtime(read.call(call));
         assert!(format!("{told:?}").contains("inside"), "{told:?}");
     }

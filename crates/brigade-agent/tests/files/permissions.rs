@@ -2,13 +2,13 @@
 
 use std::os::unix::fs::symlink;
 
-use brigade_agent::Subject;
-use brigade_agent::permission::Rules;
+use brigade_agent::ToolSubject;
+use brigade_agent::permission::PermissionRules;
 use serde_json::{Value, json};
 
 use crate::support::{Desk, parsed};
 
-fn subject(desk: &Desk, tool: &str, arguments: Value) -> Subject {
+fn subject(desk: &Desk, tool: &str, arguments: Value) -> ToolSubject {
     desk.tool(tool).subject(&arguments)
 }
 
@@ -26,15 +26,15 @@ fn a_path_is_judged_as_what_it_is() {
         for (tool, rest) in [("read_file", json!({})), ("write_file", json!({ "content": "" }))] {
             let mut arguments = rest;
             arguments["path"] = json!(path);
-            assert_eq!(subject(&desk, tool, arguments), Subject::Text(expect.into()), "{path}");
+            assert_eq!(subject(&desk, tool, arguments), ToolSubject::Text(expect.into()), "{path}");
         }
     }
-    assert_eq!(subject(&desk, "list_files", json!({})), Subject::Text(".".into()));
+    assert_eq!(subject(&desk, "list_files", json!({})), ToolSubject::Text(".".into()));
     assert_eq!(
         subject(&desk, "search_files", json!({ "pattern": "x" })),
-        Subject::Text(".".into())
+        ToolSubject::Text(".".into())
     );
-    assert_eq!(subject(&desk, "read_file", json!({})), Subject::Nothing);
+    assert_eq!(subject(&desk, "read_file", json!({})), ToolSubject::Nothing);
 }
 
 #[test]
@@ -59,8 +59,10 @@ fn a_link_to_a_denied_file_is_denied() {
 
 #[test]
 fn a_link_out_of_what_is_allowed_is_not_allowed() {
-    let desk =
-        Desk::permitting(Rules { allow: Some(parsed(&["read_file(src/**)"])), ..Rules::all() });
+    let desk = Desk::permitting(PermissionRules {
+        allow: Some(parsed(&["read_file(src/**)"])),
+        ..PermissionRules::all()
+    });
     desk.put("src/a", "a\n");
     desk.put("other/b", "b\n");
     symlink("../other/b", desk.path("src/b")).unwrap();
@@ -101,7 +103,7 @@ fn a_search_follows_the_rules_on_reading_only_where_there_are_any() {
         (&["search_files"], &["read_file(a)"], false),
         (&["*"], &[], true),
     ] {
-        let mut rules = Rules::all();
+        let mut rules = PermissionRules::all();
         rules.allow = Some(parsed(allow));
         rules.deny = parsed(deny);
         let desk = Desk::permitting(rules);
@@ -130,7 +132,7 @@ fn the_schemas_are_strict() {
 #[test]
 fn a_link_to_what_is_asked_about_is_not_the_way_around_it() {
     let ask = vec!["read_file(secret)".parse().unwrap()];
-    let desk = Desk::permitting(Rules { ask, ..Rules::all() });
+    let desk = Desk::permitting(PermissionRules { ask, ..PermissionRules::all() });
     desk.put("secret", "soup\n");
     symlink("secret", desk.path("plain")).unwrap();
     desk.fails("read_file", json!({ "path": "plain" }), &["link to `secret`", "outright"]);

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use brigade_agent::permission::Rules;
+use brigade_agent::permission::PermissionRules;
 use serde_json::{Value, json};
 
 use crate::support::{Desk, parsed};
@@ -67,8 +67,11 @@ fn a_link_leads_to_no_protected_directory() {
 #[test]
 fn a_rule_that_names_the_directory_lets_it_be_written() {
     for rules in [
-        Rules { allow: Some(parsed(&["write_file", "edit_file(.git/*)"])), ..Rules::default() },
-        Rules { ask: parsed(&["edit_file(.git/**)"]), ..Rules::all() },
+        PermissionRules {
+            allow: Some(parsed(&["write_file", "edit_file(.git/*)"])),
+            ..PermissionRules::default()
+        },
+        PermissionRules { ask: parsed(&["edit_file(.git/**)"]), ..PermissionRules::all() },
     ] {
         let desk = Desk::permitting(rules);
         desk.put(".git/config", "bare = false\n");
@@ -80,7 +83,8 @@ fn a_rule_that_names_the_directory_lets_it_be_written() {
     for rule in
         ["write_file(**)", "write_file(.*/**)", "write_file(.brigade/**)", "read_file(.git/**)"]
     {
-        let desk = Desk::permitting(Rules { ask: parsed(&[rule]), ..Rules::all() });
+        let desk =
+            Desk::permitting(PermissionRules { ask: parsed(&[rule]), ..PermissionRules::all() });
         desk.fails("write_file", write(".git/config"), &["`.git`"]);
     }
 }

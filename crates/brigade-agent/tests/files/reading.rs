@@ -206,7 +206,7 @@ fn reading_changes_nothing_and_may_be_repeated() {
     desk.put("file", "x\n");
     for name in ["read_file", "list_files", "search_files"] {
         let hints = desk.tool(name).hints();
-        assert_eq!(hints.effect, brigade_agent::Effect::Pure);
+        assert_eq!(hints.effect, brigade_agent::ToolEffect::Pure);
         assert!(hints.read_only && !hints.destructive, "{name}");
     }
     // A call that is dropped is of no consequence.

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_agent::permission::{Permissions, Rule, Rules};
-use brigade_agent::tools::{Workspace, files};
-use brigade_agent::{Call, Outcome, Tool};
+use brigade_agent::file_tools::{WorkingDirectory, file_tools};
+use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
+use brigade_agent::{Tool, ToolInvocation, ToolReply};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -16,20 +16,20 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new() -> Self {
-        Self::permitting(Rules::all())
+        Self::permitting(PermissionRules::all())
     }
 
     pub(crate) fn denying(rules: &[&str]) -> Self {
-        Self::permitting(Rules { deny: parsed(rules), ..Rules::all() })
+        Self::permitting(PermissionRules { deny: parsed(rules), ..PermissionRules::all() })
     }
 
     /// The tools work in `desk`; beside it is what they must not reach.
-    pub(crate) fn permitting(rules: Rules) -> Self {
+    pub(crate) fn permitting(rules: PermissionRules) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("desk")).unwrap();
         let permissions = Permissions::of("the operator", rules);
-        let workspace = Workspace::new(folder.path().join("desk"), permissions);
-        Self { tools: files(workspace).into(), folder }
+        let workspace = WorkingDirectory::new(folder.path().join("desk"), permissions);
+        Self { tools: file_tools(workspace).into(), folder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -61,8 +61,8 @@ impl Desk {
     }
 
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<String, String> {
-        match self.tool(tool).call(Call::alone(arguments)).await {
-            Ok(Outcome::Text(text)) => Ok(text),
+        match self.tool(tool).call(ToolInvocation::standalone(arguments)).await {
+            Ok(ToolReply::Text(text)) => Ok(text),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.to_string()),
         }
@@ -92,7 +92,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-pub(crate) fn parsed(rules: &[&str]) -> Vec<Rule> {
+pub(crate) fn parsed(rules: &[&str]) -> Vec<PermissionRule> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use brigade_agent::Effect;
+use brigade_agent::ToolEffect;
 use serde_json::json;
 
 use crate::support::{Desk, on_a_runtime};
@@ -123,7 +123,7 @@ fn writing_must_not_happen_twice_and_happens_alone() {
     let desk = Desk::new();
     for name in ["write_file", "edit_file"] {
         let hints = desk.tool(name).hints();
-        assert_eq!(hints.effect, Effect::Once, "{name}");
-        assert!(!hints.read_only && hints.destructive && hints.alone, "{name}");
+        assert_eq!(hints.effect, ToolEffect::Once, "{name}");
+        assert!(!hints.read_only && hints.destructive && hints.exclusive, "{name}");
     }
 }

@@ -16,10 +16,10 @@ use tokio::runtime::Handle;
 
 use super::TelemetryConfig;
 
-const CONNECT: Duration = Duration::from_secs(3);
-const ANSWER: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Of what a collector answers.
-const ANSWER_BYTES: usize = 64 * 1024;
+const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
@@ -28,17 +28,19 @@ const TRACES_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
 
 /// Sends spans to where the environment or the configuration says; `None` when neither does. Within a
 /// runtime, whose reactor it uses.
-pub(super) fn exporter(config: &TelemetryConfig) -> Result<Option<BatchSpanProcessor>, String> {
-    if is_off() {
+pub(super) fn build_span_processor(
+    config: &TelemetryConfig,
+) -> Result<Option<BatchSpanProcessor>, String> {
+    if is_disabled() {
         return Ok(None);
     }
-    let named = variable(TRACES_ENDPOINT).or_else(|| variable(ENDPOINT));
+    let named = env_variable(TRACES_ENDPOINT).or_else(|| env_variable(ENDPOINT));
     let Some(endpoint) = named.as_ref().or(config.endpoint.as_ref()) else { return Ok(None) };
-    let protocol = variable(TRACES_PROTOCOL).or_else(|| variable(PROTOCOL));
+    let protocol = env_variable(TRACES_PROTOCOL).or_else(|| env_variable(PROTOCOL));
     if protocol.as_deref() == Some("grpc") {
         return Err("OTLP is spoken over HTTP here, and grpc is asked for".to_owned());
     }
-    let sender = Sender::to(endpoint).map_err(|error| error.to_string())?;
+    let sender = OtlpHttpClient::for_endpoint(endpoint).map_err(|error| error.to_string())?;
     let mut builder = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
@@ -49,24 +51,25 @@ pub(super) fn exporter(config: &TelemetryConfig) -> Result<Option<BatchSpanProce
     }
     let exporter = builder.build().map_err(|error| error.to_string())?;
     let mut processor = BatchSpanProcessor::builder(exporter).build();
-    processor.set_resource(&resource());
+    processor.set_resource(&otel_resource());
     Ok(Some(processor))
 }
 
-fn is_off() -> bool {
-    let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|is| is.eq_ignore_ascii_case("true"));
-    disabled || variable("OTEL_TRACES_EXPORTER").is_some_and(|which| which == "none")
+fn is_disabled() -> bool {
+    let disabled =
+        env_variable("OTEL_SDK_DISABLED").is_some_and(|is| is.eq_ignore_ascii_case("true"));
+    disabled || env_variable("OTEL_TRACES_EXPORTER").is_some_and(|which| which == "none")
 }
 
-fn variable(name: &str) -> Option<String> {
+fn env_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Who we are, and whatever `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say.
-fn resource() -> Resource {
+fn otel_resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let resource = Resource::builder().with_attribute(version);
-    match variable("OTEL_SERVICE_NAME") {
+    match env_variable("OTEL_SERVICE_NAME") {
         Some(_) => resource.build(),
         None => resource.with_service_name("brigade").build(),
     }
@@ -74,27 +77,27 @@ fn resource() -> Resource {
 
 /// Speaks HTTP on the daemon's reactor for a thread that has none.
 #[derive(Debug)]
-struct Sender {
+struct OtlpHttpClient {
     client: reqwest::Client,
     runtime: Handle,
     /// The log has it that the collector takes nothing.
-    is_told: AtomicBool,
+    has_warned: AtomicBool,
 }
 
-impl Sender {
-    fn to(endpoint: &str) -> Result<Self, reqwest::Error> {
+impl OtlpHttpClient {
+    fn for_endpoint(endpoint: &str) -> Result<Self, reqwest::Error> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Another thread may have been first, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let mut client = reqwest::Client::builder()
-            .connect_timeout(CONNECT)
-            .timeout(ANSWER)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(RESPONSE_TIMEOUT)
             // A redirect would take the headers along, and there are keys in them.
             .redirect(reqwest::redirect::Policy::none())
             .http1_only();
         let url = reqwest::Url::parse(endpoint).ok();
-        if url.as_ref().is_some_and(is_here) {
+        if url.as_ref().is_some_and(is_loopback) {
             // A proxy does not know this machine.
             client = client.no_proxy();
         }
@@ -103,12 +106,12 @@ impl Sender {
             client = client.tls_certs_only([]);
         }
         let (runtime, is_told) = (Handle::current(), AtomicBool::new(false));
-        Ok(Self { client: client.build()?, runtime, is_told })
+        Ok(Self { client: client.build()?, runtime, has_warned: is_told })
     }
 
     /// Says once that a collector takes nothing, and once that it does again.
-    fn tell(&self, problem: Option<String>) {
-        let was_told = self.is_told.swap(problem.is_some(), Ordering::Relaxed);
+    fn log_state_change(&self, problem: Option<String>) {
+        let was_told = self.has_warned.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
             Some(problem) if !was_told => {
                 tracing::warn!(problem, "the collector does not take spans; they are dropped");
@@ -119,41 +122,41 @@ impl Sender {
     }
 }
 
-fn is_here(url: &reqwest::Url) -> bool {
+fn is_loopback(url: &reqwest::Url) -> bool {
     let Some(host) = url.host_str() else { return false };
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[async_trait]
-impl HttpClient for Sender {
+impl HttpClient for OtlpHttpClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let request = reqwest::Request::try_from(request)?;
-        let sent = self.runtime.spawn(send(self.client.clone(), request)).await?;
-        self.tell(match &sent {
+        let sent = self.runtime.spawn(execute_request(self.client.clone(), request)).await?;
+        self.log_state_change(match &sent {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(format!("it answers {}", answer.status())),
-            Err(error) => Some(told(&**error)),
+            Err(error) => Some(render_causes(&**error)),
         });
         sent
     }
 }
 
 /// An error with its causes.
-fn told(error: &(dyn Error + 'static)) -> String {
+fn render_causes(error: &(dyn Error + 'static)) -> String {
     let causes =
         std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-async fn send(
+async fn execute_request(
     client: reqwest::Client,
     request: reqwest::Request,
 ) -> Result<Response<Bytes>, HttpError> {
     let mut answer = client.execute(request).await.map_err(reqwest::Error::without_url)?;
     let mut body = Vec::new();
     while let Some(piece) = answer.chunk().await? {
-        if body.len() + piece.len() > ANSWER_BYTES {
+        if body.len() + piece.len() > RESPONSE_BYTES_MAX {
             return Err("the collector answers at great length".into());
         }
         body.extend_from_slice(&piece);

@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Hands spans that are over to a processor.
 #[derive(Debug)]
-pub(super) struct Spans<P> {
+pub(super) struct SpanLayer<P> {
     processor: Arc<P>,
     scope: InstrumentationScope,
     ids: RandomIdGenerator,
@@ -33,60 +33,65 @@ pub(super) struct Spans<P> {
 
 /// A span that is not over.
 #[derive(Debug)]
-struct Open {
+struct OpenSpan {
     context: SpanContext,
     parent: SpanId,
-    began: SystemTime,
-    fields: Fields,
+    started_at: SystemTime,
+    fields: SpanFields,
 }
 
-impl<P: SpanProcessor> Spans<P> {
+impl<P: SpanProcessor> SpanLayer<P> {
     pub(super) fn new(processor: Arc<P>) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let scope = InstrumentationScope::builder("brigade").with_version(version).build();
         Self { processor, scope, ids: RandomIdGenerator::default() }
     }
 
-    fn identity(&self, fields: &Fields, within: Option<SpanContext>) -> (SpanContext, SpanId) {
-        if let Some((trace, span)) = fields.attempt() {
-            return (context(trace, span), SpanId::INVALID);
+    fn new_span_context(
+        &self,
+        fields: &SpanFields,
+        within: Option<SpanContext>,
+    ) -> (SpanContext, SpanId) {
+        if let Some((trace, span)) = fields.attempt_ids() {
+            return (span_context(trace, span), SpanId::INVALID);
         }
         let span = self.ids.new_span_id();
         match within {
-            Some(parent) => (context(parent.trace_id(), span), parent.span_id()),
-            None => (context(self.ids.new_trace_id(), span), SpanId::INVALID),
+            Some(parent) => (span_context(parent.trace_id(), span), parent.span_id()),
+            None => (span_context(self.ids.new_trace_id(), span), SpanId::INVALID),
         }
     }
 }
 
-impl<P, S> Layer<S> for Spans<P>
+impl<P, S> Layer<S> for SpanLayer<P>
 where
     P: SpanProcessor + 'static,
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, at: Context<'_, S>) {
         let Some(span) = at.span(id) else { return };
-        let mut fields = Fields::default();
+        let mut fields = SpanFields::default();
         attributes.record(&mut fields);
         let mut above = span.scope().skip(1);
-        let within = above.find_map(|span| Some(span.extensions().get::<Open>()?.context.clone()));
-        let (context, parent) = self.identity(&fields, within);
-        span.extensions_mut().insert(Open { context, parent, began: now(), fields });
+        let within =
+            above.find_map(|span| Some(span.extensions().get::<OpenSpan>()?.context.clone()));
+        let (context, parent) = self.new_span_context(&fields, within);
+        span.extensions_mut().insert(OpenSpan { context, parent, started_at: now(), fields });
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, at: Context<'_, S>) {
         let Some(span) = at.span(id) else { return };
-        if let Some(open) = span.extensions_mut().get_mut::<Open>() {
+        if let Some(open) = span.extensions_mut().get_mut::<OpenSpan>() {
             values.record(&mut open.fields);
         }
     }
 
     fn on_close(&self, id: Id, at: Context<'_, S>) {
         let Some(span) = at.span(&id) else { return };
-        let Some(open) = span.extensions_mut().remove::<Open>() else { return };
-        let Open { context, parent, began, fields } = open;
+        let Some(open) = span.extensions_mut().remove::<OpenSpan>() else { return };
+        let OpenSpan { context, parent, started_at: began, fields } = open;
         let mut links = SpanLinks::default();
-        links.links.extend(fields.parent_attempt().map(Link::with_context));
+        links.links.extend(fields.parent_attempt_context().map(Link::with_context));
         self.processor.on_end(SpanData {
             span_context: context,
             parent_span_id: parent,
@@ -107,22 +112,22 @@ where
 
 /// What a span says of itself.
 #[derive(Debug)]
-struct Fields {
+struct SpanFields {
     name: Option<String>,
     kind: SpanKind,
     status: Status,
     attributes: Vec<KeyValue>,
 }
 
-impl Default for Fields {
+impl Default for SpanFields {
     fn default() -> Self {
         let (kind, status) = (SpanKind::Internal, Status::Unset);
         Self { name: None, kind, status, attributes: Vec::new() }
     }
 }
 
-impl Fields {
-    fn take(&mut self, field: &Field, value: Value) {
+impl SpanFields {
+    fn record_value(&mut self, field: &Field, value: Value) {
         match field.name() {
             "otel.name" => self.name = Some(value.to_string()),
             "otel.kind" if value.as_str() == "client" => self.kind = SpanKind::Client,
@@ -156,7 +161,7 @@ impl Fields {
         }
     }
 
-    fn tree(&self) -> Option<&StringValue> {
+    fn session_id(&self) -> Option<&StringValue> {
         match self.get("brigade.tree")? {
             Value::String(tree) => Some(tree),
             _ => None,
@@ -164,29 +169,29 @@ impl Fields {
     }
 
     /// The ids of the attempt that this is, if it is one.
-    fn attempt(&self) -> Option<(TraceId, SpanId)> {
+    fn attempt_ids(&self) -> Option<(TraceId, SpanId)> {
         let (task, attempt) = (self.number("brigade.task")?, self.number("brigade.attempt")?);
-        Some(ids_of(self.tree()?.as_str(), task, attempt))
+        Some(derive_ids(self.session_id()?.as_str(), task, attempt))
     }
 
     /// The attempt that this one was spawned by. It may be over, and of another daemon.
-    fn parent_attempt(&self) -> Option<SpanContext> {
+    fn parent_attempt_context(&self) -> Option<SpanContext> {
         let task = self.number("brigade.parent.task")?;
         let attempt = self.number("brigade.parent.attempt")?;
-        let (trace, span) = ids_of(self.tree()?.as_str(), task, attempt);
-        Some(context(trace, span))
+        let (trace, span) = derive_ids(self.session_id()?.as_str(), task, attempt);
+        Some(span_context(trace, span))
     }
 }
 
 /// One trace per task, one span in it per attempt.
-fn ids_of(tree: &str, task: i64, attempt: i64) -> (TraceId, SpanId) {
+fn derive_ids(tree: &str, task: i64, attempt: i64) -> (TraceId, SpanId) {
     let trace = xxh3_128(format!("{tree}/{task}").as_bytes());
     let span = xxh3_64(format!("{tree}/{task}/{attempt}").as_bytes());
     // Zero is no id.
     (TraceId::from(trace.max(1)), SpanId::from(span.max(1)))
 }
 
-fn context(trace: TraceId, span: SpanId) -> SpanContext {
+fn span_context(trace: TraceId, span: SpanId) -> SpanContext {
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::default())
 }
 
@@ -195,28 +200,28 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-impl Visit for Fields {
+impl Visit for SpanFields {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.take(field, format!("{value:?}").into());
+        self.record_value(field, format!("{value:?}").into());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.to_owned().into());
+        self.record_value(field, value.to_owned().into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.take(field, value.into());
+        self.record_value(field, value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.take(field, i64::try_from(value).unwrap_or(i64::MAX).into());
+        self.record_value(field, i64::try_from(value).unwrap_or(i64::MAX).into());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.take(field, value.into());
+        self.record_value(field, value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.take(field, value.into());
+        self.record_value(field, value.into());
     }
 }

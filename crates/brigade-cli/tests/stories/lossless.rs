@@ -118,11 +118,11 @@ fn a_daemon_that_is_killed_lets_the_command_go_on() {
         let sessions = std::fs::read_dir(kitchen.state().join("processes")).unwrap();
         let session = sessions.map(|entry| entry.unwrap().path()).next().unwrap();
         let file = std::fs::File::open(session.join("1.1.1/claim")).unwrap();
-        brigade_process::Record::read_from(&file).unwrap()
+        brigade_process::ShimRecord::read_from(&file).unwrap()
     };
-    let done = brigade_process::Phase::Done;
+    let done = brigade_process::ShimPhase::Done;
     poll("it went on", || (claim().phase == done).then_some(()));
-    assert_eq!(claim().produced[0], seq_bytes(3_000_000));
+    assert_eq!(claim().produced_bytes[0], seq_bytes(3_000_000));
     kill(child.id(), Signal::KILL);
     child.wait().unwrap();
 }

@@ -10,31 +10,36 @@ use rig_core::message::{
 };
 use serde_json::{Map, Value, json};
 
-use super::reply::Origin;
-use super::{ProviderOptions, items};
-use crate::conversation::{Arguments, AssistantMessage, Content, Message, ToolCall, ToolResult};
-use crate::model::{Effort, Request};
+use super::reply::ReplyOrigin;
+use super::{ProviderOptions, native_items};
+use crate::conversation::{
+    AssistantMessage, ChatMessage, ContentBlock, ToolArguments, ToolCall, ToolResult,
+};
+use crate::model::{ModelRequest, ReasoningEffort};
 
-pub(super) fn translate(request: &Request, options: &ProviderOptions) -> CompletionRequest {
+pub(super) fn translate_request(
+    request: &ModelRequest,
+    options: &ProviderOptions,
+) -> CompletionRequest {
     let mut history = Vec::with_capacity(request.messages.len() + 1);
     if !request.system.is_empty() {
         history.push(rig::Message::system(&*request.system));
     }
     for (at, message) in request.messages.iter().enumerate() {
-        history.extend(translated(at, message));
+        history.extend(translate_message(at, message));
     }
     let mut asked = CompletionRequest::new("");
     asked.chat_history = history;
-    asked.tools = tools(request);
+    asked.tools = tool_definitions(request);
     asked.temperature = request.temperature;
     asked.max_tokens = Some(request.max_output.into());
     if let Some(effort) = request.effort {
         // A model that cannot be told how much to think is asked all the same.
         asked.options = GenerationOptions::new()
             .reasoning(match effort {
-                Effort::Low => completion::Effort::Low,
-                Effort::Medium => completion::Effort::Medium,
-                Effort::High => completion::Effort::High,
+                ReasoningEffort::Low => completion::Effort::Low,
+                ReasoningEffort::Medium => completion::Effort::Medium,
+                ReasoningEffort::High => completion::Effort::High,
             })
             .on_unsupported(OnUnsupported::Ignore);
     }
@@ -46,7 +51,7 @@ pub(super) fn translate(request: &Request, options: &ProviderOptions) -> Complet
 
 /// For Responses: the transcript is ours, so the provider keeps none, and thoughts come back to us
 /// encrypted instead.
-pub(super) fn stateless(mut asked: CompletionRequest) -> CompletionRequest {
+pub(super) fn make_stateless(mut asked: CompletionRequest) -> CompletionRequest {
     let mut params = match asked.additional_params.take() {
         Some(Value::Object(params)) => params,
         _ => Map::new(),
@@ -62,7 +67,7 @@ pub(super) fn is_without_reasoning(model: &str) -> bool {
     ["gpt-3", "gpt-4", "chatgpt-4"].iter().any(|family| model.starts_with(family))
 }
 
-fn tools(request: &Request) -> Vec<ToolDefinition> {
+fn tool_definitions(request: &ModelRequest) -> Vec<ToolDefinition> {
     let known = request.tools.iter().filter_map(|tool| {
         let name = ToolName::new(&*tool.name).ok()?;
         Some(ToolDefinition::new(name, &*tool.description, (*tool.parameters).clone()))
@@ -75,8 +80,8 @@ fn tools(request: &Request) -> Vec<ToolDefinition> {
             .messages
             .iter()
             .filter_map(|message| match message {
-                Message::Assistant(said) => Some(said.calls().map(|call| &*call.name)),
-                Message::User(_) | Message::Results(_) => None,
+                ChatMessage::Assistant(said) => Some(said.calls().map(|call| &*call.name)),
+                ChatMessage::User(_) | ChatMessage::Results(_) => None,
             })
             .flatten()
             .collect();
@@ -89,44 +94,45 @@ fn tools(request: &Request) -> Vec<ToolDefinition> {
     tools
 }
 
-fn translated(at: usize, message: &Message) -> Option<rig::Message> {
+fn translate_message(at: usize, message: &ChatMessage) -> Option<rig::Message> {
     match message {
-        Message::User(user) => {
+        ChatMessage::User(user) => {
             Some(rig::Message::User { content: vec![UserContent::text(&*user.text)] })
         }
-        Message::Assistant(said) => assistant(at, said),
-        Message::Results(results) => {
+        ChatMessage::Assistant(said) => translate_assistant(at, said),
+        ChatMessage::Results(results) => {
             let results = results.iter().enumerate();
             // Results stand right behind the message whose calls they answer.
-            let content = results.map(|(place, result)| answer(at.wrapping_sub(1), place, result));
+            let content =
+                results.map(|(place, result)| translate_result(at.wrapping_sub(1), place, result));
             let content: Vec<_> = content.collect();
             (!content.is_empty()).then_some(rig::Message::User { content })
         }
     }
 }
 
-fn assistant(at: usize, said: &AssistantMessage) -> Option<rig::Message> {
-    let origin = Origin::read(&said.opaque);
+fn translate_assistant(at: usize, said: &AssistantMessage) -> Option<rig::Message> {
+    let origin = ReplyOrigin::read(&said.opaque);
     let mut calls = 0;
     let blocks = said.content.iter().enumerate().map(|(place, content)| match content {
-        Content::Text(text) => {
+        ContentBlock::Text(text) => {
             let block = AssistantContent::Text(rig::Text::new(&**text));
             match origin.as_ref().and_then(|origin| origin.items.get(&place)) {
-                Some(item) => items::restored(block, item),
+                Some(item) => native_items::restore_item(block, item),
                 None => block,
             }
         }
-        Content::Reasoning(reasoning) => {
+        ContentBlock::Reasoning(reasoning) => {
             let block = AssistantContent::Reasoning(rig::Reasoning {
                 text: reasoning.text.to_string(),
                 redacted: reasoning.text.is_empty(),
                 native: None,
             });
-            items::restored(block, &reasoning.opaque)
+            native_items::restore_item(block, &reasoning.opaque)
         }
-        Content::Call(call) => {
+        ContentBlock::Call(call) => {
             calls += 1;
-            asked(at, calls - 1, call)
+            translate_call(at, calls - 1, call)
         }
     });
     let blocks: Vec<_> = blocks.collect();
@@ -134,20 +140,21 @@ fn assistant(at: usize, said: &AssistantMessage) -> Option<rig::Message> {
     (!turn.content.is_empty()).then_some(rig::Message::Assistant(turn))
 }
 
-fn asked(at: usize, place: usize, call: &ToolCall) -> AssistantContent {
+fn translate_call(at: usize, place: usize, call: &ToolCall) -> AssistantContent {
     // What was malformed goes back without arguments; the result says what was wrong.
     let arguments = match &call.arguments {
-        Arguments::Json(value) => value.clone(),
-        Arguments::Malformed { .. } => json!({}),
+        ToolArguments::Json(value) => value.clone(),
+        ToolArguments::Malformed { .. } => json!({}),
     };
     let function = ToolFunction::new(tool_name(&call.name), arguments);
-    let block = AssistantContent::ToolCall(rig::ToolCall::new(id(at, place, &call.id), function));
-    items::restored(block, &call.opaque)
+    let block =
+        AssistantContent::ToolCall(rig::ToolCall::new(call_id(at, place, &call.id), function));
+    native_items::restore_item(block, &call.opaque)
 }
 
-fn answer(at: usize, place: usize, result: &ToolResult) -> UserContent {
+fn translate_result(at: usize, place: usize, result: &ToolResult) -> UserContent {
     UserContent::ToolResult(rig::ToolResult {
-        call: id(at, place, &result.id),
+        call: call_id(at, place, &result.id),
         name: tool_name(&result.name),
         content: vec![ToolResultContent::text(&*result.text)],
         is_error: result.failed,
@@ -155,7 +162,7 @@ fn answer(at: usize, place: usize, result: &ToolResult) -> UserContent {
 }
 
 /// A call without an id is found by its place.
-fn id(at: usize, place: usize, id: &str) -> CallId {
+fn call_id(at: usize, place: usize, id: &str) -> CallId {
     match id.is_empty() {
         true => CallId::from_wire(format!("call_{at}_{place}")),
         false => CallId::from_wire(id),

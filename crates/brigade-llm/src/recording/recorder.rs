@@ -10,9 +10,9 @@ use async_stream::stream;
 use futures_util::StreamExt;
 use serde::Serialize;
 
-use super::{Heading, Recorded, RecordingError, VERSION, heard};
-use crate::error::{ErrorKind, ModelError};
-use crate::model::{Model, Part, PartStream, Request};
+use super::{RecordedCall, RecordingError, RecordingHeader, VERSION, inputs_by_reply};
+use crate::error::{ModelError, ModelErrorKind};
+use crate::model::{Model, ModelRequest, PartStream, ReplyPart};
 
 /// A recording that is being written, for as many models as there are. Calls are added to what the
 /// file has.
@@ -34,7 +34,8 @@ impl Recorder {
         let mut head = (&file).take(64);
         head.read_to_string(&mut begins).map_err(failed)?;
         if begins.is_empty() {
-            write_line(&mut file, &Heading { brigade_recording: VERSION }).map_err(failed)?;
+            write_line(&mut file, &RecordingHeader { brigade_recording: VERSION })
+                .map_err(failed)?;
         } else if !begins.starts_with("{\"brigade_recording\":") {
             let problem = "there is something else than a recording in it".to_owned();
             return Err(RecordingError::Line { path, line: 1, problem });
@@ -43,15 +44,15 @@ impl Recorder {
     }
 
     /// The model, recorded. A call that nobody listens to until its end is not.
-    pub fn over(&self, inner: Arc<dyn Model>) -> Arc<dyn Model> {
-        Arc::new(Recording { inner, recorder: self.clone() })
+    pub fn wrap(&self, inner: Arc<dyn Model>) -> Arc<dyn Model> {
+        Arc::new(RecordingModel { inner, recorder: self.clone() })
     }
 
-    fn write(&self, recorded: &Recorded) -> Result<(), ModelError> {
+    fn write(&self, recorded: &RecordedCall) -> Result<(), ModelError> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         write_line(&mut file, recorded).map_err(|error| {
             let message = format!("the call cannot be recorded: {}: {error}", self.path.display());
-            ModelError::new(ErrorKind::Invalid, message)
+            ModelError::new(ModelErrorKind::Invalid, message)
         })
     }
 }
@@ -64,21 +65,21 @@ fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<()> {
 }
 
 #[derive(Debug)]
-struct Recording {
+struct RecordingModel {
     inner: Arc<dyn Model>,
     recorder: Recorder,
 }
 
-impl Model for Recording {
-    fn call(&self, request: Arc<Request>) -> PartStream {
+impl Model for RecordingModel {
+    fn call(&self, request: Arc<ModelRequest>) -> PartStream {
         let mut parts = self.inner.call(request.clone());
         let recorder = self.recorder.clone();
-        let mut heard = heard(&request);
-        let mut recorded = Recorded {
-            agent: request.asker.to_string(),
+        let mut heard = inputs_by_reply(&request);
+        let mut recorded = RecordedCall {
+            agent: request.agent.to_string(),
             model: request.model.to_string(),
             replies: heard.len() - 1,
-            heard: heard.pop().unwrap_or_default(),
+            input: heard.pop().unwrap_or_default(),
             parts: Vec::new(),
             error: None,
         };
@@ -87,7 +88,7 @@ impl Model for Recording {
                 let is_last = match &part {
                     Ok(said) => {
                         recorded.parts.push(said.clone());
-                        matches!(said, Part::Finished(_))
+                        matches!(said, ReplyPart::Finished(_))
                     }
                     Err(error) => {
                         recorded.error = Some(error.clone());

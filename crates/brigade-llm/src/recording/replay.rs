@@ -6,31 +6,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::stream;
 use serde_json::Value;
 
-use super::normal::{Addresses, normal};
-use super::{Heading, Heard, Recorded, RecordingError, VERSION, heard};
-use crate::conversation::{Arguments, Content};
-use crate::error::{ErrorKind, ModelError};
-use crate::model::{Model, Part, PartStream, Reply, Request};
+use super::normalize::{AddressMap, normalize};
+use super::{
+    RecordedCall, RecordedInput, RecordingError, RecordingHeader, VERSION, inputs_by_reply,
+};
+use crate::conversation::{ContentBlock, ToolArguments};
+use crate::error::{ModelError, ModelErrorKind};
+use crate::model::{Model, ModelReply, ModelRequest, PartStream, ReplyPart};
 
 /// How much of a text is shown where two differ.
-const SHOWN: usize = 60;
+const EXCERPT_CHARS: usize = 60;
 
 /// A model that says again what was recorded, to whoever asks the same.
 #[derive(Debug)]
-pub struct Replay {
+pub struct ReplayModel {
     path: PathBuf,
-    calls: Vec<Call>,
+    calls: Vec<RecordingLine>,
     /// How often each was played: of several that fit, the one that was played least is next.
-    played: Mutex<Vec<usize>>,
+    play_counts: Mutex<Vec<usize>>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct RecordingLine {
     line: usize,
-    recorded: Recorded,
+    recorded: RecordedCall,
 }
 
-impl Replay {
+impl ReplayModel {
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, RecordingError> {
         let path = path.into();
         match std::fs::read_to_string(&path) {
@@ -48,10 +50,11 @@ impl Replay {
             problem,
         };
         let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
-        let heading = lines.next().and_then(|(_, line)| serde_json::from_str::<Heading>(line).ok());
+        let heading =
+            lines.next().and_then(|(_, line)| serde_json::from_str::<RecordingHeader>(line).ok());
         match heading {
-            Some(Heading { brigade_recording: VERSION }) => {}
-            Some(Heading { brigade_recording: other }) => {
+            Some(RecordingHeader { brigade_recording: VERSION }) => {}
+            Some(RecordingHeader { brigade_recording: other }) => {
                 return Err(wrong(1, format!("it is of version {other}; {VERSION} can be read")));
             }
             None => return Err(wrong(1, "it does not begin as a recording does".to_owned())),
@@ -60,56 +63,63 @@ impl Replay {
         for (line, text) in lines.filter(|(_, text)| !text.trim().is_empty()) {
             let recorded = serde_json::from_str(text);
             let recorded = recorded.map_err(|error| wrong(line, error.to_string()))?;
-            calls.push(Call { line, recorded });
+            calls.push(RecordingLine { line, recorded });
         }
         let played = Mutex::new(vec![0; calls.len()]);
-        Ok(Self { path, calls, played })
+        Ok(Self { path, calls, play_counts: played })
     }
 
-    fn find(&self, request: &Request) -> Result<(&Call, Addresses), ModelError> {
-        let said = heard(request);
+    fn find(&self, request: &ModelRequest) -> Result<(&RecordingLine, AddressMap), ModelError> {
+        let said = inputs_by_reply(request);
         let (replies, now) = (said.len() - 1, said.last().map_or(&[][..], Vec::as_slice));
-        let asker = normal(&request.asker);
-        let fitting = |replies: usize, heard: &[Heard]| {
-            self.of(&asker, replies)
-                .filter(|(_, call)| difference(&call.recorded.heard, heard).is_none())
+        let asker = normalize(&request.agent);
+        let fitting = |replies: usize, heard: &[RecordedInput]| {
+            self.calls_of(&asker, replies)
+                .filter(|(_, call)| first_difference(&call.recorded.input, heard).is_none())
                 .collect::<Vec<_>>()
         };
         let fit = fitting(replies, now);
-        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut played = self.play_counts.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((at, call)) = fit.into_iter().min_by_key(|(at, _)| played[*at]) else {
-            return Err(ModelError::new(ErrorKind::Invalid, self.problem(request, &said)));
+            return Err(ModelError::new(
+                ModelErrorKind::Invalid,
+                self.describe_mismatch(request, &said),
+            ));
         };
         played[at] += 1;
         drop(played);
-        let mut addresses = Addresses::default();
+        let mut addresses = AddressMap::default();
         for (replies, heard) in said[..replies].iter().enumerate() {
             if let Some((_, earlier)) = fitting(replies, heard).first() {
-                learn(&mut addresses, &earlier.recorded.heard, heard);
+                learn_addresses(&mut addresses, &earlier.recorded.input, heard);
             }
         }
-        learn(&mut addresses, &call.recorded.heard, now);
+        learn_addresses(&mut addresses, &call.recorded.input, now);
         Ok((call, addresses))
     }
 
     /// The calls of this asker, in a conversation with so many replies.
-    fn of(&self, asker: &str, replies: usize) -> impl Iterator<Item = (usize, &Call)> {
+    fn calls_of(
+        &self,
+        asker: &str,
+        replies: usize,
+    ) -> impl Iterator<Item = (usize, &RecordingLine)> {
         let calls = self.calls.iter().enumerate();
         calls.filter(move |(_, call)| {
-            call.recorded.replies == replies && normal(&call.recorded.agent) == asker
+            call.recorded.replies == replies && normalize(&call.recorded.agent) == asker
         })
     }
 
     /// What is asked that was not recorded: the first difference to what was.
-    fn problem(&self, request: &Request, said: &[Vec<Heard>]) -> String {
-        let (file, asker) = (name(&self.path), &request.asker);
+    fn describe_mismatch(&self, request: &ModelRequest, said: &[Vec<RecordedInput>]) -> String {
+        let (file, asker) = (display_path(&self.path), &request.agent);
         let replies = said.len() - 1;
         let now = said.last().map_or(&[][..], Vec::as_slice);
-        let normal_asker = normal(asker);
-        let nearest = self.of(&normal_asker, replies).next();
+        let normal_asker = normalize(asker);
+        let nearest = self.calls_of(&normal_asker, replies).next();
         match nearest {
             Some((_, call)) => {
-                let difference = difference(&call.recorded.heard, now).unwrap_or_default();
+                let difference = first_difference(&call.recorded.input, now).unwrap_or_default();
                 format!(
                     "{file}:{}: {asker:?} asks something else after {replies} replies than was recorded: \
                      {difference}; record it anew if that is right",
@@ -117,95 +127,106 @@ impl Replay {
                 )
             }
             None => {
-                let asked = now.last().map_or("nothing", Heard::text);
+                let asked = now.last().map_or("nothing", RecordedInput::text);
                 format!(
                     "{file}: nothing is recorded of {asker:?} after {replies} replies; it was told {:?}; \
                      record it anew if that is right",
-                    clip(asked, 0)
+                    excerpt(asked, 0)
                 )
             }
         }
     }
 }
 
-impl Model for Replay {
-    fn call(&self, request: Arc<Request>) -> PartStream {
+impl Model for ReplayModel {
+    fn call(&self, request: Arc<ModelRequest>) -> PartStream {
         let (call, addresses) = match self.find(&request) {
             Ok(found) => found,
             Err(error) => return Box::pin(stream::iter([Err(error)])),
         };
         let parts = call.recorded.parts.iter().cloned();
-        let parts = parts
-            .map(|part| if addresses.are_the_same() { part } else { translated(part, &addresses) });
+        let parts = parts.map(|part| {
+            if addresses.is_identity() { part } else { translate_part(part, &addresses) }
+        });
         let parts: Vec<_> = parts.map(Ok).chain(call.recorded.error.clone().map(Err)).collect();
         Box::pin(stream::iter(parts))
     }
 }
 
-fn name(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn learn(addresses: &mut Addresses, recorded: &[Heard], here: &[Heard]) {
+fn learn_addresses(addresses: &mut AddressMap, recorded: &[RecordedInput], here: &[RecordedInput]) {
     for (recorded, here) in recorded.iter().zip(here) {
         addresses.learn(recorded.text(), here.text());
     }
 }
 
 /// The first difference that is more than one of addresses and times.
-fn difference(recorded: &[Heard], asked: &[Heard]) -> Option<String> {
+fn first_difference(recorded: &[RecordedInput], asked: &[RecordedInput]) -> Option<String> {
     for (recorded, asked) in recorded.iter().zip(asked) {
-        if recorded.what() != asked.what() {
-            return Some(format!("recorded is {}, asked {}", recorded.what(), asked.what()));
+        if recorded.describe() != asked.describe() {
+            return Some(format!(
+                "recorded is {}, asked {}",
+                recorded.describe(),
+                asked.describe()
+            ));
         }
-        let (then, now) = (normal(recorded.text()), normal(asked.text()));
+        let (then, now) = (normalize(recorded.text()), normalize(asked.text()));
         if then != now {
             let at = then.bytes().zip(now.bytes()).take_while(|(one, other)| one == other).count();
-            let (then, now) = (clip(&then, at), clip(&now, at));
-            return Some(format!("{}: recorded is {then:?}, asked {now:?}", recorded.what()));
+            let (then, now) = (excerpt(&then, at), excerpt(&now, at));
+            return Some(format!("{}: recorded is {then:?}, asked {now:?}", recorded.describe()));
         }
     }
     let (then, now) = (recorded.len(), asked.len());
     if then == now {
         return None;
     }
-    let more = recorded.get(now).or_else(|| asked.get(then)).map(Heard::what).unwrap_or_default();
+    let more = recorded
+        .get(now)
+        .or_else(|| asked.get(then))
+        .map(RecordedInput::describe)
+        .unwrap_or_default();
     Some(if then > now { format!("{more} is missing") } else { format!("{more} was not recorded") })
 }
 
 /// The text from a little before this byte on.
-fn clip(text: &str, at: usize) -> String {
-    let from = text.floor_char_boundary(at.saturating_sub(SHOWN / 3));
-    let shown: String = text[from..].chars().take(SHOWN).collect();
+fn excerpt(text: &str, at: usize) -> String {
+    let from = text.floor_char_boundary(at.saturating_sub(EXCERPT_CHARS / 3));
+    let shown: String = text[from..].chars().take(EXCERPT_CHARS).collect();
     let before = if from > 0 { "…" } else { "" };
     let after = if from + shown.len() < text.len() { "…" } else { "" };
     format!("{before}{shown}{after}")
 }
 
-fn translated(part: Part, addresses: &Addresses) -> Part {
+fn translate_part(part: ReplyPart, addresses: &AddressMap) -> ReplyPart {
     match part {
-        Part::Text(text) => Part::Text(addresses.translate(&text)),
-        Part::Finished(reply) => Part::Finished(Box::new(translated_reply(*reply, addresses))),
+        ReplyPart::Text(text) => ReplyPart::Text(addresses.translate(&text)),
+        ReplyPart::Finished(reply) => {
+            ReplyPart::Finished(Box::new(translate_reply(*reply, addresses)))
+        }
         other => other,
     }
 }
 
-fn translated_reply(mut reply: Reply, addresses: &Addresses) -> Reply {
+fn translate_reply(mut reply: ModelReply, addresses: &AddressMap) -> ModelReply {
     for content in &mut reply.message.content {
         match content {
-            Content::Text(text) => *text = addresses.translate(text).into(),
-            Content::Call(call) => {
-                if let Arguments::Json(arguments) = &mut call.arguments {
+            ContentBlock::Text(text) => *text = addresses.translate(text).into(),
+            ContentBlock::Call(call) => {
+                if let ToolArguments::Json(arguments) = &mut call.arguments {
                     translate_value(arguments, addresses);
                 }
             }
-            Content::Reasoning(_) => {}
+            ContentBlock::Reasoning(_) => {}
         }
     }
     reply
 }
 
-fn translate_value(value: &mut Value, addresses: &Addresses) {
+fn translate_value(value: &mut Value, addresses: &AddressMap) {
     match value {
         Value::String(text) => *text = addresses.translate(text),
         Value::Array(values) => values.iter_mut().for_each(|one| translate_value(one, addresses)),

@@ -8,12 +8,12 @@ use crate::testing::{reply, request};
 /// Plays one list of parts for each call and notes when each began.
 #[derive(Debug, Default)]
 struct Plays {
-    left: Mutex<Vec<Vec<Result<Part, ModelError>>>>,
+    left: Mutex<Vec<Vec<Result<ReplyPart, ModelError>>>>,
     began: Mutex<Vec<Instant>>,
 }
 
 impl Plays {
-    fn new(mut plays: Vec<Vec<Result<Part, ModelError>>>) -> Arc<Self> {
+    fn new(mut plays: Vec<Vec<Result<ReplyPart, ModelError>>>) -> Arc<Self> {
         plays.reverse();
         Arc::new(Self { left: Mutex::new(plays), began: Mutex::default() })
     }
@@ -24,7 +24,7 @@ impl Plays {
 }
 
 impl Model for Plays {
-    fn call(&self, _: Arc<Request>) -> PartStream {
+    fn call(&self, _: Arc<ModelRequest>) -> PartStream {
         self.began.lock().unwrap().push(Instant::now());
         let parts = self.left.lock().unwrap().pop().expect("no further call is expected");
         Box::pin(stream::iter(parts))
@@ -35,28 +35,28 @@ fn options() -> RetryOptions {
     RetryOptions { tries: 4, seed: Some(7), ..RetryOptions::default() }
 }
 
-fn failing(kind: ErrorKind) -> Vec<Result<Part, ModelError>> {
+fn failing(kind: ModelErrorKind) -> Vec<Result<ReplyPart, ModelError>> {
     vec![Err(ModelError::new(kind, format!("{kind:?}")))]
 }
 
-fn rate_limited(after: Duration) -> Vec<Result<Part, ModelError>> {
-    let error = ModelError::new(ErrorKind::RateLimited, "slow down");
+fn rate_limited(after: Duration) -> Vec<Result<ReplyPart, ModelError>> {
+    let error = ModelError::new(ModelErrorKind::RateLimited, "slow down");
     vec![Err(ModelError { retry_after: Some(after), ..error })]
 }
 
-fn finished() -> Result<Part, ModelError> {
-    Ok(Part::Finished(Box::new(reply("done"))))
+fn finished() -> Result<ReplyPart, ModelError> {
+    Ok(ReplyPart::Finished(Box::new(reply("done"))))
 }
 
-async fn play(plays: &Arc<Plays>, options: RetryOptions) -> Vec<Result<Part, ModelError>> {
-    Retry::over(plays.clone(), options).call(request("test")).collect().await
+async fn play(plays: &Arc<Plays>, options: RetryOptions) -> Vec<Result<ReplyPart, ModelError>> {
+    RetryModel::wrap(plays.clone(), options).call(request("test")).collect().await
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_passing_error_is_tried_again_and_nothing_is_seen_of_it() {
     let plays = Plays::new(vec![
-        failing(ErrorKind::Server),
-        failing(ErrorKind::Connection),
+        failing(ModelErrorKind::Server),
+        failing(ModelErrorKind::Connection),
         vec![finished()],
     ]);
     assert_eq!(play(&plays, options()).await, [finished()]);
@@ -70,8 +70,8 @@ async fn the_same_seed_pauses_alike_and_another_differently() {
     let mut all = Vec::new();
     for seed in [1, 1, 2] {
         let plays = Plays::new(vec![
-            failing(ErrorKind::Server),
-            failing(ErrorKind::Server),
+            failing(ModelErrorKind::Server),
+            failing(ModelErrorKind::Server),
             vec![finished()],
         ]);
         play(&plays, RetryOptions { seed: Some(seed), ..options() }).await;
@@ -83,7 +83,12 @@ async fn the_same_seed_pauses_alike_and_another_differently() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_pass_is_not_tried_again() {
-    for kind in [ErrorKind::Auth, ErrorKind::TooLong, ErrorKind::Invalid, ErrorKind::Exhausted] {
+    for kind in [
+        ModelErrorKind::Auth,
+        ModelErrorKind::TooLong,
+        ModelErrorKind::Invalid,
+        ModelErrorKind::Exhausted,
+    ] {
         let plays = Plays::new(vec![failing(kind)]);
         assert_eq!(play(&plays, options()).await, failing(kind));
     }
@@ -91,30 +96,31 @@ async fn what_does_not_pass_is_not_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn it_gives_up_with_the_last_error_and_how_often_it_tried() {
-    let mut failures = vec![failing(ErrorKind::Connection); 3];
-    failures.push(failing(ErrorKind::Timeout));
+    let mut failures = vec![failing(ModelErrorKind::Connection); 3];
+    failures.push(failing(ModelErrorKind::Timeout));
     let plays = Plays::new(failures);
     let parts = play(&plays, options()).await;
     let [Err(error)] = parts.as_slice() else { panic!("{parts:?}") };
-    assert_eq!(error.kind, ErrorKind::Timeout);
+    assert_eq!(error.kind, ModelErrorKind::Timeout);
     assert_eq!(error.message, "Timeout (tried 4 times)");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_stream_begins_anew_and_says_so() {
     let broken = vec![
-        Ok(Part::Text("half".to_owned())),
-        Err(ModelError::new(ErrorKind::Connection, "connection lost")),
+        Ok(ReplyPart::Text("half".to_owned())),
+        Err(ModelError::new(ModelErrorKind::Connection, "connection lost")),
     ];
-    let ended = vec![Ok(Part::Text("half".to_owned()))];
-    let plays = Plays::new(vec![broken, ended, vec![Ok(Part::Text("all".to_owned())), finished()]]);
-    let restarted = |because: &str| Ok(Part::Restarted { because: because.to_owned() });
+    let ended = vec![Ok(ReplyPart::Text("half".to_owned()))];
+    let plays =
+        Plays::new(vec![broken, ended, vec![Ok(ReplyPart::Text("all".to_owned())), finished()]]);
+    let restarted = |because: &str| Ok(ReplyPart::Restarted { because: because.to_owned() });
     let expect = [
-        Ok(Part::Text("half".to_owned())),
+        Ok(ReplyPart::Text("half".to_owned())),
         restarted("connection lost"),
-        Ok(Part::Text("half".to_owned())),
+        Ok(ReplyPart::Text("half".to_owned())),
         restarted("the reply was cut off"),
-        Ok(Part::Text("all".to_owned())),
+        Ok(ReplyPart::Text("all".to_owned())),
         finished(),
     ];
     assert_eq!(play(&plays, options()).await, expect);
@@ -135,7 +141,7 @@ async fn a_provider_that_asks_for_too_much_is_not_waited_for() {
     let parts = play(&plays, options()).await;
     let [Err(error)] = parts.as_slice() else { panic!("{parts:?}") };
     assert_eq!(error.message, "slow down; the provider asks to be left alone for 1h");
-    assert_eq!(error.kind, ErrorKind::RateLimited);
+    assert_eq!(error.kind, ModelErrorKind::RateLimited);
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +149,7 @@ async fn no_try_begins_after_the_total_time() {
     let total = Duration::from_secs(45);
     let plays = Plays::new(vec![rate_limited(Duration::from_secs(20)); 3]);
     let began = Instant::now();
-    let parts = play(&plays, RetryOptions { total, tries: 100, ..options() }).await;
+    let parts = play(&plays, RetryOptions { total_timeout: total, tries: 100, ..options() }).await;
     assert!(parts[0].as_ref().is_err_and(|error| error.message.ends_with("(tried 3 times)")));
     assert!(began.elapsed() < total);
 }
@@ -151,6 +157,6 @@ async fn no_try_begins_after_the_total_time() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_asked_before_the_first_poll() {
     let plays = Plays::new(vec![]);
-    drop(Retry::over(plays.clone(), options()).call(request("test")));
+    drop(RetryModel::wrap(plays.clone(), options()).call(request("test")));
     assert_eq!(plays.began.lock().unwrap().len(), 0);
 }

@@ -4,15 +4,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::script::{Fault, Said, Section, Trouble, Turn};
-use crate::conversation::Arguments;
-use crate::error::{ErrorKind, ModelError};
+use super::script::{FaultKind, ScriptFault, ScriptItem, ScriptSection, ScriptTurn};
+use crate::conversation::ToolArguments;
+use crate::error::{ModelError, ModelErrorKind};
 use crate::model::{StopReason, TokenUsage};
-use crate::nearest::did_you_mean;
+use crate::suggestion::did_you_mean;
 
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}{}: {problem}", at(*line))]
+#[error("{file}{}: {problem}", line_suffix(*line))]
 pub struct ScriptError {
     pub file: String,
     /// Counted from 1; 0 is the file as a whole.
@@ -20,11 +20,11 @@ pub struct ScriptError {
     pub problem: String,
 }
 
-fn at(line: usize) -> String {
+fn line_suffix(line: usize) -> String {
     if line == 0 { String::new() } else { format!(":{line}") }
 }
 
-const WORDS: [&str; 13] = [
+const KEYWORDS: [&str; 13] = [
     "agent",
     "turn",
     "when",
@@ -39,28 +39,28 @@ const WORDS: [&str; 13] = [
     "stop",
     "fault",
 ];
-const FAULTS: &str =
+const FAULT_SYNTAX: &str =
     "a status such as 429 or 500, `hang`, `timeout`, `connection`, `garbage` or `cut N`";
 
-pub(super) fn sections(file: &str, text: &str) -> Result<Vec<Section>, ScriptError> {
-    let mut reader = Reader { text, offset: 0, line: 0, sections: Vec::new() };
-    let read = reader.read();
+pub(super) fn parse_sections(file: &str, text: &str) -> Result<Vec<ScriptSection>, ScriptError> {
+    let mut reader = ScriptParser { text, offset: 0, line: 0, sections: Vec::new() };
+    let read = reader.parse();
     let line = reader.line;
     read.map_err(|problem| ScriptError { file: file.to_owned(), line, problem })?;
     Ok(reader.sections)
 }
 
 /// Goes through the text line by line. `line` is where an error is.
-struct Reader<'a> {
+struct ScriptParser<'a> {
     text: &'a str,
     /// Where the next line begins.
     offset: usize,
     line: usize,
-    sections: Vec<Section>,
+    sections: Vec<ScriptSection>,
 }
 
-impl<'a> Reader<'a> {
-    fn read(&mut self) -> Result<(), String> {
+impl<'a> ScriptParser<'a> {
+    fn parse(&mut self) -> Result<(), String> {
         while let Some(line) = self.next_line() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -69,15 +69,17 @@ impl<'a> Reader<'a> {
             let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             let rest = rest.trim();
             match word {
-                "agent" => self.agent(rest)?,
-                "turn" => self.turn(rest)?,
+                "agent" => self.parse_agent(rest)?,
+                "turn" => self.parse_turn(rest)?,
                 _ if self.sections.is_empty() => {
                     return Err(format!("a script begins with `agent NAME`, not with `{word}`"));
                 }
-                "pace" | "usage" if self.current()?.turns.is_empty() => self.general(word, rest)?,
-                _ if WORDS.contains(&word) => self.detail(word, rest)?,
+                "pace" | "usage" if self.current_section()?.turns.is_empty() => {
+                    self.parse_section_option(word, rest)?
+                }
+                _ if KEYWORDS.contains(&word) => self.parse_turn_line(word, rest)?,
                 _ => {
-                    let near = did_you_mean(word, WORDS);
+                    let near = did_you_mean(word, KEYWORDS);
                     return Err(format!("`{word}` means nothing here{near}"));
                 }
             }
@@ -85,7 +87,7 @@ impl<'a> Reader<'a> {
         if self.sections.is_empty() {
             return Err("there is no `agent` in it".to_owned());
         }
-        self.section_is_whole()
+        self.check_section()
     }
 
     fn next_line(&mut self) -> Option<&'a str> {
@@ -99,8 +101,8 @@ impl<'a> Reader<'a> {
         Some(line)
     }
 
-    fn agent(&mut self, name: &str) -> Result<(), String> {
-        self.section_is_whole()?;
+    fn parse_agent(&mut self, name: &str) -> Result<(), String> {
+        self.check_section()?;
         if name.is_empty() {
             return Err("whose turns follow? `agent NAME`, or `agent *` for all others".to_owned());
         }
@@ -110,43 +112,43 @@ impl<'a> Reader<'a> {
         if self.sections.iter().any(|section| &*section.name == name) {
             return Err(format!("`agent {name}` is there already; put its turns together"));
         }
-        self.sections.push(Section { name: name.into(), ..Section::default() });
+        self.sections.push(ScriptSection { name: name.into(), ..ScriptSection::default() });
         Ok(())
     }
 
-    fn turn(&mut self, rest: &str) -> Result<(), String> {
+    fn parse_turn(&mut self, rest: &str) -> Result<(), String> {
         if !rest.is_empty() {
             return Err(format!("`turn` stands alone; `{rest}` belongs on a line below"));
         }
         if self.sections.is_empty() {
             return Err("a script begins with `agent NAME`, not with `turn`".to_owned());
         }
-        self.turn_is_whole()?;
-        let section = self.current()?;
+        self.check_turn()?;
+        let section = self.current_section()?;
         if section.turns.last().is_some_and(|turn| turn.repeats && turn.when.is_empty()) {
             return Err("never reached: the turn above repeats without a `when`".to_owned());
         }
-        section.turns.push(Turn::new());
+        section.turns.push(ScriptTurn::new());
         Ok(())
     }
 
-    fn current(&mut self) -> Result<&mut Section, String> {
+    fn current_section(&mut self) -> Result<&mut ScriptSection, String> {
         self.sections.last_mut().ok_or_else(|| "a script begins with `agent NAME`".to_owned())
     }
 
-    fn section_is_whole(&mut self) -> Result<(), String> {
+    fn check_section(&mut self) -> Result<(), String> {
         match self.sections.last() {
             Some(section) if section.turns.is_empty() => {
                 Err(format!("`agent {}` has no `turn`", section.name))
             }
-            Some(_) => self.turn_is_whole(),
+            Some(_) => self.check_turn(),
             None => Ok(()),
         }
     }
 
-    fn turn_is_whole(&mut self) -> Result<(), String> {
-        match self.current()?.turns.last() {
-            Some(turn) if turn.said.is_empty() && turn.faults.is_empty() => {
+    fn check_turn(&mut self) -> Result<(), String> {
+        match self.current_section()?.turns.last() {
+            Some(turn) if turn.items.is_empty() && turn.faults.is_empty() => {
                 Err("the turn above says nothing; give it a `say`, `call` or `fault`".to_owned())
             }
             _ => Ok(()),
@@ -154,62 +156,62 @@ impl<'a> Reader<'a> {
     }
 
     /// For all turns of an agent.
-    fn general(&mut self, word: &str, rest: &str) -> Result<(), String> {
-        let section = self.current()?;
+    fn parse_section_option(&mut self, word: &str, rest: &str) -> Result<(), String> {
+        let section = self.current_section()?;
         match word {
-            "pace" => section.pace = Some(span(rest)?),
-            _ => section.usage = Some(usage(rest)?),
+            "pace" => section.pace = Some(parse_duration(rest)?),
+            _ => section.usage = Some(parse_usage(rest)?),
         }
         Ok(())
     }
 
-    fn detail(&mut self, word: &str, rest: &'a str) -> Result<(), String> {
-        if self.current()?.turns.is_empty() {
+    fn parse_turn_line(&mut self, word: &str, rest: &'a str) -> Result<(), String> {
+        if self.current_section()?.turns.is_empty() {
             return Err(format!("`{word}` belongs to a turn; begin one with `turn`"));
         }
         if word == "call" {
-            let call = self.call(rest)?;
-            self.last_turn()?.said.push(call);
+            let call = self.parse_call(rest)?;
+            self.last_turn()?.items.push(call);
             return Ok(());
         }
         let turn = self.last_turn()?;
         match word {
-            "when" => turn.when.push(condition(rest)?),
+            "when" => turn.when.push(parse_condition(rest)?),
             "repeat" if rest.is_empty() => turn.repeats = true,
             "repeat" => return Err("`repeat` stands alone".to_owned()),
-            "say" => speak(&mut turn.said, rest, false),
-            "think" => speak(&mut turn.said, rest, true),
-            "malformed" => turn.said.push(malformed(rest)?),
-            "usage" => turn.usage = Some(usage(rest)?),
-            "pace" => turn.pace = Some(span(rest)?),
-            "delay" => turn.said.push(Said::Delay(span(rest)?)),
-            "stop" => turn.stop = stop(rest)?,
-            _ => turn.faults.push(fault(rest)?),
+            "say" => append_text(&mut turn.items, rest, false),
+            "think" => append_text(&mut turn.items, rest, true),
+            "malformed" => turn.items.push(parse_malformed_call(rest)?),
+            "usage" => turn.usage = Some(parse_usage(rest)?),
+            "pace" => turn.pace = Some(parse_duration(rest)?),
+            "delay" => turn.items.push(ScriptItem::Delay(parse_duration(rest)?)),
+            "stop" => turn.stop = parse_stop_reason(rest)?,
+            _ => turn.faults.push(parse_fault(rest)?),
         }
         Ok(())
     }
 
-    fn last_turn(&mut self) -> Result<&mut Turn, String> {
-        let turn = self.current()?.turns.last_mut();
+    fn last_turn(&mut self) -> Result<&mut ScriptTurn, String> {
+        let turn = self.current_section()?.turns.last_mut();
         turn.ok_or_else(|| "begin a turn with `turn`".to_owned())
     }
 
     /// The arguments are JSON, over as many lines as they need.
-    fn call(&mut self, rest: &'a str) -> Result<Said, String> {
+    fn parse_call(&mut self, rest: &'a str) -> Result<ScriptItem, String> {
         let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         if name.is_empty() || name.contains(['{', '"']) {
             return Err("which tool? `call NAME {\"argument\": \"value\"}`".to_owned());
         }
         let value = match arguments.trim() {
             "" => serde_json::Value::Object(serde_json::Map::new()),
-            object if object.starts_with('{') => self.json(object)?,
+            object if object.starts_with('{') => self.parse_json(object)?,
             other => return Err(format!("arguments are a JSON object in braces, not `{other}`")),
         };
-        Ok(Said::Call { name: name.into(), arguments: Arguments::Json(value) })
+        Ok(ScriptItem::Call { name: name.into(), arguments: ToolArguments::Json(value) })
     }
 
     /// Reads on from `begun`, a part of the line that was just read.
-    fn json(&mut self, begun: &'a str) -> Result<serde_json::Value, String> {
+    fn parse_json(&mut self, begun: &'a str) -> Result<serde_json::Value, String> {
         let start = begun.as_ptr() as usize - self.text.as_ptr() as usize;
         let mut values = serde_json::Deserializer::from_str(&self.text[start..]).into_iter();
         let value = match values.next() {
@@ -236,17 +238,17 @@ impl<'a> Reader<'a> {
 }
 
 /// Lines that follow each other are lines of one text.
-fn speak(said: &mut Vec<Said>, line: &str, thought: bool) {
+fn append_text(said: &mut Vec<ScriptItem>, line: &str, thought: bool) {
     match said.last_mut() {
-        Some(Said::Text(text)) if !thought => *text = format!("{text}\n{line}").into(),
-        Some(Said::Thought(text)) if thought => *text = format!("{text}\n{line}").into(),
-        _ if thought => said.push(Said::Thought(line.into())),
-        _ => said.push(Said::Text(line.into())),
+        Some(ScriptItem::Text(text)) if !thought => *text = format!("{text}\n{line}").into(),
+        Some(ScriptItem::Thought(text)) if thought => *text = format!("{text}\n{line}").into(),
+        _ if thought => said.push(ScriptItem::Thought(line.into())),
+        _ => said.push(ScriptItem::Text(line.into())),
     }
 }
 
 /// Bare words, or a JSON string where white space or a line end matters.
-fn condition(text: &str) -> Result<Arc<str>, String> {
+fn parse_condition(text: &str) -> Result<Arc<str>, String> {
     let wanted: String = if text.starts_with('"') {
         serde_json::from_str(text)
             .map_err(|_| format!("`{text}` begins with a quote and is no JSON string"))?
@@ -259,7 +261,7 @@ fn condition(text: &str) -> Result<Arc<str>, String> {
     Ok(wanted.into())
 }
 
-fn malformed(rest: &str) -> Result<Said, String> {
+fn parse_malformed_call(rest: &str) -> Result<ScriptItem, String> {
     let (name, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     if name.is_empty() {
         return Err("which tool? `malformed NAME {\"cut off`".to_owned());
@@ -268,15 +270,15 @@ fn malformed(rest: &str) -> Result<Said, String> {
         Ok(_) => return Err(format!("`{text}` is proper JSON; use `call`")),
         Err(error) => error.to_string().into(),
     };
-    Ok(Said::Call { name: name.into(), arguments: Arguments::Malformed { problem } })
+    Ok(ScriptItem::Call { name: name.into(), arguments: ToolArguments::Malformed { problem } })
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| format!("`{text}` is no span of time, such as `50ms`, `2s` or `10m`"))
 }
 
-fn usage(text: &str) -> Result<TokenUsage, String> {
+fn parse_usage(text: &str) -> Result<TokenUsage, String> {
     let mut usage = TokenUsage::default();
     for field in text.split_whitespace() {
         let (name, value) = field.split_once('=').unwrap_or((field, ""));
@@ -290,7 +292,7 @@ fn usage(text: &str) -> Result<TokenUsage, String> {
                 return Err(format!("`{name}` is no kind of token{near}"));
             }
         };
-        *place = number(value)?;
+        *place = parse_number(value)?;
     }
     if usage == TokenUsage::default() {
         return Err("`usage` wants counts, such as `usage input=120 output=30`".to_owned());
@@ -298,11 +300,11 @@ fn usage(text: &str) -> Result<TokenUsage, String> {
     Ok(usage)
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
+fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no number"))
 }
 
-fn stop(text: &str) -> Result<StopReason, String> {
+fn parse_stop_reason(text: &str) -> Result<StopReason, String> {
     match text {
         "length" => Ok(StopReason::Length),
         "filtered" => Ok(StopReason::Filtered),
@@ -311,26 +313,28 @@ fn stop(text: &str) -> Result<StopReason, String> {
 }
 
 /// `KIND [after SPAN] [xN | always]`
-fn fault(text: &str) -> Result<Fault, String> {
+fn parse_fault(text: &str) -> Result<ScriptFault, String> {
     let mut words = text.split_whitespace();
-    let kind = words.next().ok_or_else(|| format!("which fault? {FAULTS}"))?;
+    let kind = words.next().ok_or_else(|| format!("which fault? {FAULT_SYNTAX}"))?;
     let mut trouble = match kind {
-        "hang" => Trouble::Hang,
+        "hang" => FaultKind::Hang,
         "cut" => {
             let count = words.next().ok_or("after how many words? `fault cut 3`")?;
-            Trouble::Cut { words: number(count)? }
+            FaultKind::Cut { word_count: parse_number(count)? }
         }
-        "timeout" => error(ErrorKind::Timeout, "no answer in time (scripted)"),
-        "connection" => error(ErrorKind::Connection, "the connection was refused (scripted)"),
-        "garbage" => error(ErrorKind::Garbage, "the reply is garbage (scripted)"),
-        status => by_status(status)?,
+        "timeout" => error_fault(ModelErrorKind::Timeout, "no answer in time (scripted)"),
+        "connection" => {
+            error_fault(ModelErrorKind::Connection, "the connection was refused (scripted)")
+        }
+        "garbage" => error_fault(ModelErrorKind::Garbage, "the reply is garbage (scripted)"),
+        status => status_fault(status)?,
     };
     let mut times = 1;
     while let Some(word) = words.next() {
         match (word, &mut trouble) {
             ("always", _) => times = u32::MAX,
-            ("after", Trouble::Error(error)) => {
-                error.retry_after = Some(span(words.next().unwrap_or_default())?);
+            ("after", FaultKind::Error(error)) => {
+                error.retry_after = Some(parse_duration(words.next().unwrap_or_default())?);
             }
             _ => {
                 let count = word.strip_prefix('x').and_then(|count| count.parse().ok());
@@ -340,30 +344,30 @@ fn fault(text: &str) -> Result<Fault, String> {
             }
         }
     }
-    Ok(Fault { trouble, times })
+    Ok(ScriptFault { kind: trouble, times })
 }
 
-fn error(kind: ErrorKind, message: &str) -> Trouble {
-    Trouble::Error(ModelError::new(kind, message))
+fn error_fault(kind: ModelErrorKind, message: &str) -> FaultKind {
+    FaultKind::Error(ModelError::new(kind, message))
 }
 
-fn by_status(text: &str) -> Result<Trouble, String> {
+fn status_fault(text: &str) -> Result<FaultKind, String> {
     let status = text.parse::<u16>().map_err(|_| {
         let near = did_you_mean(text, ["hang", "timeout", "connection", "garbage", "cut"]);
-        format!("`{text}` is no fault{near}; there are {FAULTS}")
+        format!("`{text}` is no fault{near}; there are {FAULT_SYNTAX}")
     })?;
     let kind = match status {
-        429 => ErrorKind::RateLimited,
-        401 | 403 => ErrorKind::Auth,
-        402 => ErrorKind::Exhausted,
-        408 => ErrorKind::Timeout,
-        413 => ErrorKind::TooLong,
-        400..=499 => ErrorKind::Invalid,
-        500..=599 => ErrorKind::Server,
+        429 => ModelErrorKind::RateLimited,
+        401 | 403 => ModelErrorKind::Auth,
+        402 => ModelErrorKind::Exhausted,
+        408 => ModelErrorKind::Timeout,
+        413 => ModelErrorKind::TooLong,
+        400..=499 => ModelErrorKind::Invalid,
+        500..=599 => ModelErrorKind::Server,
         _ => return Err(format!("{status} is not the status of an error (400 to 599)")),
     };
     let error = ModelError::new(kind, format!("status {status} (scripted)"));
-    Ok(Trouble::Error(ModelError { status: Some(status), ..error }))
+    Ok(FaultKind::Error(ModelError { status: Some(status), ..error }))
 }
 
 #[cfg(test)]

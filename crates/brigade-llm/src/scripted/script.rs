@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::parse::{self, ScriptError};
-use crate::conversation::Arguments;
+use crate::conversation::ToolArguments;
 use crate::error::ModelError;
 use crate::model::{StopReason, TokenUsage};
 
@@ -17,7 +17,7 @@ const SIZE_MAX: u64 = 4 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Script {
     file: Arc<str>,
-    sections: Vec<Section>,
+    sections: Vec<ScriptSection>,
     /// Sections whose name is no pattern.
     exact: HashMap<Arc<str>, usize>,
 }
@@ -25,7 +25,7 @@ pub struct Script {
 impl Script {
     /// Reads a script; `file` is what errors call it.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScriptError> {
-        let sections = parse::sections(file, text)?;
+        let sections = parse::parse_sections(file, text)?;
         let named = sections.iter().enumerate().filter(|(_, section)| !section.is_pattern());
         let exact = named.map(|(at, section)| (Arc::clone(&section.name), at)).collect();
         Ok(Self { file: file.into(), sections, exact })
@@ -47,57 +47,57 @@ impl Script {
     }
 
     /// The section of exactly this name, else the longest pattern that fits.
-    pub(super) fn section(&self, asker: &str) -> Option<&Section> {
+    pub(super) fn find_section(&self, asker: &str) -> Option<&ScriptSection> {
         if let Some(at) = self.exact.get(asker) {
             return self.sections.get(*at);
         }
-        let fitting = self.sections.iter().filter(|section| section.fits(asker));
+        let fitting = self.sections.iter().filter(|section| section.matches_pattern(asker));
         fitting.max_by_key(|section| section.name.len())
     }
 }
 
 /// What one agent says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Section {
+pub(super) struct ScriptSection {
     /// The agent's name, or its beginning and a `*`.
     pub(super) name: Arc<str>,
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<ScriptTurn>,
     /// For turns that have none of their own.
     pub(super) pace: Option<Duration>,
     pub(super) usage: Option<TokenUsage>,
 }
 
-impl Section {
+impl ScriptSection {
     fn is_pattern(&self) -> bool {
         self.name.ends_with('*')
     }
 
-    fn fits(&self, asker: &str) -> bool {
+    fn matches_pattern(&self, asker: &str) -> bool {
         self.name.strip_suffix('*').is_some_and(|beginning| asker.starts_with(beginning))
     }
 }
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Turn {
+pub(super) struct ScriptTurn {
     /// All of these must be in what was said to the agent last.
     pub(super) when: Vec<Arc<str>>,
     /// Whether it may be said more than once.
     pub(super) repeats: bool,
-    pub(super) said: Vec<Said>,
+    pub(super) items: Vec<ScriptItem>,
     pub(super) usage: Option<TokenUsage>,
     pub(super) pace: Option<Duration>,
     pub(super) stop: StopReason,
     /// What happens instead, in this order, before the reply comes.
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<ScriptFault>,
 }
 
-impl Turn {
+impl ScriptTurn {
     pub(super) fn new() -> Self {
         Self {
             when: Vec::new(),
             repeats: false,
-            said: Vec::new(),
+            items: Vec::new(),
             usage: None,
             pace: None,
             stop: StopReason::EndOfTurn,
@@ -107,27 +107,27 @@ impl Turn {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum ScriptItem {
     Text(Arc<str>),
     Thought(Arc<str>),
-    Call { name: Arc<str>, arguments: Arguments },
+    Call { name: Arc<str>, arguments: ToolArguments },
     Delay(Duration),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    pub trouble: Trouble,
+pub struct ScriptFault {
+    pub kind: FaultKind,
     /// How often, in this process and for each asker.
     pub times: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum FaultKind {
     Error(ModelError),
     /// Nothing comes, ever.
     Hang,
     /// The connection is lost after so many words of the reply.
     Cut {
-        words: usize,
+        word_count: usize,
     },
 }

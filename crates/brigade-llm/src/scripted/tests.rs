@@ -4,45 +4,45 @@ use futures_util::StreamExt;
 use serde_json::json;
 
 use super::*;
-use crate::conversation::{Arguments, Message, ToolResult};
+use crate::conversation::{ChatMessage, ToolArguments, ToolResult};
 use crate::model::{StopReason, TokenUsage};
 use crate::testing::asking;
 
-fn scripted(text: &str) -> Scripted {
-    Scripted::new(Script::parse("story", text).unwrap_or_else(|error| panic!("{error}")))
+fn scripted(text: &str) -> ScriptedModel {
+    ScriptedModel::new(Script::parse("story", text).unwrap_or_else(|error| panic!("{error}")))
 }
 
 async fn parts(
-    model: &Scripted,
+    model: &ScriptedModel,
     asker: &str,
-    messages: &[Message],
-) -> Vec<Result<Part, ModelError>> {
+    messages: &[ChatMessage],
+) -> Vec<Result<ReplyPart, ModelError>> {
     model.call(Arc::new(asking(asker, messages.to_vec()))).collect().await
 }
 
-async fn reply(model: &Scripted, asker: &str, messages: &[Message]) -> Reply {
+async fn reply(model: &ScriptedModel, asker: &str, messages: &[ChatMessage]) -> ModelReply {
     match parts(model, asker, messages).await.pop() {
-        Some(Ok(Part::Finished(reply))) => *reply,
+        Some(Ok(ReplyPart::Finished(reply))) => *reply,
         other => panic!("{other:?}"),
     }
 }
 
-async fn says(model: &Scripted, messages: &[Message]) -> String {
+async fn says(model: &ScriptedModel, messages: &[ChatMessage]) -> String {
     reply(model, "a", messages).await.message.text()
 }
 
-fn said(reply: Reply) -> Message {
-    Message::Assistant(Arc::new(reply.message))
+fn said(reply: ModelReply) -> ChatMessage {
+    ChatMessage::Assistant(Arc::new(reply.message))
 }
 
-fn answered(reply: &Reply, text: &str) -> Message {
+fn answered(reply: &ModelReply, text: &str) -> ChatMessage {
     let results = reply.message.calls().map(|call| ToolResult {
         id: call.id.clone(),
         name: call.name.clone(),
         text: text.into(),
         failed: false,
     });
-    Message::Results(results.collect())
+    ChatMessage::Results(results.collect())
 }
 
 const BOSS: &str = r#"
@@ -76,18 +76,18 @@ turn
 #[tokio::test]
 async fn a_turn_has_its_texts_calls_and_usage() {
     let model = scripted(BOSS);
-    let parts = parts(&model, "a", &[Message::user("go")]).await;
-    let [Ok(thought), Ok(text), Ok(first), Ok(second), Ok(Part::Finished(reply))] = &parts[..]
+    let parts = parts(&model, "a", &[ChatMessage::user("go")]).await;
+    let [Ok(thought), Ok(text), Ok(first), Ok(second), Ok(ReplyPart::Finished(reply))] = &parts[..]
     else {
         panic!("{parts:?}")
     };
-    assert_eq!(thought, &Part::Reasoning("Somebody\nmust do it.".to_owned()));
-    assert_eq!(text, &Part::Text("I ask.".to_owned()));
-    assert_eq!(first, &Part::Call { name: "spawn_agent".to_owned() });
-    assert_eq!(second, &Part::Call { name: "list_tasks".to_owned() });
+    assert_eq!(thought, &ReplyPart::Reasoning("Somebody\nmust do it.".to_owned()));
+    assert_eq!(text, &ReplyPart::Text("I ask.".to_owned()));
+    assert_eq!(first, &ReplyPart::Call { name: "spawn_agent".to_owned() });
+    assert_eq!(second, &ReplyPart::Call { name: "list_tasks".to_owned() });
     let calls: Vec<_> = reply.message.calls().map(|call| call.arguments.clone()).collect();
     let expect = json!({"task": "look", "name": "Helper"});
-    assert_eq!(calls, [Arguments::Json(expect), Arguments::Json(json!({}))]);
+    assert_eq!(calls, [ToolArguments::Json(expect), ToolArguments::Json(json!({}))]);
     assert_eq!(reply.usage, TokenUsage { input: 10, output: 5, ..TokenUsage::default() });
     assert_eq!(reply.stop, StopReason::EndOfTurn);
 }
@@ -95,7 +95,7 @@ async fn a_turn_has_its_texts_calls_and_usage() {
 #[tokio::test]
 async fn the_next_turn_follows_from_the_conversation_alone() {
     let model = scripted(BOSS);
-    let mut talk = vec![Message::user("go")];
+    let mut talk = vec![ChatMessage::user("go")];
     let first = reply(&model, "a", &talk).await;
     talk.extend([said(first.clone()), answered(&first, "agent:2 was started")]);
     for _ in 0..3 {
@@ -104,7 +104,7 @@ async fn the_next_turn_follows_from_the_conversation_alone() {
         assert_eq!(waiting, reply(&scripted(BOSS), "a", &talk).await, "asked again, elsewhere");
         talk.extend([said(waiting.clone()), answered(&waiting, "still running")]);
     }
-    talk.push(Message::user("agent:2 succeeded: found"));
+    talk.push(ChatMessage::user("agent:2 succeeded: found"));
     let last = reply(&model, "a", &talk).await;
     assert_eq!(last.message.text(), "It is done.");
     assert_eq!(last.usage.cached, 20);
@@ -113,7 +113,7 @@ async fn the_next_turn_follows_from_the_conversation_alone() {
 #[tokio::test]
 async fn calls_have_ids_of_their_own() {
     let model = scripted(BOSS);
-    let mut talk = vec![Message::user("go")];
+    let mut talk = vec![ChatMessage::user("go")];
     let mut ids = std::collections::HashSet::new();
     for _ in 0..4 {
         let next = reply(&model, "a", &talk).await;
@@ -129,7 +129,7 @@ async fn calls_have_ids_of_their_own() {
 async fn a_conversation_whose_beginning_is_gone_goes_on() {
     let model = scripted("agent a\nturn\nsay one\nturn\ncall x\nturn\nsay three");
     let second = reply(&model, "a", &[said(reply(&model, "a", &[]).await)]).await;
-    let talk = [Message::user("a summary"), said(second.clone()), answered(&second, "ok")];
+    let talk = [ChatMessage::user("a summary"), said(second.clone()), answered(&second, "ok")];
     assert_eq!(says(&model, &talk).await, "one", "what is not there was not said");
     let talk = [said(second.clone()), answered(&second, "ok"), said(crate::testing::reply("one"))];
     assert_eq!(says(&model, &talk).await, "three");
@@ -142,7 +142,7 @@ async fn the_same_words_twice_are_two_turns() {
     for expect in ["ok", "ok", "end"] {
         let next = reply(&model, "a", &talk).await;
         assert_eq!(next.message.text(), expect);
-        talk.extend([said(next), Message::user("go on")]);
+        talk.extend([said(next), ChatMessage::user("go on")]);
     }
 }
 
@@ -159,9 +159,9 @@ async fn sections_are_found_by_name_then_by_pattern() {
 #[tokio::test]
 async fn a_script_that_is_over_says_so() {
     let model = scripted("agent a\nturn\nwhen sun\nsay yes");
-    let parts = parts(&model, "a", &[Message::user("rain")]).await;
+    let parts = parts(&model, "a", &[ChatMessage::user("rain")]).await;
     let [Err(error)] = &parts[..] else { panic!("{parts:?}") };
-    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert_eq!(error.kind, ModelErrorKind::Invalid);
     assert_eq!(
         error.message,
         "story: `agent a` has no further turn that fits \"a\" after 0 replies; \
@@ -183,9 +183,9 @@ async fn faults_come_first_as_often_as_they_are_told() {
             let error = parts(&model, asker, &[]).await.remove(0).unwrap_err();
             kinds.push((error.kind, error.status, error.retry_after));
         }
-        let limited = (ErrorKind::RateLimited, Some(429), Some(Duration::from_secs(2)));
-        let server = (ErrorKind::Server, Some(500), None);
-        assert_eq!(kinds, [limited, limited, server, (ErrorKind::Garbage, None, None)]);
+        let limited = (ModelErrorKind::RateLimited, Some(429), Some(Duration::from_secs(2)));
+        let server = (ModelErrorKind::Server, Some(500), None);
+        assert_eq!(kinds, [limited, limited, server, (ModelErrorKind::Garbage, None, None)]);
         assert_eq!(reply(&model, asker, &[]).await.message.text(), "at last");
     }
 }
@@ -195,8 +195,8 @@ async fn a_cut_reply_breaks_off_after_some_words() {
     let model = scripted("agent a\nturn\n  fault cut 2\n  say one two three");
     let cut = parts(&model, "a", &[]).await;
     let words: Vec<_> = cut[..2].iter().map(|part| part.clone().unwrap()).collect();
-    assert_eq!(words, [Part::Text("one ".to_owned()), Part::Text("two ".to_owned())]);
-    assert_eq!(cut[2].as_ref().unwrap_err().kind, ErrorKind::Connection);
+    assert_eq!(words, [ReplyPart::Text("one ".to_owned()), ReplyPart::Text("two ".to_owned())]);
+    assert_eq!(cut[2].as_ref().unwrap_err().kind, ModelErrorKind::Connection);
     assert_eq!(says(&model, &[]).await, "one two three");
 }
 
@@ -224,17 +224,17 @@ async fn replies_may_be_cut_off_held_back_or_malformed() {
     assert_eq!(first.stop, StopReason::Length);
     let second = reply(&model, "a", &[said(first)]).await;
     let call = second.message.calls().next().unwrap();
-    assert!(matches!(call.arguments, Arguments::Malformed { .. }));
+    assert!(matches!(call.arguments, ToolArguments::Malformed { .. }));
 }
 
 #[tokio::test]
 async fn with_retry_only_the_reply_is_seen() {
     let model = scripted("agent a\nturn\n  fault 503 x2\n  fault cut 1\n  say one two");
-    let options = crate::RetryOptions { first_pause: Duration::ZERO, ..Default::default() };
-    let retry = crate::Retry::over(Arc::new(model), options);
+    let options = crate::RetryOptions { min_pause: Duration::ZERO, ..Default::default() };
+    let retry = crate::RetryModel::wrap(Arc::new(model), options);
     let parts: Vec<_> = retry.call(Arc::new(asking("a", vec![]))).collect().await;
-    assert!(matches!(parts[1], Ok(Part::Restarted { .. })), "{parts:?}");
-    assert!(matches!(parts.last(), Some(Ok(Part::Finished(_)))));
+    assert!(matches!(parts[1], Ok(ReplyPart::Restarted { .. })), "{parts:?}");
+    assert!(matches!(parts.last(), Some(Ok(ReplyPart::Finished(_)))));
 }
 
 #[test]
@@ -251,5 +251,5 @@ fn a_script_is_read_from_its_file() {
     let error = Script::load(&path).unwrap_err();
     assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
     std::fs::write(&path, "agent a\nturn\nsay hi").unwrap();
-    assert!(Script::load(&path).unwrap().section("a").is_some());
+    assert!(Script::load(&path).unwrap().find_section("a").is_some());
 }

@@ -2,92 +2,101 @@
 
 use serde_json::{Value, json};
 
-use super::{WireFault, add_result, called, data, joined, list, pieces, text_of, tool};
-use crate::conversation::{
-    Arguments, AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult,
+use super::{
+    WireFault, add_result, array_items, called_tool_name, join_text, split_in_two, sse_data,
+    text_field, tool_spec,
 };
-use crate::model::{Reply, StopReason, ToolSpec};
+use crate::conversation::{
+    AssistantMessage, ChatMessage, ContentBlock, ReasoningBlock, ToolArguments, ToolCall,
+    ToolResult,
+};
+use crate::model::{ModelReply, StopReason, ToolSpec};
 
 /// What a body says, in our words.
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct ParsedBody {
     pub(super) system: String,
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<ChatMessage>,
     pub(super) tools: Vec<ToolSpec>,
     pub(super) max_output: Option<u32>,
 }
 
-pub(super) fn number(body: &Value, pointer: &str) -> Option<u32> {
+pub(super) fn number_at(body: &Value, pointer: &str) -> Option<u32> {
     body.pointer(pointer).and_then(Value::as_u64).and_then(|number| number.try_into().ok())
 }
 
-pub(super) fn read(body: &Value) -> Read {
-    let limit = number(body, "/max_completion_tokens").or_else(|| number(body, "/max_tokens"));
-    let mut read = Read { max_output: limit, ..Read::default() };
-    read.tools = list(body, "tools").map(|spec| tool(&spec["function"], "parameters")).collect();
-    for message in list(body, "messages") {
-        let text = joined(&message["content"]);
+pub(super) fn parse_body(body: &Value) -> ParsedBody {
+    let limit =
+        number_at(body, "/max_completion_tokens").or_else(|| number_at(body, "/max_tokens"));
+    let mut read = ParsedBody { max_output: limit, ..ParsedBody::default() };
+    read.tools =
+        array_items(body, "tools").map(|spec| tool_spec(&spec["function"], "parameters")).collect();
+    for message in array_items(body, "messages") {
+        let text = join_text(&message["content"]);
         match message["role"].as_str() {
             Some("system" | "developer") => read.system.push_str(&text),
             Some("tool") => {
-                let id = text_of(message, "tool_call_id");
-                let name = called(&read.messages, &id);
+                let id = text_field(message, "tool_call_id");
+                let name = called_tool_name(&read.messages, &id);
                 let id = id.into();
                 add_result(
                     &mut read.messages,
                     ToolResult { id, name, text: text.into(), failed: false },
                 );
             }
-            Some("assistant") => read.messages.push(assistant(message, text)),
-            _ => read.messages.push(Message::user(text)),
+            Some("assistant") => read.messages.push(parse_assistant(message, text)),
+            _ => read.messages.push(ChatMessage::user(text)),
         }
     }
     read
 }
 
-fn assistant(message: &Value, text: String) -> Message {
+fn parse_assistant(message: &Value, text: String) -> ChatMessage {
     let mut content = Vec::new();
     let thought = ["reasoning_content", "reasoning"]
         .into_iter()
-        .map(|name| text_of(message, name))
+        .map(|name| text_field(message, name))
         .find(|thought| !thought.is_empty());
     if let Some(thought) = thought {
-        content.push(Content::Reasoning(Reasoning { text: thought.into(), opaque: Value::Null }));
+        content.push(ContentBlock::Reasoning(ReasoningBlock {
+            text: thought.into(),
+            opaque: Value::Null,
+        }));
     }
     if !text.is_empty() {
-        content.push(Content::Text(text.into()));
+        content.push(ContentBlock::Text(text.into()));
     }
-    for call in list(message, "tool_calls") {
-        let arguments = text_of(&call["function"], "arguments");
-        content.push(Content::Call(ToolCall {
-            id: text_of(call, "id").into(),
-            name: text_of(&call["function"], "name").into(),
-            arguments: parsed(&arguments),
+    for call in array_items(message, "tool_calls") {
+        let arguments = text_field(&call["function"], "arguments");
+        content.push(ContentBlock::Call(ToolCall {
+            id: text_field(call, "id").into(),
+            name: text_field(&call["function"], "name").into(),
+            arguments: parse_arguments(&arguments),
             opaque: call.clone(),
         }));
     }
-    Message::Assistant(AssistantMessage { content, opaque: Value::Null }.into())
+    ChatMessage::Assistant(AssistantMessage { content, opaque: Value::Null }.into())
 }
 
 /// Arguments that come as a text.
-pub(super) fn parsed(text: &str) -> Arguments {
+pub(super) fn parse_arguments(text: &str) -> ToolArguments {
     match serde_json::from_str(text) {
-        Ok(value) => Arguments::Json(value),
-        Err(error) => Arguments::Malformed { problem: error.to_string().into() },
+        Ok(value) => ToolArguments::Json(value),
+        Err(error) => ToolArguments::Malformed { problem: error.to_string().into() },
     }
 }
 
 /// Arguments as a text; malformed ones are cut off.
-pub(super) fn written(arguments: &Arguments) -> String {
+pub(super) fn write_arguments(arguments: &ToolArguments) -> String {
     match arguments {
-        Arguments::Json(value) => value.to_string(),
-        Arguments::Malformed { .. } => r#"{"path": "/et"#.into(),
+        ToolArguments::Json(value) => value.to_string(),
+        ToolArguments::Malformed { .. } => r#"{"path": "/et"#.into(),
     }
 }
 
-pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
+pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     let chunk = |delta: Value, finish: Value| {
-        data(&json!({
+        sse_data(&json!({
             "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model,
             "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }],
         }))
@@ -96,15 +105,15 @@ pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
     let mut calls = 0;
     for content in &reply.message.content {
         match content {
-            Content::Text(text) => {
-                let texts = pieces(text);
+            ContentBlock::Text(text) => {
+                let texts = split_in_two(text);
                 frames.extend(texts.map(|text| chunk(json!({ "content": text }), Value::Null)));
             }
-            Content::Reasoning(thought) => frames.extend(
-                pieces(&thought.text)
+            ContentBlock::Reasoning(thought) => frames.extend(
+                split_in_two(&thought.text)
                     .map(|text| chunk(json!({ "reasoning_content": text }), Value::Null)),
             ),
-            Content::Call(call) => {
+            ContentBlock::Call(call) => {
                 let fragment = |fields: Value| {
                     let mut fields = fields;
                     fields["index"] = json!(calls);
@@ -114,9 +123,9 @@ pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
                 frames.push(fragment(
                     json!({ "id": call.id, "type": "function", "function": function }),
                 ));
-                let arguments = written(&call.arguments);
+                let arguments = write_arguments(&call.arguments);
                 frames.extend(
-                    pieces(&arguments)
+                    split_in_two(&arguments)
                         .map(|text| fragment(json!({ "function": { "arguments": text } }))),
                 );
                 calls += 1;
@@ -131,7 +140,7 @@ pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
     };
     frames.push(chunk(json!({}), json!(finish)));
     let usage = &reply.usage;
-    frames.push(data(&json!({
+    frames.push(sse_data(&json!({
         "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model,
         "choices": [],
         "usage": {
@@ -145,10 +154,10 @@ pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
     frames
 }
 
-pub(super) fn failure(fault: WireFault) -> String {
+pub(super) fn failure_frame(fault: WireFault) -> String {
     let (code, text) = match fault {
         WireFault::Overloaded => ("server_error", "The server is overloaded."),
         WireFault::RateLimited => ("rate_limit_exceeded", "Rate limit reached."),
     };
-    data(&json!({ "error": { "message": text, "type": code, "code": code } }))
+    sse_data(&json!({ "error": { "message": text, "type": code, "code": code } }))
 }

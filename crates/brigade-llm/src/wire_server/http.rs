@@ -9,28 +9,28 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::{
-    Desk, WireFault, WireFormat, WireReply, WireRequest, WireStatus, anthropic, chat, gemini,
-    ollama, responses,
+    WireFault, WireFormat, WireHandler, WireReply, WireRequest, WireStatus, anthropic, chat,
+    gemini, ollama, responses,
 };
-use crate::model::Reply;
+use crate::model::ModelReply;
 
 const HEAD_MAX: usize = 64 * 1024;
 const BODY_MAX: usize = 256 << 20;
 
 /// Serves one connection until the client closes it.
-pub(super) async fn serve(socket: TcpStream, desk: &Desk) -> io::Result<()> {
+pub(super) async fn serve_connection(socket: TcpStream, desk: &WireHandler) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let (mut reader, mut writer) = socket.into_split();
     let mut held = Vec::new();
-    while let Some(request) = read(&mut reader, &mut held).await? {
+    while let Some(request) = read_request(&mut reader, &mut held).await? {
         let answered = {
-            let mut answering = pin!(answer(&mut writer, desk, request));
+            let mut answering = pin!(write_reply(&mut writer, desk, request));
             tokio::select! {
                 answered = &mut answering => answered?,
-                () = gone(&mut reader, &mut held) => return Ok(()),
+                () = wait_for_close(&mut reader, &mut held) => return Ok(()),
             }
         };
-        if answered == Connection::Close {
+        if answered == AfterReply::Close {
             break;
         }
     }
@@ -38,13 +38,13 @@ pub(super) async fn serve(socket: TcpStream, desk: &Desk) -> io::Result<()> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connection {
-    Keep,
+enum AfterReply {
+    KeepAlive,
     Close,
 }
 
 /// Returns when the client has closed its side.
-async fn gone(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) {
+async fn wait_for_close(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) {
     while let Ok(read) = reader.read_buf(held).await {
         if read == 0 {
             return;
@@ -52,7 +52,10 @@ async fn gone(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) {
     }
 }
 
-async fn read(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) -> io::Result<Option<Raw>> {
+async fn read_request(
+    reader: &mut OwnedReadHalf,
+    held: &mut Vec<u8>,
+) -> io::Result<Option<RawRequest>> {
     let end = loop {
         if let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
@@ -78,82 +81,86 @@ async fn read(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) -> io::Result<Opti
         }
     }
     let body = held.drain(..length).collect();
-    Ok(Some(Raw { method: method.to_owned(), target: target.to_owned(), headers, body }))
+    Ok(Some(RawRequest { method: method.to_owned(), target: target.to_owned(), headers, body }))
 }
 
-struct Raw {
+struct RawRequest {
     method: String,
     target: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
-async fn answer(writer: &mut OwnedWriteHalf, desk: &Desk, raw: Raw) -> io::Result<Connection> {
-    let request = match parsed(raw) {
+async fn write_reply(
+    writer: &mut OwnedWriteHalf,
+    desk: &WireHandler,
+    raw: RawRequest,
+) -> io::Result<AfterReply> {
+    let request = match parse_request(raw) {
         Ok(request) => request,
-        Err(refusal) => return status(writer, &refusal).await,
+        Err(refusal) => return write_status(writer, &refusal).await,
     };
     let (format, model) = (request.format, request.model.clone());
-    let frames = |reply: &Reply| frames(format, &model, reply);
-    match desk.answer(request).await {
-        WireReply::Status(told) => status(writer, &told).await,
+    let frames = |reply: &ModelReply| reply_frames(format, &model, reply);
+    match desk.reply(request).await {
+        WireReply::Status(told) => write_status(writer, &told).await,
         WireReply::Hang => std::future::pending().await,
         WireReply::Bytes(bytes) => {
-            begin(writer, format).await?;
-            chunk(writer, &bytes).await?;
-            end(writer).await
+            write_head(writer, format).await?;
+            write_chunk(writer, &bytes).await?;
+            write_end(writer).await
         }
         WireReply::Reply(reply) => {
-            begin(writer, format).await?;
+            write_head(writer, format).await?;
             for frame in frames(&reply) {
-                chunk(writer, frame.as_bytes()).await?;
+                write_chunk(writer, frame.as_bytes()).await?;
             }
-            end(writer).await
+            write_end(writer).await
         }
         WireReply::Slow(reply, pause) => {
-            begin(writer, format).await?;
+            write_head(writer, format).await?;
             for frame in frames(&reply) {
                 tokio::time::sleep(pause).await;
-                chunk(writer, frame.as_bytes()).await?;
+                write_chunk(writer, frame.as_bytes()).await?;
             }
-            end(writer).await
+            write_end(writer).await
         }
-        WireReply::Torn(reply) => {
-            begin(writer, format).await?;
+        WireReply::ByteByByte(reply) => {
+            write_head(writer, format).await?;
             for byte in frames(&reply).concat().bytes() {
-                chunk(writer, &[byte]).await?;
+                write_chunk(writer, &[byte]).await?;
                 writer.flush().await?;
                 tokio::task::yield_now().await;
             }
-            end(writer).await
+            write_end(writer).await
         }
-        WireReply::HangIn(reply) => {
-            half(writer, format, frames(&reply)).await?;
+        WireReply::HangMidway(reply) => {
+            write_half(writer, format, frames(&reply)).await?;
             std::future::pending().await
         }
-        WireReply::CutIn(reply) => {
-            half(writer, format, frames(&reply)).await?;
-            Ok(Connection::Close)
+        WireReply::DisconnectMidway(reply) => {
+            write_half(writer, format, frames(&reply)).await?;
+            Ok(AfterReply::Close)
         }
-        WireReply::EndIn(reply) => {
-            half(writer, format, frames(&reply)).await?;
-            end(writer).await
+        WireReply::EndMidway(reply) => {
+            write_half(writer, format, frames(&reply)).await?;
+            write_end(writer).await
         }
-        WireReply::FailIn(reply, fault) => {
-            half(writer, format, frames(&reply)).await?;
-            chunk(writer, failure(format, fault).as_bytes()).await?;
-            end(writer).await
+        WireReply::FailMidway(reply, fault) => {
+            write_half(writer, format, frames(&reply)).await?;
+            write_chunk(writer, failure_frame(format, fault).as_bytes()).await?;
+            write_end(writer).await
         }
     }
 }
 
-fn parsed(raw: Raw) -> Result<WireRequest, WireStatus> {
+fn parse_request(raw: RawRequest) -> Result<WireRequest, WireStatus> {
     let path = raw.target.split('?').next().unwrap_or_default();
     let body: Value = match serde_json::from_slice(&raw.body) {
         Ok(body) if raw.method == "POST" => body,
         _ => return Err(WireStatus::new(400, r#"{"error":{"message":"post a JSON object"}}"#)),
     };
-    let model = super::text_of(&body, "model");
+    let model = super::text_field(&body, "model");
     let (format, model) = match path {
         "/v1/chat/completions" => (WireFormat::Chat, model),
         "/v1/responses" => (WireFormat::Responses, model),
@@ -170,11 +177,11 @@ fn parsed(raw: Raw) -> Result<WireRequest, WireStatus> {
         }
     };
     let read = match format {
-        WireFormat::Chat => chat::read(&body),
-        WireFormat::Responses => responses::read(&body),
-        WireFormat::Anthropic => anthropic::read(&body),
-        WireFormat::Gemini => gemini::read(&body),
-        WireFormat::Ollama => ollama::read(&body),
+        WireFormat::Chat => chat::parse_body(&body),
+        WireFormat::Responses => responses::parse_body(&body),
+        WireFormat::Anthropic => anthropic::parse_body(&body),
+        WireFormat::Gemini => gemini::parse_body(&body),
+        WireFormat::Ollama => ollama::parse_body(&body),
     };
     Ok(WireRequest {
         format,
@@ -189,39 +196,39 @@ fn parsed(raw: Raw) -> Result<WireRequest, WireStatus> {
     })
 }
 
-fn frames(format: WireFormat, model: &str, reply: &Reply) -> Vec<String> {
+fn reply_frames(format: WireFormat, model: &str, reply: &ModelReply) -> Vec<String> {
     match format {
-        WireFormat::Chat => chat::frames(model, reply),
-        WireFormat::Responses => responses::frames(model, reply),
-        WireFormat::Anthropic => anthropic::frames(model, reply),
-        WireFormat::Gemini => gemini::frames(model, reply),
-        WireFormat::Ollama => ollama::frames(model, reply),
+        WireFormat::Chat => chat::reply_frames(model, reply),
+        WireFormat::Responses => responses::reply_frames(model, reply),
+        WireFormat::Anthropic => anthropic::reply_frames(model, reply),
+        WireFormat::Gemini => gemini::reply_frames(model, reply),
+        WireFormat::Ollama => ollama::reply_frames(model, reply),
     }
 }
 
-fn failure(format: WireFormat, fault: WireFault) -> String {
+fn failure_frame(format: WireFormat, fault: WireFault) -> String {
     match format {
-        WireFormat::Chat => chat::failure(fault),
-        WireFormat::Responses => responses::failure(fault),
-        WireFormat::Anthropic => anthropic::failure(fault),
-        WireFormat::Gemini => gemini::failure(fault),
-        WireFormat::Ollama => ollama::failure(fault),
+        WireFormat::Chat => chat::failure_frame(fault),
+        WireFormat::Responses => responses::failure_frame(fault),
+        WireFormat::Anthropic => anthropic::failure_frame(fault),
+        WireFormat::Gemini => gemini::failure_frame(fault),
+        WireFormat::Ollama => ollama::failure_frame(fault),
     }
 }
 
-async fn half(
+async fn write_half(
     writer: &mut OwnedWriteHalf,
     format: WireFormat,
     frames: Vec<String>,
 ) -> io::Result<()> {
-    begin(writer, format).await?;
+    write_head(writer, format).await?;
     for frame in &frames[..frames.len().div_ceil(2)] {
-        chunk(writer, frame.as_bytes()).await?;
+        write_chunk(writer, frame.as_bytes()).await?;
     }
     Ok(())
 }
 
-async fn begin(writer: &mut OwnedWriteHalf, format: WireFormat) -> io::Result<()> {
+async fn write_head(writer: &mut OwnedWriteHalf, format: WireFormat) -> io::Result<()> {
     let kind = match format {
         WireFormat::Ollama => "application/x-ndjson",
         _ => "text/event-stream; charset=utf-8",
@@ -233,7 +240,7 @@ async fn begin(writer: &mut OwnedWriteHalf, format: WireFormat) -> io::Result<()
     writer.write_all(head.as_bytes()).await
 }
 
-async fn chunk(writer: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
+async fn write_chunk(writer: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
@@ -242,12 +249,12 @@ async fn chunk(writer: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
     writer.write_all(b"\r\n").await
 }
 
-async fn end(writer: &mut OwnedWriteHalf) -> io::Result<Connection> {
+async fn write_end(writer: &mut OwnedWriteHalf) -> io::Result<AfterReply> {
     writer.write_all(b"0\r\n\r\n").await?;
-    Ok(Connection::Keep)
+    Ok(AfterReply::KeepAlive)
 }
 
-async fn status(writer: &mut OwnedWriteHalf, told: &WireStatus) -> io::Result<Connection> {
+async fn write_status(writer: &mut OwnedWriteHalf, told: &WireStatus) -> io::Result<AfterReply> {
     let mut head = format!(
         "HTTP/1.1 {} Told\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
         told.status,
@@ -257,5 +264,5 @@ async fn status(writer: &mut OwnedWriteHalf, told: &WireStatus) -> io::Result<Co
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     writer.write_all(format!("{head}\r\n{}", told.body).as_bytes()).await?;
-    Ok(Connection::Keep)
+    Ok(AfterReply::KeepAlive)
 }

@@ -2,57 +2,65 @@
 
 use serde_json::{Value, json};
 
-use super::chat::{Read, number};
-use super::{WireFault, add_result, called, list, pieces, text_of, tool};
-use crate::conversation::{
-    Arguments, AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult,
+use super::chat::{ParsedBody, number_at};
+use super::{
+    WireFault, add_result, array_items, called_tool_name, split_in_two, text_field, tool_spec,
 };
-use crate::model::{Reply, StopReason};
+use crate::conversation::{
+    AssistantMessage, ChatMessage, ContentBlock, ReasoningBlock, ToolArguments, ToolCall,
+    ToolResult,
+};
+use crate::model::{ModelReply, StopReason};
 
-pub(super) fn read(body: &Value) -> Read {
-    let mut read = Read { max_output: number(body, "/options/num_predict"), ..Read::default() };
-    read.tools = list(body, "tools").map(|spec| tool(&spec["function"], "parameters")).collect();
-    for message in list(body, "messages") {
-        let text = text_of(message, "content");
+pub(super) fn parse_body(body: &Value) -> ParsedBody {
+    let mut read =
+        ParsedBody { max_output: number_at(body, "/options/num_predict"), ..ParsedBody::default() };
+    read.tools =
+        array_items(body, "tools").map(|spec| tool_spec(&spec["function"], "parameters")).collect();
+    for message in array_items(body, "messages") {
+        let text = text_field(message, "content");
         match message["role"].as_str() {
             Some("system") => read.system.push_str(&text),
-            Some("assistant") => read.messages.push(assistant(message, text)),
+            Some("assistant") => read.messages.push(parse_assistant(message, text)),
             Some("tool") => {
-                let id = text_of(message, "tool_call_id");
-                let name = match text_of(message, "tool_name") {
-                    name if name.is_empty() => called(&read.messages, &id),
+                let id = text_field(message, "tool_call_id");
+                let name = match text_field(message, "tool_name") {
+                    name if name.is_empty() => called_tool_name(&read.messages, &id),
                     name => name.into(),
                 };
                 let (id, text) = (id.into(), text.into());
                 add_result(&mut read.messages, ToolResult { id, name, text, failed: false });
             }
-            _ => read.messages.push(Message::user(text)),
+            _ => read.messages.push(ChatMessage::user(text)),
         }
     }
     read
 }
 
-fn assistant(message: &Value, text: String) -> Message {
+fn parse_assistant(message: &Value, text: String) -> ChatMessage {
     let mut content = Vec::new();
-    let thought = text_of(message, "thinking");
+    let thought = text_field(message, "thinking");
     if !thought.is_empty() {
-        content.push(Content::Reasoning(Reasoning { text: thought.into(), opaque: Value::Null }));
+        content.push(ContentBlock::Reasoning(ReasoningBlock {
+            text: thought.into(),
+            opaque: Value::Null,
+        }));
     }
     if !text.is_empty() {
-        content.push(Content::Text(text.into()));
+        content.push(ContentBlock::Text(text.into()));
     }
-    for call in list(message, "tool_calls") {
-        content.push(Content::Call(ToolCall {
-            id: text_of(call, "id").into(),
-            name: text_of(&call["function"], "name").into(),
-            arguments: Arguments::Json(call["function"]["arguments"].clone()),
+    for call in array_items(message, "tool_calls") {
+        content.push(ContentBlock::Call(ToolCall {
+            id: text_field(call, "id").into(),
+            name: text_field(&call["function"], "name").into(),
+            arguments: ToolArguments::Json(call["function"]["arguments"].clone()),
             opaque: call.clone(),
         }));
     }
-    Message::Assistant(AssistantMessage { content, opaque: Value::Null }.into())
+    ChatMessage::Assistant(AssistantMessage { content, opaque: Value::Null }.into())
 }
 
-pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
+pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     let line = |mut fields: Value, done: bool| {
         fields["model"] = json!(model);
         fields["created_at"] = json!("2026-01-01T00:00:00Z");
@@ -69,15 +77,16 @@ pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
     let mut frames = Vec::new();
     for content in &reply.message.content {
         match content {
-            Content::Text(text) => {
-                frames.extend(pieces(text).map(|text| message(json!({ "content": text }))));
+            ContentBlock::Text(text) => {
+                frames.extend(split_in_two(text).map(|text| message(json!({ "content": text }))));
             }
-            Content::Reasoning(thought) => frames
-                .extend(pieces(&thought.text).map(|text| message(json!({ "thinking": text })))),
-            Content::Call(call) => {
+            ContentBlock::Reasoning(thought) => frames.extend(
+                split_in_two(&thought.text).map(|text| message(json!({ "thinking": text }))),
+            ),
+            ContentBlock::Call(call) => {
                 let arguments = match &call.arguments {
-                    Arguments::Json(arguments) => arguments.clone(),
-                    Arguments::Malformed { .. } => json!(r#"{"path": "/et"#),
+                    ToolArguments::Json(arguments) => arguments.clone(),
+                    ToolArguments::Malformed { .. } => json!(r#"{"path": "/et"#),
                 };
                 let function = json!({ "name": call.name, "arguments": arguments });
                 let mut call_item = json!({ "function": function });
@@ -106,7 +115,7 @@ pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
     frames
 }
 
-pub(super) fn failure(fault: WireFault) -> String {
+pub(super) fn failure_frame(fault: WireFault) -> String {
     let text = match fault {
         WireFault::Overloaded => "the server is overloaded",
         WireFault::RateLimited => "rate limit reached",

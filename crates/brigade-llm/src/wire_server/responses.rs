@@ -2,51 +2,58 @@
 
 use serde_json::{Value, json};
 
-use super::chat::{Read, number, parsed, written};
-use super::{WireFault, add_result, called, joined, list, pieces, text_of, tool};
-use crate::conversation::{AssistantMessage, Content, Message, Reasoning, ToolCall, ToolResult};
-use crate::model::{Reply, StopReason};
+use super::chat::{ParsedBody, number_at, parse_arguments, write_arguments};
+use super::{
+    WireFault, add_result, array_items, called_tool_name, join_text, split_in_two, text_field,
+    tool_spec,
+};
+use crate::conversation::{
+    AssistantMessage, ChatMessage, ContentBlock, ReasoningBlock, ToolCall, ToolResult,
+};
+use crate::model::{ModelReply, StopReason};
 
-pub(super) fn read(body: &Value) -> Read {
-    let mut read = Read {
-        system: text_of(body, "instructions"),
-        max_output: number(body, "/max_output_tokens"),
-        ..Read::default()
+pub(super) fn parse_body(body: &Value) -> ParsedBody {
+    let mut read = ParsedBody {
+        system: text_field(body, "instructions"),
+        max_output: number_at(body, "/max_output_tokens"),
+        ..ParsedBody::default()
     };
-    read.tools = list(body, "tools").map(|spec| tool(spec, "parameters")).collect();
-    for item in list(body, "input") {
+    read.tools = array_items(body, "tools").map(|spec| tool_spec(spec, "parameters")).collect();
+    for item in array_items(body, "input") {
         match item["type"].as_str() {
             Some("function_call_output") => {
-                let id = text_of(item, "call_id");
-                let name = called(&read.messages, &id);
-                let text = joined(&item["output"]).into();
+                let id = text_field(item, "call_id");
+                let name = called_tool_name(&read.messages, &id);
+                let text = join_text(&item["output"]).into();
                 add_result(
                     &mut read.messages,
                     ToolResult { id: id.into(), name, text, failed: false },
                 );
             }
-            Some("function_call") => add(
+            Some("function_call") => push_content(
                 &mut read.messages,
-                Content::Call(ToolCall {
-                    id: text_of(item, "call_id").into(),
-                    name: text_of(item, "name").into(),
-                    arguments: parsed(&text_of(item, "arguments")),
+                ContentBlock::Call(ToolCall {
+                    id: text_field(item, "call_id").into(),
+                    name: text_field(item, "name").into(),
+                    arguments: parse_arguments(&text_field(item, "arguments")),
                     opaque: item.clone(),
                 }),
             ),
-            Some("reasoning") => add(
+            Some("reasoning") => push_content(
                 &mut read.messages,
-                Content::Reasoning(Reasoning {
-                    text: joined(&item["summary"]).into(),
+                ContentBlock::Reasoning(ReasoningBlock {
+                    text: join_text(&item["summary"]).into(),
                     opaque: item.clone(),
                 }),
             ),
             _ => {
-                let text = joined(&item["content"]);
+                let text = join_text(&item["content"]);
                 match item["role"].as_str() {
-                    Some("assistant") => add(&mut read.messages, Content::Text(text.into())),
+                    Some("assistant") => {
+                        push_content(&mut read.messages, ContentBlock::Text(text.into()))
+                    }
                     Some("system" | "developer") => read.system.push_str(&text),
-                    _ => read.messages.push(Message::user(text)),
+                    _ => read.messages.push(ChatMessage::user(text)),
                 }
             }
         }
@@ -55,37 +62,37 @@ pub(super) fn read(body: &Value) -> Read {
 }
 
 /// Items of one turn come one after the other.
-fn add(messages: &mut Vec<Message>, content: Content) {
+fn push_content(messages: &mut Vec<ChatMessage>, content: ContentBlock) {
     let mut said = match messages.pop() {
-        Some(Message::Assistant(said)) => AssistantMessage::clone(&said),
+        Some(ChatMessage::Assistant(said)) => AssistantMessage::clone(&said),
         before => {
             messages.extend(before);
             AssistantMessage::default()
         }
     };
     said.content.push(content);
-    messages.push(Message::Assistant(said.into()));
+    messages.push(ChatMessage::Assistant(said.into()));
 }
 
-struct Stream {
+struct EventFrames {
     frames: Vec<String>,
 }
 
-impl Stream {
-    fn event(&mut self, kind: &str, mut event: Value) {
+impl EventFrames {
+    fn push(&mut self, kind: &str, mut event: Value) {
         event["type"] = json!(kind);
         event["sequence_number"] = json!(self.frames.len());
         self.frames.push(format!("event: {kind}\ndata: {event}\n\n"));
     }
 }
 
-pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
+pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     let response = |status: &str| json!({ "id": "resp_1", "object": "response", "model": model, "status": status, "output": [] });
-    let mut stream = Stream { frames: Vec::new() };
-    stream.event("response.created", json!({ "response": response("in_progress") }));
+    let mut stream = EventFrames { frames: Vec::new() };
+    stream.push("response.created", json!({ "response": response("in_progress") }));
     let mut output = Vec::new();
     for (place, content) in reply.message.content.iter().enumerate() {
-        output.push(item(&mut stream, place, content));
+        output.push(push_item(&mut stream, place, content));
     }
     let usage = &reply.usage;
     let mut last = response("completed");
@@ -103,26 +110,26 @@ pub(super) fn frames(model: &str, reply: &Reply) -> Vec<String> {
         StopReason::Filtered => Some("content_filter"),
     };
     match reason {
-        None => stream.event("response.completed", json!({ "response": last })),
+        None => stream.push("response.completed", json!({ "response": last })),
         Some(reason) => {
             last["status"] = json!("incomplete");
             last["incomplete_details"] = json!({ "reason": reason });
-            stream.event("response.incomplete", json!({ "response": last }));
+            stream.push("response.incomplete", json!({ "response": last }));
         }
     }
     stream.frames
 }
 
 /// The events of one item, and the item as it is when they are over.
-fn item(stream: &mut Stream, place: usize, content: &Content) -> Value {
+fn push_item(stream: &mut EventFrames, place: usize, content: &ContentBlock) -> Value {
     let (begun, done) = match content {
-        Content::Text(text) => {
+        ContentBlock::Text(text) => {
             let id = format!("msg_{place}");
             let item = |status: &str, content: Value| json!({ "id": id, "type": "message", "role": "assistant", "status": status, "content": content });
             let part = json!({ "type": "output_text", "text": text, "annotations": [] });
             (item("in_progress", json!([])), item("completed", json!([part])))
         }
-        Content::Reasoning(thought) => {
+        ContentBlock::Reasoning(thought) => {
             let item = |summary: Value| {
                 json!({
                     "id": format!("rs_{place}"), "type": "reasoning", "summary": summary,
@@ -132,45 +139,45 @@ fn item(stream: &mut Stream, place: usize, content: &Content) -> Value {
             let part = json!({ "type": "summary_text", "text": thought.text });
             (item(json!([])), item(json!([part])))
         }
-        Content::Call(call) => {
+        ContentBlock::Call(call) => {
             let item = |status: &str, arguments: &str| {
                 json!({
                     "id": format!("fc_{place}"), "type": "function_call", "status": status,
                     "call_id": call.id, "name": call.name, "arguments": arguments,
                 })
             };
-            (item("in_progress", ""), item("completed", &written(&call.arguments)))
+            (item("in_progress", ""), item("completed", &write_arguments(&call.arguments)))
         }
     };
     let id = begun["id"].clone();
-    stream.event("response.output_item.added", json!({ "output_index": place, "item": begun }));
+    stream.push("response.output_item.added", json!({ "output_index": place, "item": begun }));
     let at = |delta: &str| json!({ "item_id": id, "output_index": place, "delta": delta });
     match content {
-        Content::Text(text) => {
-            for piece in pieces(text) {
+        ContentBlock::Text(text) => {
+            for piece in split_in_two(text) {
                 let mut event = at(piece);
                 event["content_index"] = json!(0);
-                stream.event("response.output_text.delta", event);
+                stream.push("response.output_text.delta", event);
             }
         }
-        Content::Reasoning(thought) => {
-            for piece in pieces(&thought.text) {
+        ContentBlock::Reasoning(thought) => {
+            for piece in split_in_two(&thought.text) {
                 let mut event = at(piece);
                 event["summary_index"] = json!(0);
-                stream.event("response.reasoning_summary_text.delta", event);
+                stream.push("response.reasoning_summary_text.delta", event);
             }
         }
-        Content::Call(call) => {
-            for piece in pieces(&written(&call.arguments)) {
-                stream.event("response.function_call_arguments.delta", at(piece));
+        ContentBlock::Call(call) => {
+            for piece in split_in_two(&write_arguments(&call.arguments)) {
+                stream.push("response.function_call_arguments.delta", at(piece));
             }
         }
     }
-    stream.event("response.output_item.done", json!({ "output_index": place, "item": done }));
+    stream.push("response.output_item.done", json!({ "output_index": place, "item": done }));
     done
 }
 
-pub(super) fn failure(fault: WireFault) -> String {
+pub(super) fn failure_frame(fault: WireFault) -> String {
     let (code, text) = match fault {
         WireFault::Overloaded => ("server_error", "The server is overloaded."),
         WireFault::RateLimited => ("rate_limit_exceeded", "Rate limit reached."),

@@ -1,7 +1,7 @@
 //! What goes back to a provider in the next request.
 
 use brigade_llm::wire_server::{WireFormat, WireReply};
-use brigade_llm::{Arguments, Content, Message, Provider, ToolResult};
+use brigade_llm::{ChatMessage, ContentBlock, Provider, ToolArguments, ToolResult};
 use serde_json::json;
 
 use crate::{Bench, ask, call, each, hello, plain, reply, request, text, thought};
@@ -14,10 +14,10 @@ fn result(id: &str, text: &str, failed: bool) -> ToolResult {
 async fn two_turns(bench: &Bench, results: Vec<ToolResult>) {
     let (_, first) = bench.ask(hello()).await.expect("a reply");
     // As a transcript keeps it.
-    let kept = serde_json::to_string(&Message::Assistant(first.message.into())).expect("JSON");
+    let kept = serde_json::to_string(&ChatMessage::Assistant(first.message.into())).expect("JSON");
     let mut messages = hello().messages;
     messages.push(serde_json::from_str(&kept).expect("a message"));
-    messages.push(Message::Results(results));
+    messages.push(ChatMessage::Results(results));
     bench.ask(request(messages)).await.expect("a reply");
 }
 
@@ -35,11 +35,11 @@ async fn results_go_back_with_their_calls() {
         two_turns(&bench, vec![result("call_1", "one", false), result("call_2", "two", true)])
             .await;
         let messages = &bench.server.requests()[1].messages;
-        let Message::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
+        let ChatMessage::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
         let calls: Vec<_> = said.calls().collect();
         assert_eq!(said.text(), "Looking.");
         assert_eq!(calls.len(), 2);
-        let Message::Results(results) = &messages[2] else { panic!("{messages:?}") };
+        let ChatMessage::Results(results) = &messages[2] else { panic!("{messages:?}") };
         assert_eq!(results.len(), 2);
         for (call, result) in calls.iter().zip(results) {
             assert_eq!((&call.id, &call.name), (&result.id, &result.name));
@@ -70,11 +70,11 @@ async fn two_calls_with_one_id_both_get_their_answer() {
         assert_eq!(calls.len(), 2);
         let results = vec![result(&calls[0].id, "one", false), result(&calls[1].id, "two", false)];
         let mut messages = hello().messages;
-        messages.push(Message::Assistant(first.message.into()));
-        messages.push(Message::Results(results));
+        messages.push(ChatMessage::Assistant(first.message.into()));
+        messages.push(ChatMessage::Results(results));
         bench.ask(request(messages)).await.unwrap();
         let messages = &bench.server.requests()[1].messages;
-        let Message::Results(results) = &messages[2] else { panic!("{messages:?}") };
+        let ChatMessage::Results(results) = &messages[2] else { panic!("{messages:?}") };
         let texts: Vec<_> = results.iter().map(|result| &*result.text).collect();
         assert_eq!(texts, ["one", "two"]);
         if format != WireFormat::Gemini {
@@ -91,14 +91,14 @@ async fn two_results_with_one_id_are_told_apart_by_their_order() {
         let mut messages = hello().messages;
         let calls =
             vec![call("same", json!({ "path": "/a" })), call("same", json!({ "path": "/b" }))];
-        messages.push(Message::Assistant(reply(calls).message.into()));
-        messages.push(Message::Results(vec![
+        messages.push(ChatMessage::Assistant(reply(calls).message.into()));
+        messages.push(ChatMessage::Results(vec![
             result("same", "one", false),
             result("same", "two", false),
         ]));
         bench.ask(request(messages)).await.unwrap();
         let messages = &bench.server.requests()[0].messages;
-        let Message::Results(results) = &messages[2] else { panic!("{messages:?}") };
+        let ChatMessage::Results(results) = &messages[2] else { panic!("{messages:?}") };
         let texts: Vec<_> = results.iter().map(|result| &*result.text).collect();
         assert_eq!(texts, ["one", "two"]);
     })
@@ -119,8 +119,8 @@ async fn thoughts_go_back_as_they_came() {
         two_turns(&bench, vec![result("call_1", "one", false)]).await;
         let asked = &bench.server.requests()[1];
         let messages = &asked.messages;
-        let Message::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
-        let Some(Content::Reasoning(again)) = said.content.first() else { panic!("{said:?}") };
+        let ChatMessage::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
+        let Some(ContentBlock::Reasoning(again)) = said.content.first() else { panic!("{said:?}") };
         assert_eq!(&*again.text, "First I look.");
         match format {
             WireFormat::Responses => {
@@ -166,10 +166,10 @@ async fn items_go_back_exactly_and_are_not_kept_twice() {
         assert!(kept.matches(&long).count() <= 4, "{} times", kept.matches(&long).count());
         two_turns(&bench, vec![result("call_1", "one", false)]).await;
         let asked = &bench.server.requests()[2];
-        let Message::Assistant(again) = &asked.messages[1] else { panic!("{asked:?}") };
+        let ChatMessage::Assistant(again) = &asked.messages[1] else { panic!("{asked:?}") };
         assert_eq!(again.text(), long);
         let arguments = &again.calls().next().unwrap().arguments;
-        assert_eq!(*arguments, Arguments::Json(json!({ "z": 1, "path": long, "a": null })));
+        assert_eq!(*arguments, ToolArguments::Json(json!({ "z": 1, "path": long, "a": null })));
         let body = asked.body.to_string();
         match format {
             WireFormat::Anthropic => assert!(body.contains(&format!("signed:{long}"))),
@@ -198,8 +198,8 @@ async fn what_only_one_provider_understands_is_not_sent_to_another() {
     .await;
     let (_, first) = from.ask(hello()).await.unwrap();
     let mut messages = hello().messages;
-    messages.push(Message::Assistant(first.message.into()));
-    messages.push(Message::Results(vec![result("call_1", "one", false)]));
+    messages.push(ChatMessage::Assistant(first.message.into()));
+    messages.push(ChatMessage::Results(vec![result("call_1", "one", false)]));
     for format in WireFormat::ALL {
         println!("{format:?}");
         let to = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
@@ -217,13 +217,13 @@ async fn calls_stay_calls_in_a_request_without_tools() {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
         let mut messages = hello().messages;
         let said = reply(vec![call("call_1", json!({ "path": "/a" }))]).message;
-        messages.push(Message::Assistant(said.into()));
-        messages.push(Message::Results(vec![result("call_1", "one", false)]));
+        messages.push(ChatMessage::Assistant(said.into()));
+        messages.push(ChatMessage::Results(vec![result("call_1", "one", false)]));
         let mut request = request(messages);
         request.tools = [].into();
         bench.ask(request).await.unwrap();
         let messages = &bench.server.requests()[0].messages;
-        let Message::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
+        let ChatMessage::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
         assert_eq!(said.calls().count(), 1);
     })
     .await;
@@ -234,12 +234,12 @@ async fn an_interrupted_conversation_is_still_one() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
         let messages = vec![
-            Message::user("One"),
-            Message::Assistant(reply(Vec::new()).message.into()),
-            Message::user("Two"),
-            Message::Assistant(reply(vec![call("", json!({}))]).message.into()),
-            Message::Results(vec![result("", "found", false)]),
-            Message::user("Three"),
+            ChatMessage::user("One"),
+            ChatMessage::Assistant(reply(Vec::new()).message.into()),
+            ChatMessage::user("Two"),
+            ChatMessage::Assistant(reply(vec![call("", json!({}))]).message.into()),
+            ChatMessage::Results(vec![result("", "found", false)]),
+            ChatMessage::user("Three"),
         ];
         bench.ask(request(messages)).await.unwrap();
         let body = bench.server.requests()[0].body.to_string();

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brigade_llm::wire_server::{WireFault, WireFormat, WireReply, WireServer, WireStatus};
-use brigade_llm::{ErrorKind, KeySource, Limits, Model, Provider, ProviderKind, ProviderOptions};
+use brigade_llm::{
+    KeySource, Model, ModelErrorKind, Provider, ProviderKind, ProviderOptions, TransportLimits,
+};
 use futures_util::StreamExt;
 
 use crate::{Bench, ask, each, hello, quick, reply, text};
@@ -14,7 +16,7 @@ async fn kind_of(format: WireFormat, answer: WireReply) -> brigade_llm::ModelErr
     Bench::new(format, move |_| answer.clone()).await.refused().await
 }
 
-fn long() -> brigade_llm::Reply {
+fn long() -> brigade_llm::ModelReply {
     reply(vec![text("A reply of a few words."), text("And of a few more.")])
 }
 
@@ -24,7 +26,7 @@ async fn too_many_requests_say_when_to_come_back() {
         let told = WireStatus::new(429, r#"{"error":{"message":"Slow down."}}"#);
         let error =
             kind_of(format, WireReply::Status(told.clone().header("retry-after", "7"))).await;
-        assert_eq!(error.kind, ErrorKind::RateLimited);
+        assert_eq!(error.kind, ModelErrorKind::RateLimited);
         assert_eq!(error.status, Some(429));
         assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
         let dated = told
@@ -40,61 +42,61 @@ async fn too_many_requests_say_when_to_come_back() {
 #[tokio::test]
 async fn a_status_has_a_meaning() {
     let table = [
-        (500, "", ErrorKind::Server),
-        (502, "<html>Bad gateway</html>", ErrorKind::Server),
-        (503, r#"{"error":{"message":"busy"}}"#, ErrorKind::Server),
+        (500, "", ModelErrorKind::Server),
+        (502, "<html>Bad gateway</html>", ModelErrorKind::Server),
+        (503, r#"{"error":{"message":"busy"}}"#, ModelErrorKind::Server),
         (
             529,
             r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
-            ErrorKind::Server,
+            ModelErrorKind::Server,
         ),
-        (401, r#"{"error":{"message":"wrong key"}}"#, ErrorKind::Auth),
-        (403, r#"{"error":{"message":"not yours"}}"#, ErrorKind::Auth),
-        (402, r#"{"error":{"message":"Insufficient Balance"}}"#, ErrorKind::Exhausted),
+        (401, r#"{"error":{"message":"wrong key"}}"#, ModelErrorKind::Auth),
+        (403, r#"{"error":{"message":"not yours"}}"#, ModelErrorKind::Auth),
+        (402, r#"{"error":{"message":"Insufficient Balance"}}"#, ModelErrorKind::Exhausted),
         (
             429,
             r#"{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","code":"insufficient_quota"}}"#,
-            ErrorKind::Exhausted,
+            ModelErrorKind::Exhausted,
         ),
         (
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#,
-            ErrorKind::Exhausted,
+            ModelErrorKind::Exhausted,
         ),
         (
             400,
             r#"{"error":{"message":"bad schema","type":"invalid_request_error"}}"#,
-            ErrorKind::Invalid,
+            ModelErrorKind::Invalid,
         ),
-        (404, r#"{"error":"model 'nope' not found"}"#, ErrorKind::Invalid),
+        (404, r#"{"error":"model 'nope' not found"}"#, ModelErrorKind::Invalid),
         (
             400,
             r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#,
-            ErrorKind::TooLong,
+            ModelErrorKind::TooLong,
         ),
         (
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#,
-            ErrorKind::TooLong,
+            ModelErrorKind::TooLong,
         ),
         (
             400,
             r#"{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
-            ErrorKind::TooLong,
+            ModelErrorKind::TooLong,
         ),
         (
             400,
             r#"{"error":{"code":400,"message":"request (6031 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":6031,"n_ctx":4096}}"#,
-            ErrorKind::TooLong,
+            ModelErrorKind::TooLong,
         ),
-        (413, "", ErrorKind::TooLong),
+        (413, "", ModelErrorKind::TooLong),
         (
             400,
             r#"{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
-            ErrorKind::Auth,
+            ModelErrorKind::Auth,
         ),
-        (301, "", ErrorKind::Invalid),
-        (204, "", ErrorKind::Server),
+        (301, "", ModelErrorKind::Invalid),
+        (204, "", ModelErrorKind::Server),
     ];
     each(|format| async move {
         let next = AtomicUsize::new(0);
@@ -115,21 +117,21 @@ async fn a_status_has_a_meaning() {
 async fn gemini_says_in_the_body_when_to_come_back() {
     let body = r#"{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details. Please retry in 13.5s.","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"13.5s"}]}}"#;
     let error = kind_of(WireFormat::Gemini, WireReply::Status(WireStatus::new(429, body))).await;
-    assert_eq!(error.kind, ErrorKind::RateLimited);
+    assert_eq!(error.kind, ModelErrorKind::RateLimited);
     assert_eq!(error.retry_after, Some(Duration::from_millis(13_500)));
 }
 
 #[tokio::test]
 async fn an_error_in_mid_stream_has_the_same_meaning() {
     each(|format| async move {
-        let error = kind_of(format, WireReply::FailIn(long(), WireFault::Overloaded)).await;
-        assert_eq!(error.kind, ErrorKind::Server, "{error}");
+        let error = kind_of(format, WireReply::FailMidway(long(), WireFault::Overloaded)).await;
+        assert_eq!(error.kind, ModelErrorKind::Server, "{error}");
         assert!(error.message.contains("verloaded"), "{error}");
-        let error = kind_of(format, WireReply::FailIn(long(), WireFault::RateLimited)).await;
+        let error = kind_of(format, WireReply::FailMidway(long(), WireFault::RateLimited)).await;
         let kind = match format {
             // It says so in words only.
-            WireFormat::Ollama => ErrorKind::Server,
-            _ => ErrorKind::RateLimited,
+            WireFormat::Ollama => ModelErrorKind::Server,
+            _ => ModelErrorKind::RateLimited,
         };
         assert_eq!(error.kind, kind, "{error}");
     })
@@ -139,9 +141,9 @@ async fn an_error_in_mid_stream_has_the_same_meaning() {
 #[tokio::test]
 async fn a_cut_stream_is_no_reply() {
     each(|format| async move {
-        for answer in [WireReply::CutIn(long()), WireReply::EndIn(long())] {
+        for answer in [WireReply::DisconnectMidway(long()), WireReply::EndMidway(long())] {
             let error = kind_of(format, answer).await;
-            assert_eq!(error.kind, ErrorKind::Connection, "{error}");
+            assert_eq!(error.kind, ModelErrorKind::Connection, "{error}");
         }
     })
     .await;
@@ -156,17 +158,17 @@ async fn who_wants_a_key_and_gets_none_is_told_where_to_name_one() {
     let server = WireServer::start(move |_| status()).await.expect("a server");
     let options = server.options(format).key(KeySource::None).limits(quick());
     let without = ask(&Provider::new(options).unwrap(), hello()).await.expect_err("an error");
-    assert_eq!(without.kind, ErrorKind::Auth, "{without}");
+    assert_eq!(without.kind, ModelErrorKind::Auth, "{without}");
     assert!(without.message.contains("(no key is sent; `key` of the provider"), "{without}");
 }
 
 #[tokio::test]
 async fn silence_is_a_timeout() {
     each(|format| async move {
-        for answer in [WireReply::Hang, WireReply::HangIn(long())] {
+        for answer in [WireReply::Hang, WireReply::HangMidway(long())] {
             let bench = Bench::limited(format, quick(), move |_| answer.clone()).await;
             let error = bench.refused().await;
-            assert_eq!(error.kind, ErrorKind::Timeout, "{error}");
+            assert_eq!(error.kind, ModelErrorKind::Timeout, "{error}");
         }
     })
     .await;
@@ -180,7 +182,7 @@ async fn nobody_there_is_a_connection_error() {
             .key(KeySource::None)
             .limits(quick());
         let error = ask(&Provider::new(options).unwrap(), hello()).await.expect_err("an error");
-        assert_eq!(error.kind, ErrorKind::Connection, "{error}");
+        assert_eq!(error.kind, ModelErrorKind::Connection, "{error}");
         assert!(!error.message.contains("token"), "{error}");
     }
 }
@@ -192,7 +194,7 @@ async fn what_is_not_the_protocol_is_garbage() {
             [b"data: {\"half\": \n\n", b"<html>Hello</html>\n\n", b"data: \xff\xfe\x00\n\n{]\n"];
         for answer in answers {
             let error = kind_of(format, WireReply::Bytes(answer.to_vec())).await;
-            assert_eq!(error.kind, ErrorKind::Garbage, "{error}");
+            assert_eq!(error.kind, ModelErrorKind::Garbage, "{error}");
         }
     })
     .await;
@@ -201,10 +203,10 @@ async fn what_is_not_the_protocol_is_garbage() {
 #[tokio::test]
 async fn a_dropped_stream_closes_its_connection() {
     each(|format| async move {
-        for answer in [WireReply::Hang, WireReply::HangIn(long())] {
-            let reads = matches!(answer, WireReply::HangIn(_));
+        for answer in [WireReply::Hang, WireReply::HangMidway(long())] {
+            let reads = matches!(answer, WireReply::HangMidway(_));
             let mut bench =
-                Bench::limited(format, Limits::default(), move |_| answer.clone()).await;
+                Bench::limited(format, TransportLimits::default(), move |_| answer.clone()).await;
             let mut stream = bench.provider.call(Arc::new(hello()));
             assert_eq!(bench.server.open_connections(), 0, "sent before it was polled");
             if reads {
@@ -212,11 +214,11 @@ async fn a_dropped_stream_closes_its_connection() {
             } else {
                 tokio::select! {
                     part = stream.next() => panic!("{part:?}"),
-                    () = bench.server.until_open(1) => {}
+                    () = bench.server.wait_for_connections(1) => {}
                 }
             }
             drop(stream);
-            tokio::time::timeout(Duration::from_secs(5), bench.server.until_open(0))
+            tokio::time::timeout(Duration::from_secs(5), bench.server.wait_for_connections(0))
                 .await
                 .expect("the connection stays open");
         }

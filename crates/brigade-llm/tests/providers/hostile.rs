@@ -1,7 +1,7 @@
 //! A provider that sends more than a program has room for.
 
 use brigade_llm::wire_server::{WireFormat, WireReply};
-use brigade_llm::{Arguments, ErrorKind, Limits};
+use brigade_llm::{ModelErrorKind, ToolArguments, TransportLimits};
 use serde_json::json;
 
 use crate::{Bench, call, each, hello, plain, reply, text};
@@ -9,14 +9,14 @@ use crate::{Bench, call, each, hello, plain, reply, text};
 #[tokio::test]
 async fn a_line_has_an_end() {
     each(|format| async move {
-        let limits = Limits { line_bytes: 64 * 1024, ..Limits::default() };
+        let limits = TransportLimits { line_bytes: 64 * 1024, ..TransportLimits::default() };
         for line in [vec![b'x'; 1 << 20], [vec![b'x'; 1 << 20], vec![b'\n'; 2]].concat()] {
             let mut bytes = b"data: ".to_vec();
             bytes.extend(line);
             let bench =
                 Bench::limited(format, limits, move |_| WireReply::Bytes(bytes.clone())).await;
             let error = bench.refused().await;
-            assert_eq!(error.kind, ErrorKind::Garbage);
+            assert_eq!(error.kind, ModelErrorKind::Garbage);
             assert!(error.message.contains("65536"), "{error}");
         }
     })
@@ -26,11 +26,11 @@ async fn a_line_has_an_end() {
 #[tokio::test]
 async fn a_body_has_an_end() {
     each(|format| async move {
-        let limits = Limits { body_bytes: 64 * 1024, ..Limits::default() };
+        let limits = TransportLimits { body_bytes: 64 * 1024, ..TransportLimits::default() };
         let bytes = b": ping\n\n".repeat(20_000);
         let bench = Bench::limited(format, limits, move |_| WireReply::Bytes(bytes.clone())).await;
         let error = bench.refused().await;
-        assert_eq!(error.kind, ErrorKind::Garbage, "{error}");
+        assert_eq!(error.kind, ModelErrorKind::Garbage, "{error}");
     })
     .await;
 }
@@ -38,7 +38,7 @@ async fn a_body_has_an_end() {
 #[tokio::test]
 async fn long_arguments_are_malformed() {
     each(|format| async move {
-        let limits = Limits { argument_bytes: 1000, ..Limits::default() };
+        let limits = TransportLimits { argument_bytes: 1000, ..TransportLimits::default() };
         let bench = Bench::limited(format, limits, |_| {
             WireReply::Reply(reply(vec![
                 call("call_1", json!({ "path": "x".repeat(2000) })),
@@ -49,9 +49,9 @@ async fn long_arguments_are_malformed() {
         let (_, reply) = bench.ask(hello()).await.unwrap();
         let calls: Vec<_> = reply.message.calls().collect();
         assert!(
-            matches!(&calls[0].arguments, Arguments::Malformed { problem } if problem.contains("1000"))
+            matches!(&calls[0].arguments, ToolArguments::Malformed { problem } if problem.contains("1000"))
         );
-        assert!(matches!(calls[1].arguments, Arguments::Json(_)));
+        assert!(matches!(calls[1].arguments, ToolArguments::Json(_)));
     })
     .await;
 }
@@ -59,14 +59,14 @@ async fn long_arguments_are_malformed() {
 #[tokio::test]
 async fn a_reply_has_only_so_many_parts() {
     each(|format| async move {
-        let limits = Limits { parts: 100, ..Limits::default() };
+        let limits = TransportLimits { parts: 100, ..TransportLimits::default() };
         let bench = Bench::limited(format, limits, |_| {
             let calls = (0..200).map(|n| call(&format!("call_{n}"), json!({ "path": "/" })));
             WireReply::Reply(reply(calls.collect()))
         })
         .await;
         let error = bench.refused().await;
-        assert_eq!(error.kind, ErrorKind::Garbage, "{error}");
+        assert_eq!(error.kind, ModelErrorKind::Garbage, "{error}");
         assert!(error.message.contains("100 parts"), "{error}");
     })
     .await;
@@ -80,7 +80,7 @@ async fn an_index_is_not_a_length() {
         );
         let bytes = format!("{event}\n\n").into_bytes();
         let bench = Bench::new(WireFormat::Chat, move |_| WireReply::Bytes(bytes.clone())).await;
-        assert_eq!(bench.refused().await.kind, ErrorKind::Garbage);
+        assert_eq!(bench.refused().await.kind, ModelErrorKind::Garbage);
     }
 }
 
@@ -110,7 +110,7 @@ async fn what_opens_without_a_word_is_counted_too() {
         let bench =
             Bench::new(format, move |_| WireReply::Bytes(stream.clone().into_bytes())).await;
         let error = bench.refused().await;
-        assert_eq!(error.kind, ErrorKind::Garbage, "{error}");
+        assert_eq!(error.kind, ModelErrorKind::Garbage, "{error}");
         assert!(error.message.contains("parts"), "{error}");
     }
 }
@@ -142,7 +142,7 @@ async fn one_event_with_everything_in_it_is_too_much() {
         let bytes = format!("{stream}\n\n").into_bytes();
         let bench = Bench::new(format, move |_| WireReply::Bytes(bytes.clone())).await;
         let error = bench.refused().await;
-        assert_eq!(error.kind, ErrorKind::Garbage, "{error}");
+        assert_eq!(error.kind, ModelErrorKind::Garbage, "{error}");
         assert!(error.message.contains("1024 parts"), "{error}");
     }
 }
@@ -159,7 +159,7 @@ async fn large_arguments_are_no_attack() {
         .await;
         let (_, reply) = bench.ask(hello()).await.unwrap();
         let calls: Vec<_> = reply.message.calls().collect();
-        assert_eq!(calls[0].arguments, Arguments::Json(arguments));
+        assert_eq!(calls[0].arguments, ToolArguments::Json(arguments));
     })
     .await;
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use brigade_llm::wire_server::{WireFormat, WireReply, WireStatus};
 use brigade_llm::{
-    Catalog, ErrorKind, KeySource, ModelName, Provider, ProviderKind, ProviderOptions,
+    KeySource, ModelErrorKind, ModelName, Provider, ProviderCatalog, ProviderKind, ProviderOptions,
 };
 
 use crate::{Bench, KEY, ask, each, hello, reply, text};
@@ -23,7 +23,7 @@ async fn a_missing_key_is_named_before_anything_is_sent() {
         for (source, named) in sources {
             let provider = Provider::new(options.clone().key(source)).unwrap();
             let error = ask(&provider, hello()).await.expect_err("an error");
-            assert_eq!(error.kind, ErrorKind::Auth);
+            assert_eq!(error.kind, ModelErrorKind::Auth);
             assert!(error.message.contains(named), "{error}");
         }
         assert!(bench.server.requests().is_empty());
@@ -99,7 +99,7 @@ async fn a_redirect_takes_no_key_along() {
         WireReply::Status(WireStatus::new(307, "").header("location", &url))
     })
     .await;
-    assert_eq!(bench.refused().await.kind, ErrorKind::Invalid);
+    assert_eq!(bench.refused().await.kind, ModelErrorKind::Invalid);
     assert!(elsewhere.server.requests().is_empty());
 }
 
@@ -168,7 +168,7 @@ fn a_model_is_named_with_its_provider() {
     assert_eq!((&*name.provider, &*name.model), ("openrouter", "anthropic/claude-sonnet-4.5"));
     for wrong in ["claude", "/claude", "anthropic/"] {
         let error = wrong.parse::<ModelName>().expect_err("no name");
-        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert_eq!(error.kind, ModelErrorKind::Invalid);
     }
 }
 
@@ -178,7 +178,8 @@ async fn a_catalog_finds_what_was_set_up_and_what_is_always_there() {
         WireReply::Reply(reply(vec![text(&format!("I am {}.", request.model))]))
     })
     .await;
-    let catalog = Catalog::new().with("mine", bench.server.options(WireFormat::Chat));
+    let catalog =
+        ProviderCatalog::new().with_provider("mine", bench.server.options(WireFormat::Chat));
     let found = catalog.find("mine/tiny").unwrap();
     let mut request = hello();
     request.model = found.model;
@@ -211,6 +212,6 @@ fn a_key_goes_over_http_to_this_machine_only() {
         assert!(made(at(url).allow_http()).is_ok(), "{url}");
     }
     let error = Provider::new(at("http://192.168.1.5/v1")).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert_eq!(error.kind, ModelErrorKind::Invalid);
     assert!(error.message.contains("allow_http = true"), "{error}");
 }

@@ -10,8 +10,8 @@
 use std::env;
 
 use brigade_llm::{
-    Arguments, KeySource, Message, ModelName, Provider, ProviderKind, ProviderOptions, StopReason,
-    ToolResult,
+    ChatMessage, KeySource, ModelName, Provider, ProviderKind, ProviderOptions, StopReason,
+    ToolArguments, ToolResult,
 };
 
 use crate::{ask, request};
@@ -27,7 +27,8 @@ async fn a_real_model_answers_and_uses_a_tool() {
         options = options.base_url(url).key(KeySource::None);
     }
     let provider = Provider::new(options).expect("a provider");
-    let mut messages = vec![Message::user("What is at the path /tmp/note? Use the tool to look.")];
+    let mut messages =
+        vec![ChatMessage::user("What is at the path /tmp/note? Use the tool to look.")];
     for _ in 0..4 {
         let mut asked = request(messages.clone());
         asked.model = name.model.clone();
@@ -36,18 +37,18 @@ async fn a_real_model_answers_and_uses_a_tool() {
         assert!(reply.usage.input > 0 && reply.usage.output > 0);
         assert_ne!(reply.stop, StopReason::Filtered);
         let calls: Vec<_> = reply.message.calls().cloned().collect();
-        messages.push(Message::Assistant(reply.message.into()));
+        messages.push(ChatMessage::Assistant(reply.message.into()));
         if calls.is_empty() {
             return;
         }
-        messages.push(Message::Results(
+        messages.push(ChatMessage::Results(
             calls
                 .iter()
                 .map(|call| ToolResult {
                     id: call.id.clone(),
                     name: call.name.clone(),
                     text: "Buy milk.".into(),
-                    failed: matches!(call.arguments, Arguments::Malformed { .. }),
+                    failed: matches!(call.arguments, ToolArguments::Malformed { .. }),
                 })
                 .collect(),
         ));

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use brigade_llm::wire_server::{WireFormat, WireReply, WireRequest, WireServer};
 use brigade_llm::{
-    Arguments, AssistantMessage, Content, KeySource, Limits, Message, Model, ModelError, Part,
-    Provider, Reasoning, Reply, Request, StopReason, TokenUsage, ToolCall, ToolSpec,
+    AssistantMessage, ChatMessage, ContentBlock, KeySource, Model, ModelError, ModelReply,
+    ModelRequest, Provider, ReasoningBlock, ReplyPart, StopReason, TokenUsage, ToolArguments,
+    ToolCall, ToolSpec, TransportLimits,
 };
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
@@ -23,9 +24,9 @@ use serde_json::{Value, json};
 /// A key is set up in a file, since a test must not change the environment of the others.
 pub(crate) const KEY: &str = "sk-very-secret-0123456789";
 
-pub(crate) fn request(messages: Vec<Message>) -> Request {
-    Request {
-        asker: "tester".into(),
+pub(crate) fn request(messages: Vec<ChatMessage>) -> ModelRequest {
+    ModelRequest {
+        agent: "tester".into(),
         model: "some-model".into(),
         system: "You are a test.".into(),
         messages,
@@ -44,50 +45,50 @@ pub(crate) fn request(messages: Vec<Message>) -> Request {
     }
 }
 
-pub(crate) fn hello() -> Request {
-    request(vec![Message::user("Hello")])
+pub(crate) fn hello() -> ModelRequest {
+    request(vec![ChatMessage::user("Hello")])
 }
 
-pub(crate) fn reply(content: Vec<Content>) -> Reply {
-    Reply {
+pub(crate) fn reply(content: Vec<ContentBlock>) -> ModelReply {
+    ModelReply {
         message: AssistantMessage { content, opaque: Value::Null },
         usage: TokenUsage { input: 120, cached: 100, cache_written: 0, output: 30 },
         stop: StopReason::EndOfTurn,
     }
 }
 
-pub(crate) fn text(text: &str) -> Content {
-    Content::Text(text.into())
+pub(crate) fn text(text: &str) -> ContentBlock {
+    ContentBlock::Text(text.into())
 }
 
-pub(crate) fn thought(text: &str) -> Content {
-    Content::Reasoning(Reasoning { text: text.into(), opaque: Value::Null })
+pub(crate) fn thought(text: &str) -> ContentBlock {
+    ContentBlock::Reasoning(ReasoningBlock { text: text.into(), opaque: Value::Null })
 }
 
-pub(crate) fn call(id: &str, arguments: Value) -> Content {
-    let arguments = Arguments::Json(arguments);
+pub(crate) fn call(id: &str, arguments: Value) -> ContentBlock {
+    let arguments = ToolArguments::Json(arguments);
     let name = "look".into();
-    Content::Call(ToolCall { id: id.into(), name, arguments, opaque: Value::Null })
+    ContentBlock::Call(ToolCall { id: id.into(), name, arguments, opaque: Value::Null })
 }
 
 /// What a message says, without what only its provider understands.
-pub(crate) fn plain(message: &AssistantMessage) -> Vec<Content> {
+pub(crate) fn plain(message: &AssistantMessage) -> Vec<ContentBlock> {
     let mut content = message.content.clone();
     for part in &mut content {
         match part {
-            Content::Text(_) => {}
-            Content::Reasoning(reasoning) => reasoning.opaque = Value::Null,
-            Content::Call(call) => call.opaque = Value::Null,
+            ContentBlock::Text(_) => {}
+            ContentBlock::Reasoning(reasoning) => reasoning.opaque = Value::Null,
+            ContentBlock::Call(call) => call.opaque = Value::Null,
         }
     }
     content
 }
 
-pub(crate) fn quick() -> Limits {
-    Limits {
-        headers: Duration::from_millis(300),
-        idle: Duration::from_millis(300),
-        ..Limits::default()
+pub(crate) fn quick() -> TransportLimits {
+    TransportLimits {
+        header_timeout: Duration::from_millis(300),
+        idle_timeout: Duration::from_millis(300),
+        ..TransportLimits::default()
     }
 }
 
@@ -102,12 +103,12 @@ impl Bench {
         format: WireFormat,
         answer: impl Fn(WireRequest) -> WireReply + Send + Sync + 'static,
     ) -> Self {
-        Self::limited(format, Limits::default(), answer).await
+        Self::limited(format, TransportLimits::default(), answer).await
     }
 
     pub(crate) async fn limited(
         format: WireFormat,
-        limits: Limits,
+        limits: TransportLimits,
         answer: impl Fn(WireRequest) -> WireReply + Send + Sync + 'static,
     ) -> Self {
         let server = WireServer::start(answer).await.expect("a server");
@@ -118,7 +119,10 @@ impl Bench {
         Self { server, provider: Provider::new(options).expect("a provider"), _key: key }
     }
 
-    pub(crate) async fn ask(&self, request: Request) -> Result<(Vec<Part>, Reply), ModelError> {
+    pub(crate) async fn ask(
+        &self,
+        request: ModelRequest,
+    ) -> Result<(Vec<ReplyPart>, ModelReply), ModelError> {
         ask(&self.provider, request).await
     }
 
@@ -132,13 +136,13 @@ impl Bench {
 
 pub(crate) async fn ask(
     model: &dyn Model,
-    request: Request,
-) -> Result<(Vec<Part>, Reply), ModelError> {
+    request: ModelRequest,
+) -> Result<(Vec<ReplyPart>, ModelReply), ModelError> {
     let mut stream = model.call(Arc::new(request));
     let mut parts = Vec::new();
     while let Some(part) = stream.next().await {
         match part? {
-            Part::Finished(reply) => {
+            ReplyPart::Finished(reply) => {
                 assert!(stream.next().await.is_none(), "something after the end");
                 return Ok((parts, *reply));
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use brigade_llm::wire_server::{WireFormat, WireReply, WireServer};
 use brigade_llm::{
-    Arguments, Content, Effort, ErrorKind, Limits, Model, ModelError, Part, PartStream, Provider,
-    Request, StopReason, TokenUsage,
+    ContentBlock, Model, ModelError, ModelErrorKind, ModelRequest, PartStream, Provider,
+    ReasoningEffort, ReplyPart, StopReason, TokenUsage, ToolArguments, TransportLimits,
 };
 use serde_json::json;
 
@@ -20,7 +20,7 @@ async fn text_comes_in_pieces_and_whole() {
                 .await;
         let (parts, reply) = bench.ask(hello()).await.unwrap();
         let pieces = parts.iter().map(|part| match part {
-            Part::Text(text) => text.as_str(),
+            ReplyPart::Text(text) => text.as_str(),
             other => panic!("{other:?}"),
         });
         let pieces: Vec<_> = pieces.collect();
@@ -84,10 +84,10 @@ async fn parallel_calls_keep_their_order() {
         .await;
         let (parts, reply) = bench.ask(hello()).await.unwrap();
         let begun =
-            parts.iter().filter(|part| matches!(part, Part::Call { name } if name == "look"));
+            parts.iter().filter(|part| matches!(part, ReplyPart::Call { name } if name == "look"));
         assert_eq!(begun.count(), 2);
         let thoughts = parts.iter().filter_map(|part| match part {
-            Part::Reasoning(text) => Some(text.as_str()),
+            ReplyPart::Reasoning(text) => Some(text.as_str()),
             _ => None,
         });
         assert_eq!(thoughts.collect::<String>(), "I look twice.");
@@ -110,8 +110,8 @@ async fn a_reply_that_was_cut_off_says_so_and_its_last_call_is_malformed() {
     each(|format| async move {
         let bench = Bench::new(format, |_| {
             let mut cut = call("call_1", json!({}));
-            if let Content::Call(cut) = &mut cut {
-                cut.arguments = Arguments::Malformed { problem: "cut".into() };
+            if let ContentBlock::Call(cut) = &mut cut {
+                cut.arguments = ToolArguments::Malformed { problem: "cut".into() };
             }
             let mut reply = reply(vec![text("So"), cut]);
             reply.stop = StopReason::Length;
@@ -122,7 +122,7 @@ async fn a_reply_that_was_cut_off_says_so_and_its_last_call_is_malformed() {
         assert_eq!(reply.stop, StopReason::Length);
         let calls: Vec<_> = reply.message.calls().collect();
         assert_eq!(calls.len(), 1);
-        assert!(matches!(calls[0].arguments, Arguments::Malformed { .. }), "{calls:?}");
+        assert!(matches!(calls[0].arguments, ToolArguments::Malformed { .. }), "{calls:?}");
     })
     .await;
 }
@@ -138,7 +138,7 @@ async fn a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any() {
         .await;
         let (_, reply) = bench.ask(hello()).await.unwrap();
         let calls: Vec<_> = reply.message.calls().collect();
-        assert!(matches!(calls[0].arguments, Arguments::Malformed { .. }), "{calls:?}");
+        assert!(matches!(calls[0].arguments, ToolArguments::Malformed { .. }), "{calls:?}");
     })
     .await;
 }
@@ -148,16 +148,16 @@ async fn broken_arguments_are_malformed_also_at_the_end_of_a_turn() {
     each(|format| async move {
         let bench = Bench::new(format, |_| {
             let mut broken = call("call_1", json!({}));
-            if let Content::Call(broken) = &mut broken {
-                broken.arguments = Arguments::Malformed { problem: "cut".into() };
+            if let ContentBlock::Call(broken) = &mut broken {
+                broken.arguments = ToolArguments::Malformed { problem: "cut".into() };
             }
             WireReply::Reply(reply(vec![broken, call("call_2", json!({ "path": "/b" }))]))
         })
         .await;
         let (_, reply) = bench.ask(hello()).await.unwrap();
         let calls: Vec<_> = reply.message.calls().collect();
-        assert!(matches!(calls[0].arguments, Arguments::Malformed { .. }), "{calls:?}");
-        assert_eq!(calls[1].arguments, Arguments::Json(json!({ "path": "/b" })));
+        assert!(matches!(calls[0].arguments, ToolArguments::Malformed { .. }), "{calls:?}");
+        assert_eq!(calls[1].arguments, ToolArguments::Json(json!({ "path": "/b" })));
     })
     .await;
 }
@@ -184,7 +184,7 @@ async fn an_effort_is_asked_for_and_never_in_the_way() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
         let mut request = hello();
-        request.effort = Some(Effort::Low);
+        request.effort = Some(ReasoningEffort::Low);
         bench.ask(request).await.unwrap();
     })
     .await;
@@ -192,7 +192,7 @@ async fn an_effort_is_asked_for_and_never_in_the_way() {
         Bench::new(WireFormat::Responses, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
     let mut request = hello();
     request.model = "gpt-5".into();
-    request.effort = Some(Effort::Low);
+    request.effort = Some(ReasoningEffort::Low);
     bench.ask(request).await.unwrap();
     let body = &bench.server.requests()[0].body;
     assert_eq!(body["reasoning"]["effort"], "low", "{body}");
@@ -200,10 +200,10 @@ async fn an_effort_is_asked_for_and_never_in_the_way() {
 
 #[tokio::test]
 async fn a_slow_stream_is_no_idle_one() {
-    let limits = Limits {
-        headers: Duration::from_secs(1),
-        idle: Duration::from_secs(1),
-        ..Limits::default()
+    let limits = TransportLimits {
+        header_timeout: Duration::from_secs(1),
+        idle_timeout: Duration::from_secs(1),
+        ..TransportLimits::default()
     };
     each(|format| async move {
         let bench = Bench::limited(format, limits, move |_| {
@@ -222,7 +222,7 @@ async fn a_torn_stream_is_put_together() {
     each(|format| async move {
         let said =
             || vec![thought("Ä…"), text("日本 🎌\r\n\n"), call("c", json!({ "path": "ü\n" }))];
-        let bench = Bench::new(format, move |_| WireReply::Torn(reply(said()))).await;
+        let bench = Bench::new(format, move |_| WireReply::ByteByByte(reply(said()))).await;
         let (_, reply) = bench.ask(hello()).await.unwrap();
         assert_eq!(plain(&reply.message), said());
     })
@@ -231,26 +231,30 @@ async fn a_torn_stream_is_put_together() {
 
 /// Fails as it is told.
 #[derive(Debug)]
-struct Failing(ErrorKind);
+struct Failing(ModelErrorKind);
 
 impl Model for Failing {
-    fn call(&self, _request: Arc<Request>) -> PartStream {
+    fn call(&self, _request: Arc<ModelRequest>) -> PartStream {
         let error = ModelError::new(self.0, "told to fail");
-        Box::pin(futures_util::stream::iter([Ok(Part::Text("So".into())), Err(error)]))
+        Box::pin(futures_util::stream::iter([Ok(ReplyPart::Text("So".into())), Err(error)]))
     }
 }
 
 #[tokio::test]
 async fn what_a_served_model_fails_of_comes_through() {
     each(|format| async move {
-        let mut kinds =
-            vec![ErrorKind::RateLimited, ErrorKind::Server, ErrorKind::Auth, ErrorKind::Invalid];
+        let mut kinds = vec![
+            ModelErrorKind::RateLimited,
+            ModelErrorKind::Server,
+            ModelErrorKind::Auth,
+            ModelErrorKind::Invalid,
+        ];
         if format != WireFormat::Ollama {
             // Ollama knows no codes.
-            kinds.extend([ErrorKind::TooLong, ErrorKind::Exhausted]);
+            kinds.extend([ModelErrorKind::TooLong, ModelErrorKind::Exhausted]);
         }
         for kind in kinds {
-            let server = WireServer::serving(Arc::new(Failing(kind))).await.unwrap();
+            let server = WireServer::start_with_model(Arc::new(Failing(kind))).await.unwrap();
             let provider = Provider::new(server.options(format)).unwrap();
             let error = ask(&provider, hello()).await.expect_err("an error");
             assert_eq!(error.kind, kind, "{error}");
@@ -269,7 +273,7 @@ async fn a_model_is_served_through_the_wire() {
             WireReply::Reply(reply(vec![text("From within."), call("c", json!({ "path": "/" }))]))
         })
         .await;
-        let outer = WireServer::serving(Arc::new(inner.provider.clone())).await.unwrap();
+        let outer = WireServer::start_with_model(Arc::new(inner.provider.clone())).await.unwrap();
         let provider = Provider::new(outer.options(format)).unwrap();
         let (_, reply) = ask(&provider, hello()).await.unwrap();
         assert_eq!(

@@ -75,10 +75,10 @@ impl CallCard {
     /// The first and the last lines of a long card, and how many bytes are between them; the same of
     /// each long line. For displays on which nobody decides.
     #[must_use]
-    pub fn elided(&self, most: usize) -> Self {
+    pub fn truncate_middle(&self, most: usize) -> Self {
         const LETTERS: usize = 120;
         let short = |line: &CardLine| {
-            let text = PlainText::elided(line.text.as_str(), LETTERS);
+            let text = PlainText::truncate_middle(line.text.as_str(), LETTERS);
             CardLine { text, ..line.clone() }
         };
         let tool = self.tool.clone();
@@ -115,7 +115,7 @@ impl CallCard {
             None => (),
         }
         for (name, value) in arguments {
-            let name = quoted(&name);
+            let name = quote_name(&name);
             match value {
                 Value::String(text) => self.add("with", &format!("{name}: "), &text),
                 other => self.add("with", &format!("{name} = "), &other.to_string()),
@@ -133,7 +133,7 @@ impl CallCard {
         let mut variables: Vec<(String, Value)> = variables.into_iter().collect();
         variables.sort_by(|one, other| one.0.cmp(&other.0));
         for (name, value) in variables {
-            let name = quoted(&name);
+            let name = quote_name(&name);
             match value {
                 Value::String(text) => self.add("env", &format!("{name}="), &text),
                 other => self.add("env", &format!("{name} = "), &other.to_string()),
@@ -157,7 +157,7 @@ impl fmt::Display for CallCard {
 }
 
 /// A name as it is, if it can be nothing else.
-fn quoted(name: &str) -> String {
+fn quote_name(name: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
     if !name.is_empty() && name.chars().all(is_plain) {
         return name.to_owned();
@@ -166,7 +166,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// `run_process(cargo publish) in /tmp with PATH`: the command comes first, whatever else there is.
-pub(super) fn summary(request: &ApprovalRequest) -> PlainText {
+pub(super) fn render_summary(request: &ApprovalRequest) -> PlainText {
     let tool = &request.tool;
     let arguments = serde_json::from_str::<Map<String, Value>>(&request.arguments.text);
     let arguments = arguments.unwrap_or_default();
@@ -180,14 +180,14 @@ pub(super) fn summary(request: &ApprovalRequest) -> PlainText {
             };
             let with = if variables.is_empty() { "" } else { " with " };
             let beside = format!("{}{with}{}", directory.unwrap_or_default(), variables.join(", "));
-            let beside = PlainText::elided(&beside, SUMMARY_LETTERS / 2);
-            let command = PlainText::elided(command, SUMMARY_LETTERS);
+            let beside = PlainText::truncate_middle(&beside, SUMMARY_LETTERS / 2);
+            let command = PlainText::truncate_middle(command, SUMMARY_LETTERS);
             return PlainText::line(&format!("{tool}({command}){beside}"));
         }
         (_, Some(subject)) => format!("{tool}({})", subject.text),
         (_, None) => format!("{tool} {}", request.arguments.text),
     };
-    PlainText::elided(&text, SUMMARY_LETTERS)
+    PlainText::truncate_middle(&text, SUMMARY_LETTERS)
 }
 
 #[cfg(test)]
@@ -238,7 +238,7 @@ with    │ name: x";
     fn where_nobody_decides_a_card_has_its_head_and_its_tail() {
         let command: Vec<String> = (0..100).map(|line| format!("line {line}")).collect();
         let call = json!({ "command": command.join("\n") }).to_string();
-        let elided = CallCard::of("run_process", &call, None).elided(6);
+        let elided = CallCard::of("run_process", &call, None).truncate_middle(6);
         let lines: Vec<String> = elided.lines().iter().map(ToString::to_string).collect();
         assert_eq!(lines[0], "command │ line 0⏎");
         assert_eq!(lines[4], "…       │ [934 bytes in 94 lines]");

@@ -28,9 +28,9 @@ impl CallDigest {
         let whole = (
             (task.to_string(), call.0),
             (&*request.tool, request.is_shell, optional(request.directory.as_deref())),
-            (&*request.arguments.text, request.arguments.is_cut),
-            subject.map(|subject| (subject.text.to_string(), subject.is_cut)),
-            (request.rule.to_string(), &*request.by),
+            (&*request.arguments.text, request.arguments.is_truncated),
+            subject.map(|subject| (subject.text.to_string(), subject.is_truncated)),
+            (request.rule.to_string(), &*request.rule_source),
         );
         Self::of_json(&whole)
     }
@@ -41,8 +41,8 @@ impl CallDigest {
         let subject = request.subject.as_ref();
         let content = (
             ("content", &*request.tool, request.is_shell),
-            (in_order(&request.arguments.text), request.arguments.is_cut),
-            subject.map(|subject| (subject.text.to_string(), subject.is_cut)),
+            (sort_keys(&request.arguments.text), request.arguments.is_truncated),
+            subject.map(|subject| (subject.text.to_string(), subject.is_truncated)),
         );
         Self::of_json(&content)
     }
@@ -56,7 +56,7 @@ impl CallDigest {
 }
 
 /// Arguments with their names in order: a model may write the same ones in another.
-fn in_order(arguments: &str) -> String {
+fn sort_keys(arguments: &str) -> String {
     match serde_json::from_str::<serde_json::Value>(arguments) {
         Ok(mut value) => {
             value.sort_all_objects();

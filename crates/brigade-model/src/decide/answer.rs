@@ -1,41 +1,49 @@
 //! Answers from people, parents and clients to calls that wait for them.
 
-use super::scope::{Steering, fence, no_such_task, resolve_to_steer};
-use super::{Decision, Draft, Reply, approve};
-use crate::call::{Answer, Condition, OpenCall};
-use crate::command::{GiveAnswer, Given};
+use super::scope::{ControlVerb, fence, no_such_task, resolve_controllable};
+use super::{CommandReply, Decision, Draft, approve};
+use crate::call::{CallCompletion, Condition, ParkedCall};
+use crate::command::{AnswerCommand, GivenAnswer};
 use crate::event::Event;
 use crate::ids::Time;
 use crate::json::Json;
-use crate::message::{Purpose, Sender};
+use crate::message::{MessagePurpose, MessageSender};
 use crate::refusal::Refusal;
-use crate::tree::Tree;
+use crate::task_tree::TaskTree;
 
-pub(super) fn answer(tree: &Tree, given: &GiveAnswer, now: Time) -> Result<Decision, Refusal> {
+pub(super) fn answer(
+    tree: &TaskTree,
+    given: &AnswerCommand,
+    now: Time,
+) -> Result<Decision, Refusal> {
     let decision = match &given.answer {
-        Given::Reply(reply) => reply_to(tree, given, reply)?,
-        Given::Verdict(verdict) => approve::approve(tree, given, (verdict, None), now)?,
-        Given::ShownVerdict { shown, verdict } => {
+        GivenAnswer::Reply(reply) => answer_question(tree, given, reply)?,
+        GivenAnswer::Verdict(verdict) => approve::approve(tree, given, (verdict, None), now)?,
+        GivenAnswer::ShownVerdict { shown, verdict } => {
             approve::approve(tree, given, (verdict, Some(*shown)), now)?
         }
     };
-    let answered = Answer::Value(Json::null());
-    Ok(decision.recorded_for(given.caller.task(), given.record, "answer", answered))
+    let answered = CallCompletion::Value(Json::null());
+    Ok(decision.record_for(given.caller.task(), given.caller_call, "answer", answered))
 }
 
-fn reply_to(tree: &Tree, given: &GiveAnswer, reply: &Json) -> Result<Decision, Refusal> {
+fn answer_question(
+    tree: &TaskTree,
+    given: &AnswerCommand,
+    reply: &Json,
+) -> Result<Decision, Refusal> {
     fence(tree, &given.caller)?;
-    let no = resolve_to_steer(tree, &given.caller, &given.task, Steering::Answer)?;
+    let no = resolve_controllable(tree, &given.caller, &given.task, ControlVerb::Answer)?;
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
     let address = row.address(no);
     if row.is_ending() {
-        return Err(Refusal::ended(format!("{address} {}", row.state.phrase())));
+        return Err(Refusal::ended(format!("{address} {}", row.state.render_phrase())));
     }
-    let fits = |call: &&OpenCall| {
-        matches!(call.on, Condition::Answer { .. } | Condition::ClientTool { .. })
+    let fits = |call: &&ParkedCall| {
+        matches!(call.condition, Condition::Question { .. } | Condition::ClientTool { .. })
             && given.call.is_none_or(|index| index == call.index)
     };
-    let mut calls = row.calls.iter().filter(fits);
+    let mut calls = row.parked_calls.iter().filter(fits);
     let call = match (calls.next(), calls.next()) {
         (Some(call), None) => call,
         (None, _) => {
@@ -49,11 +57,17 @@ fn reply_to(tree: &Tree, given: &GiveAnswer, reply: &Json) -> Result<Decision, R
     };
     let mut drafts: Vec<Draft> = Vec::new();
     let question = tree.inbox(row.owner).find(|message| {
-        message.from == Sender::Child(no) && message.purpose == Purpose::Question(call.index)
+        message.from == MessageSender::Child(no)
+            && message.purpose == MessagePurpose::Question(call.index)
     });
     if let Some(message) = question {
         drafts.push(Event::MessageRead { to: row.owner, message: message.no }.into());
     }
-    drafts.push(Draft::answered(no, call.index, call.on.label(), Answer::Reply(reply.clone())));
-    Ok(Decision { drafts, reply: Reply::Done })
+    drafts.push(Draft::call_completed(
+        no,
+        call.index,
+        call.condition.label(),
+        CallCompletion::Reply(reply.clone()),
+    ));
+    Ok(Decision { drafts, reply: CommandReply::Done })
 }

@@ -2,62 +2,69 @@
 
 use std::sync::Arc;
 
-use super::scope::{fence, no_such_task, resolve};
-use super::{Decision, Draft, Reply};
-use crate::approval::{ApprovalRequest, CallDigest, Covers, GRANTS_MAX, Grant, Verdict};
-use crate::call::{Answer, Condition, OpenCall};
-use crate::command::{Caller, GiveAnswer, Revoke};
+use super::scope::{fence, no_such_task, resolve_task};
+use super::{CommandReply, Decision, Draft};
+use crate::approval::{
+    ApprovalGrant, ApprovalRequest, ApprovalVerdict, CallDigest, GRANTS_MAX, GrantScope,
+};
+use crate::call::{CallCompletion, Condition, ParkedCall};
+use crate::command::{AnswerCommand, Caller, RevokeCommand};
 use crate::event::Event;
 use crate::ids::{ClientName, TaskNo, Time};
 use crate::refusal::Refusal;
 use crate::task::TaskRow;
-use crate::tree::Tree;
+use crate::task_tree::TaskTree;
 
 /// Says yes or no to a call that waits for leave, where it was shown to that call only.
 pub(super) fn approve(
-    tree: &Tree,
-    given: &GiveAnswer,
-    (verdict, shown): (&Verdict, Option<CallDigest>),
+    tree: &TaskTree,
+    given: &AnswerCommand,
+    (verdict, shown): (&ApprovalVerdict, Option<CallDigest>),
     now: Time,
 ) -> Result<Decision, Refusal> {
     fence(tree, &given.caller)?;
-    let no = approvable(tree, given)?;
+    let no = resolve_approvable(tree, given)?;
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
     if row.is_ending() {
-        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.phrase())));
+        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.render_phrase())));
     }
-    let Some((call, request)) = wanted(no, row, (given, shown))? else {
-        return said_before(no, row, given, verdict);
+    let Some((call, request)) = find_approval_call(no, row, (given, shown))? else {
+        return check_repeated_verdict(no, row, given, verdict);
     };
     verdict.check(request)?;
     let mut drafts: Vec<Draft> = Vec::new();
-    if let Verdict::AllowAlways { rule } = verdict {
-        let covers = Covers::of(request, rule.as_ref())?;
+    if let ApprovalVerdict::AllowAlways { rule } = verdict {
+        let covers = GrantScope::of(request, rule.as_ref())?;
         let directory = match covers.is_whole_tool() {
             true => None,
             false => request.directory.clone(),
         };
-        let wanted =
-            Grant { no: 0, covers, directory, client: client_named(&given.caller), at: now };
-        drafts.extend(grant(tree, wanted)?.map(Draft::from));
+        let wanted = ApprovalGrant {
+            no: 0,
+            scope: covers,
+            directory,
+            client: client_name_of(&given.caller),
+            granted_at: now,
+        };
+        drafts.extend(add_grant(tree, wanted)?.map(Draft::from));
     }
-    drafts.extend(ruled(no, call, verdict.clone()));
-    Ok(Decision { drafts, reply: Reply::Done })
+    drafts.extend(decide_approval(no, call, verdict.clone()));
+    Ok(Decision { drafts, reply: CommandReply::Done })
 }
 
 /// The task that is meant, if the caller may decide for it. A task never may, be it its own parent:
 /// what an agent must not do by itself it could then have done by a child.
-fn approvable(tree: &Tree, given: &GiveAnswer) -> Result<TaskNo, Refusal> {
+fn resolve_approvable(tree: &TaskTree, given: &AnswerCommand) -> Result<TaskNo, Refusal> {
     match &given.caller {
-        Caller::Operator => resolve(tree, &given.caller, &given.task),
+        Caller::Operator => resolve_task(tree, &given.caller, &given.task),
         Caller::Task { .. } => {
-            resolve(tree, &given.caller, &given.task)?;
+            resolve_task(tree, &given.caller, &given.task)?;
             Err(Refusal::forbidden("a task cannot approve; ask the operator"))
         }
         Caller::Client(client) => {
-            let no = resolve(tree, &Caller::Operator, &given.task)?;
+            let no = resolve_task(tree, &Caller::Operator, &given.task)?;
             // Of what has ended there is nothing to decide, and what was above it may be forgotten.
-            let ended = tree.get(no).is_some_and(|row| !row.is_living());
+            let ended = tree.get(no).is_some_and(|row| !row.is_alive());
             if ended || client_of(tree, no) == Some(&client.identity.name) {
                 return Ok(no);
             }
@@ -71,24 +78,24 @@ fn approvable(tree: &Tree, given: &GiveAnswer) -> Result<TaskNo, Refusal> {
 }
 
 /// The client that started the top-level task above this one.
-fn client_of(tree: &Tree, no: TaskNo) -> Option<&ClientName> {
+fn client_of(tree: &TaskTree, no: TaskNo) -> Option<&ClientName> {
     tree.started_by(no).map(|client| &client.name)
 }
 
 /// The one call that is meant among those that wait for leave.
-fn wanted<'a>(
+fn find_approval_call<'a>(
     no: TaskNo,
     row: &'a TaskRow,
-    (given, shown): (&GiveAnswer, Option<CallDigest>),
-) -> Result<Option<(&'a OpenCall, &'a Arc<ApprovalRequest>)>, Refusal> {
-    let asking = row.calls.iter().filter_map(|call| match &call.on {
+    (given, shown): (&AnswerCommand, Option<CallDigest>),
+) -> Result<Option<(&'a ParkedCall, &'a Arc<ApprovalRequest>)>, Refusal> {
+    let asking = row.parked_calls.iter().filter_map(|call| match &call.condition {
         Condition::Approval { request, .. } => Some((call, request)),
         _ => None,
     });
-    let meant = |call: &OpenCall| given.call.is_none_or(|index| index == call.index);
+    let meant = |call: &ParkedCall| given.call.is_none_or(|index| index == call.index);
     let calls: Vec<_> = asking.filter(|(call, _)| meant(call)).collect();
     if let Some(shown) = shown {
-        let is_shown = |(call, request): &&(&OpenCall, &Arc<ApprovalRequest>)| {
+        let is_shown = |(call, request): &&(&ParkedCall, &Arc<ApprovalRequest>)| {
             CallDigest::of(no, call.index, request) == shown
         };
         return match calls.iter().find(is_shown) {
@@ -116,18 +123,18 @@ fn wanted<'a>(
 }
 
 /// The same verdict on the same call once more changes nothing; another one comes too late.
-fn said_before(
+fn check_repeated_verdict(
     no: TaskNo,
     row: &TaskRow,
-    given: &GiveAnswer,
-    verdict: &Verdict,
+    given: &AnswerCommand,
+    verdict: &ApprovalVerdict,
 ) -> Result<Decision, Refusal> {
-    let ruled = row.extra.iter().flat_map(|extra| &extra.ruled);
+    let ruled = row.extras.iter().flat_map(|extra| &extra.decided_approvals);
     let meant = |index| given.call.is_none_or(|call| call == index);
     let last = ruled.rev().find(|(index, _)| meant(*index));
     match last {
         Some((_, said)) if given.call.is_some() && said == verdict => {
-            Ok(Decision::reply(Reply::Done))
+            Ok(Decision::reply(CommandReply::Done))
         }
         Some((index, said)) => Err(Refusal::conflict(format!(
             "{} waits for no such approval any more; call {index} was {said}",
@@ -138,14 +145,13 @@ fn said_before(
 }
 
 /// What is allowed for good from here on, unless it is already.
-fn grant(tree: &Tree, wanted: Grant) -> Result<Option<Event>, Refusal> {
+fn add_grant(tree: &TaskTree, wanted: ApprovalGrant) -> Result<Option<Event>, Refusal> {
     let grants = &tree.row().grants;
-    let (no, at) = (grants.last + 1, wanted.at);
-    if grants
-        .all
-        .iter()
-        .any(|grant| Grant { no, at, ..grant.clone() } == Grant { no, ..wanted.clone() })
-    {
+    let (no, at) = (grants.last_no + 1, wanted.granted_at);
+    if grants.all.iter().any(|grant| {
+        ApprovalGrant { no, granted_at: at, ..grant.clone() }
+            == ApprovalGrant { no, ..wanted.clone() }
+    }) {
         return Ok(None);
     }
     if grants.all.len() >= GRANTS_MAX {
@@ -154,17 +160,17 @@ fn grant(tree: &Tree, wanted: Grant) -> Result<Option<Event>, Refusal> {
              it once"
         )));
     }
-    Ok(Some(Event::Granted(Box::new(Grant { no, ..wanted }))))
+    Ok(Some(Event::GrantAdded(Box::new(ApprovalGrant { no, ..wanted }))))
 }
 
-fn client_named(caller: &Caller) -> Option<ClientName> {
+fn client_name_of(caller: &Caller) -> Option<ClientName> {
     match caller {
         Caller::Client(client) => Some(client.identity.name.clone()),
         Caller::Operator | Caller::Task { .. } => None,
     }
 }
 
-pub(super) fn revoke(tree: &Tree, revoke: &Revoke) -> Result<Decision, Refusal> {
+pub(super) fn revoke(tree: &TaskTree, revoke: &RevokeCommand) -> Result<Decision, Refusal> {
     fence(tree, &revoke.caller)?;
     if let Caller::Task { .. } = revoke.caller {
         return Err(Refusal::forbidden("a task cannot change what is allowed; ask the operator"));
@@ -177,57 +183,73 @@ pub(super) fn revoke(tree: &Tree, revoke: &Revoke) -> Result<Decision, Refusal> 
     {
         return Err(Refusal::forbidden(format!("grant {} is not yours", grant.no)));
     }
-    Ok(Decision::event(Event::GrantRevoked { grant: grant.no }, Reply::Done))
+    Ok(Decision::event(Event::GrantRevoked { grant: grant.no }, CommandReply::Done))
 }
 
 /// The grant that answers an approval, if there is one.
-fn granted<'a>(tree: &'a Tree, no: TaskNo, asked: &ApprovalRequest) -> Option<&'a Grant> {
+fn find_grant<'a>(
+    tree: &'a TaskTree,
+    no: TaskNo,
+    asked: &ApprovalRequest,
+) -> Option<&'a ApprovalGrant> {
     let grants = &tree.row().grants.all;
     if grants.is_empty() {
         return None;
     }
     let client = client_of(tree, no);
-    let reaches = |grant: &Grant| grant.client.is_none() || grant.client.as_ref() == client;
+    let reaches = |grant: &ApprovalGrant| grant.client.is_none() || grant.client.as_ref() == client;
     grants.iter().find(|grant| reaches(grant) && grant.allows(asked))
 }
 
 /// Whether it needs nobody to answer an approval.
-pub(super) fn is_settled(tree: &Tree, no: TaskNo, asked: &ApprovalRequest) -> bool {
-    asked.is_unattended || asked.is_too_large() || granted(tree, no, asked).is_some()
+pub(super) fn is_decided_without_operator(
+    tree: &TaskTree,
+    no: TaskNo,
+    asked: &ApprovalRequest,
+) -> bool {
+    asked.is_unattended || asked.is_too_large() || find_grant(tree, no, asked).is_some()
 }
 
 /// The events that answer a call which needs nobody for that.
-pub(super) fn settled(
-    tree: &Tree,
+pub(super) fn decide_without_operator(
+    tree: &TaskTree,
     no: TaskNo,
-    call: &OpenCall,
+    call: &ParkedCall,
     asked: &ApprovalRequest,
 ) -> Vec<Draft> {
-    let verdict = match granted(tree, no, asked).map(|grant| &grant.covers) {
-        None if asked.is_too_large() => Verdict::too_large(),
-        None => Verdict::unattended(),
-        Some(Covers::Rule(rule)) => Verdict::AllowAlways { rule: Some(rule.clone()) },
-        Some(Covers::Call { .. }) => Verdict::AllowAlways { rule: None },
+    let verdict = match find_grant(tree, no, asked).map(|grant| &grant.scope) {
+        None if asked.is_too_large() => ApprovalVerdict::deny_too_large(),
+        None => ApprovalVerdict::deny_unattended(),
+        Some(GrantScope::Rule(rule)) => ApprovalVerdict::AllowAlways { rule: Some(rule.clone()) },
+        Some(GrantScope::Call { .. }) => ApprovalVerdict::AllowAlways { rule: None },
     };
-    ruled(no, call, verdict).into()
+    decide_approval(no, call, verdict).into()
 }
 
 /// Every call that waits for what is allowed by now.
-pub(crate) fn released(tree: &Tree) -> Vec<Draft> {
-    let asking = tree.asking.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
+pub(crate) fn complete_granted_calls(tree: &TaskTree) -> Vec<Draft> {
+    let asking = tree.awaiting_approval.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
     // Work that has yet to react to an answer is told the next one when it has.
-    let ready = asking.filter(|(_, row)| row.told.is_none());
-    let calls = ready.flat_map(|(no, row)| row.calls.iter().map(move |call| (no, call)));
-    let covered = calls.filter_map(|(no, call)| match &call.on {
-        Condition::Approval { request, .. } => {
-            is_settled(tree, no, request).then(|| settled(tree, no, call, request))
-        }
+    let ready = asking.filter(|(_, row)| row.unacked.is_none());
+    let calls = ready.flat_map(|(no, row)| row.parked_calls.iter().map(move |call| (no, call)));
+    let covered = calls.filter_map(|(no, call)| match &call.condition {
+        Condition::Approval { request, .. } => is_decided_without_operator(tree, no, request)
+            .then(|| decide_without_operator(tree, no, call, request)),
         _ => None,
     });
     covered.flatten().collect()
 }
 
-fn ruled(no: TaskNo, call: &OpenCall, verdict: Verdict) -> [Draft; 2] {
-    let event = Event::Ruled { no, index: call.index, verdict: Box::new(verdict.clone()) };
-    [event.into(), Draft::answered(no, call.index, call.on.label(), Answer::Verdict(verdict))]
+fn decide_approval(no: TaskNo, call: &ParkedCall, verdict: ApprovalVerdict) -> [Draft; 2] {
+    let event =
+        Event::ApprovalDecided { no, index: call.index, verdict: Box::new(verdict.clone()) };
+    [
+        event.into(),
+        Draft::call_completed(
+            no,
+            call.index,
+            call.condition.label(),
+            CallCompletion::Verdict(verdict),
+        ),
+    ]
 }

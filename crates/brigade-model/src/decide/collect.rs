@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 use std::sync::Arc;
 
-use super::scope::resolve;
-use super::{Decision, Reply};
-use crate::call::{Ending, WaitMode};
-use crate::command::{Caller, Collect};
+use super::scope::resolve_task;
+use super::{CommandReply, Decision};
+use crate::call::{RunResult, WaitMode};
+use crate::command::{Caller, CollectCommand};
 use crate::event::Event;
 use crate::ids::{RunNo, TaskNo};
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
-use crate::task::{Delivery, TaskRow};
-use crate::tree::Tree;
+use crate::task::{ResultDelivery, TaskRow};
+use crate::task_tree::TaskTree;
 
-pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusal> {
+pub(super) fn collect(tree: &TaskTree, collect: &CollectCommand) -> Result<Decision, Refusal> {
     let mut tasks: Vec<(TaskNo, Option<RunNo>)> = Vec::with_capacity(collect.tasks.len());
     for task in &collect.tasks {
-        tasks.push((resolve(tree, &collect.caller, task)?, task.run));
+        tasks.push((resolve_task(tree, &collect.caller, task)?, task.run));
     }
     match &collect.caller {
         Caller::Client(client) if tasks.is_empty() => {
@@ -34,10 +34,10 @@ pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusa
     for (no, run) in tasks {
         let Some(row) = tree.get(no) else { continue };
         match run {
-            Some(run) if run != row.run => endings.push(earlier_ending(no, row, run)?),
+            Some(run) if run != row.run => endings.push(earlier_result(no, row, run)?),
             _ => {
-                endings.extend(endings_of(no, row));
-                if row.is_living() {
+                endings.extend(results_of(no, row));
+                if row.is_alive() {
                     pending.push(no);
                 }
             }
@@ -50,36 +50,36 @@ pub(super) fn collect(tree: &Tree, collect: &Collect) -> Result<Decision, Refusa
         WaitMode::All => pending.is_empty(),
     };
     if !answered {
-        return Ok(Decision::reply(Reply::Pending(pending)));
+        return Ok(Decision::reply(CommandReply::Pending(pending)));
     }
     let consumes = collect.caller != Caller::Operator;
-    let event = consumes.then(|| collected(&endings)).flatten();
+    let event = consumes.then(|| collected_event(&endings)).flatten();
     Ok(Decision {
         drafts: event.into_iter().map(Into::into).collect(),
-        reply: Reply::Endings(endings),
+        reply: CommandReply::Results(endings),
     })
 }
 
 /// What there is to tell of a task: its ending, and those of earlier runs that nobody heard of.
-pub(crate) fn endings_of(no: TaskNo, row: &TaskRow) -> impl Iterator<Item = Ending> {
-    let ending = move |run, outcome: &Arc<Outcome>, at, collected_before| Ending {
+pub(crate) fn results_of(no: TaskNo, row: &TaskRow) -> impl Iterator<Item = RunResult> {
+    let ending = move |run, outcome: &Arc<Outcome>, at, collected_before| RunResult {
         no,
         run,
         kind: row.spec.work.kind(),
         name: row.name.clone(),
         outcome: outcome.clone(),
-        at,
+        ended_at: at,
         collected_before,
     };
-    let earlier = row.extra.iter().flat_map(|extra| &extra.earlier);
-    let earlier = earlier.map(move |run| ending(run.run, &run.outcome, run.at, false));
+    let earlier = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
+    let earlier = earlier.map(move |run| ending(run.run, &run.outcome, run.ended_at, false));
     earlier.chain(row.ended().map(move |ended| {
-        ending(row.run, &ended.outcome, ended.at, ended.delivery == Delivery::Collected)
+        ending(row.run, &ended.outcome, ended.at, ended.delivery == ResultDelivery::Collected)
     }))
 }
 
-fn earlier_ending(no: TaskNo, row: &TaskRow, run: RunNo) -> Result<Ending, Refusal> {
-    endings_of(no, row).find(|ending| ending.run == run).ok_or_else(|| {
+fn earlier_result(no: TaskNo, row: &TaskRow, run: RunNo) -> Result<RunResult, Refusal> {
+    results_of(no, row).find(|ending| ending.run == run).ok_or_else(|| {
         Refusal::not_found(format!(
             "run {run} of {} was collected, and a later run began; read its result in the feed",
             row.address(no)
@@ -88,7 +88,7 @@ fn earlier_ending(no: TaskNo, row: &TaskRow, run: RunNo) -> Result<Ending, Refus
 }
 
 /// The event by which these results are delivered, if any of them was not before.
-pub(crate) fn collected(endings: &[Ending]) -> Option<Event> {
+pub(crate) fn collected_event(endings: &[RunResult]) -> Option<Event> {
     let fresh = endings.iter().filter(|ending| !ending.collected_before);
     let runs: Vec<(TaskNo, RunNo)> = fresh.map(|ending| (ending.no, ending.run)).collect();
     (!runs.is_empty()).then_some(Event::Collected { runs })

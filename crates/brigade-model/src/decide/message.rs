@@ -2,57 +2,57 @@
 
 use std::sync::Arc;
 
-use super::scope::{Steering, fence, resolve_to_steer, steers};
+use super::scope::{ControlVerb, fence, may_control, resolve_controllable};
 use super::session::open_run;
-use super::{Decision, Draft, Reply};
-use crate::call::Answer;
-use crate::command::{Caller, ReadInbox, Recipient, Send, Take};
+use super::{CommandReply, Decision, Draft};
+use crate::call::CallCompletion;
+use crate::command::{Caller, MarkRead, ReadInboxCommand, Recipient, SendCommand};
 use crate::event::Event;
 use crate::ids::{MessageNo, Owner, TaskNo, Time};
 use crate::limits::INBOX_DEFAULT;
-use crate::message::{Message, Purpose, Sender};
+use crate::message::{Message, MessagePurpose, MessageSender};
 use crate::refusal::Refusal;
 use crate::task::TaskRow;
-use crate::tree::Tree;
+use crate::task_tree::TaskTree;
 use crate::work::{FollowUp, InboxMode};
 
-pub(super) fn send(tree: &Tree, send: &Send, now: Time) -> Result<Decision, Refusal> {
+pub(super) fn send(tree: &TaskTree, send: &SendCommand, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &send.caller)?;
-    let recipients = recipients(tree, send)?;
+    let recipients = resolve_recipients(tree, send)?;
     let mut drafts: Vec<Draft> = Vec::with_capacity(recipients.len());
     let mut numbers = Vec::with_capacity(recipients.len());
     for to in recipients {
-        if let Some(event) = opens_run(tree, &send.caller, to)? {
+        if let Some(event) = open_run_for_message(tree, &send.caller, to)? {
             drafts.push(event.into());
         }
         check_input(tree, to)?;
-        check_room(tree, to)?;
-        if send.last {
-            check_closable(tree, to)?;
+        check_inbox_limit(tree, to)?;
+        if send.closes_input {
+            check_input_closable(tree, to)?;
         }
         let no = MessageNo(tree.row().last_message.0 + numbers.len() as u64 + 1);
         numbers.push(no);
         let message = Message {
             no,
             to,
-            from: sender(tree, &send.caller, to),
+            from: sender_of(tree, &send.caller, to),
             body: send.body.clone(),
-            sent: now,
-            purpose: Purpose::Note,
+            sent_at: now,
+            purpose: MessagePurpose::Note,
             interrupt: send.interrupt,
             reply_to: send.reply_to,
-            last: send.last,
+            closes_input: send.closes_input,
         };
         drafts.push(Event::MessageSent(Arc::new(message)).into());
     }
-    let decision = Decision { drafts, reply: Reply::Sent(numbers.clone()) };
-    Ok(decision.recorded_for(send.caller.task(), send.call, "send", Answer::Sent(numbers)))
+    let decision = Decision { drafts, reply: CommandReply::Sent(numbers.clone()) };
+    Ok(decision.record_for(send.caller.task(), send.call, "send", CallCompletion::Sent(numbers)))
 }
 
-fn recipients(tree: &Tree, send: &Send) -> Result<Vec<Owner>, Refusal> {
+fn resolve_recipients(tree: &TaskTree, send: &SendCommand) -> Result<Vec<Owner>, Refusal> {
     match &send.to {
         Recipient::Task(task) => {
-            let no = resolve_to_steer(tree, &send.caller, task, Steering::Send)?;
+            let no = resolve_controllable(tree, &send.caller, task, ControlVerb::Send)?;
             Ok(vec![Owner::Task(no)])
         }
         Recipient::Parent => match &send.caller {
@@ -64,8 +64,9 @@ fn recipients(tree: &Tree, send: &Send) -> Result<Vec<Owner>, Refusal> {
         Recipient::Children => {
             let takes = |no: &TaskNo| {
                 let row = tree.get(*no);
-                row.is_some_and(|row| !row.is_ending() && row.spec.work.lacks_input().is_none())
-                    && steers(tree, &send.caller, *no)
+                row.is_some_and(|row| {
+                    !row.is_ending() && row.spec.work.missing_input_reason().is_none()
+                }) && may_control(tree, &send.caller, *no)
             };
             Ok(tree.children(send.caller.owner()).filter(takes).map(Owner::Task).collect())
         }
@@ -73,37 +74,41 @@ fn recipients(tree: &Tree, send: &Send) -> Result<Vec<Owner>, Refusal> {
 }
 
 /// A message to an ended task opens its next run, where its kind allows that.
-fn opens_run(tree: &Tree, caller: &Caller, to: Owner) -> Result<Option<Event>, Refusal> {
+fn open_run_for_message(
+    tree: &TaskTree,
+    caller: &Caller,
+    to: Owner,
+) -> Result<Option<Event>, Refusal> {
     let Owner::Task(no) = to else { return Ok(None) };
     let Some(row) = tree.get(no) else { return Ok(None) };
     if !row.is_ending() {
         return Ok(None);
     }
-    let follows = row.spec.work.conduct().follow_up == FollowUp::NewRun;
+    let follows = row.spec.work.policy().follow_up == FollowUp::NewRun;
     if row.ended().is_some() && follows {
         return open_run(tree, caller, no, None).map(Some);
     }
     Err(Refusal::ended(format!(
         "{} {} and takes no more messages",
         row.address(no),
-        row.state.phrase()
+        row.state.render_phrase()
     )))
 }
 
 /// A message that cannot arrive is refused at once, not found among dead letters later.
-fn check_input(tree: &Tree, to: Owner) -> Result<(), Refusal> {
+fn check_input(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
     let Some((no, row)) = to.task().and_then(|no| Some((no, tree.get(no)?))) else { return Ok(()) };
-    match row.spec.work.lacks_input() {
+    match row.spec.work.missing_input_reason() {
         Some(problem) => Err(Refusal::invalid(format!("{} {problem}", row.address(no)))),
         None => Ok(()),
     }
 }
 
 /// Only work that is handed its messages has an input that can end.
-fn check_closable(tree: &Tree, to: Owner) -> Result<(), Refusal> {
+fn check_input_closable(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
     let row = to.task().and_then(|no| Some((no, tree.get(no)?)));
     match row {
-        Some((_, row)) if row.spec.work.conduct().inbox == InboxMode::Push => Ok(()),
+        Some((_, row)) if row.spec.work.policy().inbox_mode == InboxMode::Push => Ok(()),
         Some((no, row)) => {
             let address = row.address(no);
             Err(Refusal::invalid(format!("{address} has no input that could be closed")))
@@ -112,9 +117,9 @@ fn check_closable(tree: &Tree, to: Owner) -> Result<(), Refusal> {
     }
 }
 
-pub(super) fn check_room(tree: &Tree, to: Owner) -> Result<(), Refusal> {
-    let unread = tree.unread(to);
-    let limit = tree.upwards(to).find_map(|holder| tree.limits(holder)?.inbox);
+pub(super) fn check_inbox_limit(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
+    let unread = tree.unread_count(to);
+    let limit = tree.owner_chain(to).find_map(|holder| tree.limits(holder)?.inbox);
     let most = limit.unwrap_or(INBOX_DEFAULT) as usize;
     if unread < most {
         return Ok(());
@@ -126,29 +131,30 @@ pub(super) fn check_room(tree: &Tree, to: Owner) -> Result<(), Refusal> {
     Err(Refusal::limit(format!("the inbox of {whose} is full: {unread} unread messages")))
 }
 
-fn sender(tree: &Tree, caller: &Caller, to: Owner) -> Sender {
+fn sender_of(tree: &TaskTree, caller: &Caller, to: Owner) -> MessageSender {
     match caller {
-        Caller::Operator => Sender::Operator,
-        Caller::Client(_) => Sender::Client,
+        Caller::Operator => MessageSender::Operator,
+        Caller::Client(_) => MessageSender::Client,
         Caller::Task { no, .. } => {
             let owned = to.task().and_then(|to| tree.owner_of(to)) == Some(Owner::Task(*no));
-            if owned { Sender::Parent(*no) } else { Sender::Child(*no) }
+            if owned { MessageSender::Parent(*no) } else { MessageSender::Child(*no) }
         }
     }
 }
 
-pub(super) fn read_inbox(tree: &Tree, read: &ReadInbox) -> Result<Decision, Refusal> {
+pub(super) fn read_inbox(tree: &TaskTree, read: &ReadInboxCommand) -> Result<Decision, Refusal> {
     if let Caller::Task { .. } = read.caller {
         return Err(Refusal::forbidden("a task receives from its own inbox only"));
     }
-    let unread = tree.inbox(Owner::Session).filter(|message| reaches(tree, &read.caller, message));
+    let unread =
+        tree.inbox(Owner::Session).filter(|message| is_for_caller(tree, &read.caller, message));
     let unread = unread.cloned();
-    let messages: Vec<Arc<Message>> = match &read.take {
-        Take::Nothing => return Ok(Decision::reply(Reply::Inbox(unread.collect()))),
-        Take::Oldest(most) => unread.take(*most).collect(),
-        Take::These(these) => unread.filter(|message| these.contains(&message.no)).collect(),
+    let messages: Vec<Arc<Message>> = match &read.mark_read {
+        MarkRead::Nothing => return Ok(Decision::reply(CommandReply::Inbox(unread.collect()))),
+        MarkRead::Oldest(most) => unread.take(*most).collect(),
+        MarkRead::These(these) => unread.filter(|message| these.contains(&message.no)).collect(),
     };
-    let mut decision = Decision::reply(Reply::Inbox(messages.clone()));
+    let mut decision = Decision::reply(CommandReply::Inbox(messages.clone()));
     for message in messages {
         decision.drafts.push(Event::MessageRead { to: Owner::Session, message: message.no }.into());
     }
@@ -157,7 +163,9 @@ pub(super) fn read_inbox(tree: &Tree, read: &ReadInbox) -> Result<Decision, Refu
 
 /// Whether a message to the session is for this caller. Messages of a client's tasks are for the
 /// conversation that started them. The sender may be evicted: then whoever reads rows has to tell.
-fn reaches(tree: &Tree, caller: &Caller, message: &Message) -> bool {
-    let (Caller::Client(client), Sender::Child(no)) = (caller, &message.from) else { return true };
-    tree.started_by(*no).is_none_or(|starter| client.takes_from(starter))
+fn is_for_caller(tree: &TaskTree, caller: &Caller, message: &Message) -> bool {
+    let (Caller::Client(client), MessageSender::Child(no)) = (caller, &message.from) else {
+        return true;
+    };
+    tree.started_by(*no).is_none_or(|starter| client.receives_from(starter))
 }

@@ -2,86 +2,90 @@
 
 use std::collections::BTreeSet;
 
-use super::collect::{collected, endings_of};
-use super::{Decision, Draft, Reply, approve, news};
-use crate::call::{Answer, Asked, Condition, OpenCall, TasksCondition, WaitMode};
+use super::collect::{collected_event, results_of};
+use super::{CommandReply, Decision, Draft, approve, inbox};
+use crate::call::{
+    CallCompletion, Condition, ConditionRequest, ParkedCall, TasksCondition, WaitMode,
+};
 use crate::command::AfterPark;
 use crate::event::Event;
 use crate::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, TaskNo, Time};
-use crate::message::{Message, Purpose, Sender};
+use crate::message::{Message, MessagePurpose, MessageSender};
 use crate::refusal::Refusal;
-use crate::task::{State, TaskRow};
-use crate::tree::Tree;
+use crate::task::{TaskRow, TaskState};
+use crate::task_tree::TaskTree;
 
 pub(super) fn park(
-    tree: &Tree,
+    tree: &TaskTree,
     (no, row): (TaskNo, &TaskRow),
-    calls: &[(CallIndex, Asked)],
+    calls: &[(CallIndex, ConditionRequest)],
     (heard, then): (u32, AfterPark),
     now: Time,
 ) -> Result<Decision, Refusal> {
-    if !matches!(row.state, State::Running) {
-        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.phrase())));
+    if !matches!(row.state, TaskState::Running) {
+        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.render_phrase())));
     }
     let mut drafts: Vec<Draft> = Vec::with_capacity(calls.len() + 2);
-    let mut open = row.calls.clone();
-    if row.told.is_some_and(|told| heard > told) {
-        drafts.push(Event::Heard { no }.into());
+    let mut open = row.parked_calls.clone();
+    if row.unacked.is_some_and(|told| heard > told) {
+        drafts.push(Event::Acknowledged { no }.into());
     }
     // An answer that is on its way to the work counts as one that it has now.
-    let on_its_way = row.told.is_some_and(|told| heard <= told);
+    let on_its_way = row.unacked.is_some_and(|told| heard <= told);
     for (index, asked) in calls {
-        if row.open_call(*index).is_some() {
+        if row.parked_call(*index).is_some() {
             continue;
         }
-        let on = condition(tree, (no, row), asked, now)?;
-        if let Condition::Answer { question } = &on {
-            super::message::check_room(tree, row.owner)?;
-            let number = tree.row().last_message.0 + 1 + questions(&drafts);
+        let on = resolve_condition(tree, (no, row), asked, now)?;
+        if let Condition::Question { question } = &on {
+            super::message::check_inbox_limit(tree, row.owner)?;
+            let number = tree.row().last_message.0 + 1 + count_questions(&drafts);
             let message = Message {
                 no: MessageNo(number),
                 to: row.owner,
-                from: Sender::Child(no),
+                from: MessageSender::Child(no),
                 body: question.clone(),
-                sent: now,
-                purpose: Purpose::Question(*index),
+                sent_at: now,
+                purpose: MessagePurpose::Question(*index),
                 interrupt: false,
-                last: false,
+                closes_input: false,
                 reply_to: None,
             };
             drafts.push(Event::MessageSent(message.into()).into());
         }
-        let call = OpenCall { index: *index, on };
+        let call = ParkedCall { index: *index, condition: on };
         open.push(call.clone());
         drafts.push(Event::Parked { no, call: Box::new(call) }.into());
     }
     // The clock may have answered an open call already, though its tick is still to come.
-    let answered_now = on_its_way || open.iter().any(|call| satisfied(tree, no, call, now));
+    let answered_now = on_its_way || open.iter().any(|call| is_condition_met(tree, no, call, now));
     let suspended = match then {
-        AfterPark::GoOn => false,
+        AfterPark::Continue => false,
         // Fewer open calls than the work believes: an answer is on its way to it. With none at
         // all there is nothing that would ever wake it.
-        AfterPark::Suspend { open: known } => !answered_now && known > 0 && known == open.len(),
+        AfterPark::Suspend { parked_count: known } => {
+            !answered_now && known > 0 && known == open.len()
+        }
     };
     if suspended {
         drafts.push(Event::Suspended { no, partial: None }.into());
     }
-    Ok(Decision { drafts, reply: Reply::Parked { suspended } })
+    Ok(Decision { drafts, reply: CommandReply::Parked { suspended } })
 }
 
-fn questions(drafts: &[Draft]) -> u64 {
+fn count_questions(drafts: &[Draft]) -> u64 {
     drafts.iter().filter(|draft| matches!(draft.event, Event::MessageSent(_))).count() as u64
 }
 
-fn condition(
-    tree: &Tree,
+fn resolve_condition(
+    tree: &TaskTree,
     (no, row): (TaskNo, &TaskRow),
-    asked: &Asked,
+    asked: &ConditionRequest,
     now: Time,
 ) -> Result<Condition, Refusal> {
     let until = |patience: &Option<Millis>| patience.map(|span| now.after(span));
     Ok(match asked {
-        Asked::Tasks { tasks, mode, patience, interruptible } => {
+        ConditionRequest::Tasks { tasks, mode, timeout: patience, interruptible } => {
             let tasks = if tasks.is_empty() {
                 uncollected_children(tree, no, row.run)
             } else {
@@ -97,33 +101,39 @@ fn condition(
                 interruptible: *interruptible,
             })
         }
-        Asked::Message { patience } => {
-            news::asks_for_messages(no, row)?;
+        ConditionRequest::Message { patience } => {
+            inbox::check_pulls_inbox(no, row)?;
             Condition::Message { until: until(patience) }
         }
-        Asked::News => {
-            news::asks_for_messages(no, row)?;
-            Condition::News
+        ConditionRequest::Inbox => {
+            inbox::check_pulls_inbox(no, row)?;
+            Condition::Inbox
         }
-        Asked::Sleep { span } => Condition::Timer { until: now.after(*span) },
-        Asked::Question { question } => Condition::Answer { question: question.clone() },
-        Asked::Approval { request } => Condition::Approval { request: request.clone(), since: now },
-        Asked::ClientTool { request } => Condition::ClientTool { request: request.clone() },
+        ConditionRequest::Timer { duration: span } => Condition::Timer { until: now.after(*span) },
+        ConditionRequest::Question { question } => {
+            Condition::Question { question: question.clone() }
+        }
+        ConditionRequest::Approval { request } => {
+            Condition::Approval { request: request.clone(), since: now }
+        }
+        ConditionRequest::ClientTool { request } => {
+            Condition::ClientTool { request: request.clone() }
+        }
     })
 }
 
 /// What a wait for everything covers. Results that an earlier run left behind are to be named: they
 /// leave memory with it, so that they cannot be found here reliably.
-fn uncollected_children(tree: &Tree, no: TaskNo, run: RunNo) -> BTreeSet<TaskNo> {
+fn uncollected_children(tree: &TaskTree, no: TaskNo, run: RunNo) -> BTreeSet<TaskNo> {
     let wanted = |no: &TaskNo| {
         tree.get(*no)
-            .is_some_and(|row| row.is_living() || !row.is_collected() && row.asked_by() == run)
+            .is_some_and(|row| row.is_alive() || !row.is_collected() && row.opened_by_run() == run)
     };
     tree.children(Owner::Task(no)).filter(wanted).collect()
 }
 
 /// A task waits for its own children only: waiting for itself or for somebody above would never end.
-fn check_wait(tree: &Tree, (no, row): (TaskNo, &TaskRow), task: TaskNo) -> Result<(), Refusal> {
+fn check_wait(tree: &TaskTree, (no, row): (TaskNo, &TaskRow), task: TaskNo) -> Result<(), Refusal> {
     let me = row.address(no);
     if task == no {
         return Err(Refusal::invalid(format!("{me} cannot wait for itself")));
@@ -135,7 +145,7 @@ fn check_wait(tree: &Tree, (no, row): (TaskNo, &TaskRow), task: TaskNo) -> Resul
         return Ok(());
     }
     let above: Vec<String> = tree
-        .upwards(row.owner)
+        .owner_chain(row.owner)
         .filter_map(Owner::task)
         .filter_map(|no| Some(tree.get(no)?.address(no)))
         .collect();
@@ -150,8 +160,8 @@ fn check_wait(tree: &Tree, (no, row): (TaskNo, &TaskRow), task: TaskNo) -> Resul
 }
 
 /// Whether the condition of a call holds.
-pub(crate) fn satisfied(tree: &Tree, no: TaskNo, call: &OpenCall, now: Time) -> bool {
-    let on = &call.on;
+pub(crate) fn is_condition_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, now: Time) -> bool {
+    let on = &call.condition;
     if on.until().is_some_and(|until| until <= now) {
         return true;
     }
@@ -160,22 +170,26 @@ pub(crate) fn satisfied(tree: &Tree, no: TaskNo, call: &OpenCall, now: Time) -> 
             if wait.interruptible && tree.inbox(Owner::Task(no)).next().is_some() {
                 return true;
             }
-            all_or_any(tree, (no, call.index), wait)
+            is_wait_met(tree, (no, call.index), wait)
         }
         Condition::Message { .. } => tree.inbox(Owner::Task(no)).next().is_some(),
-        Condition::News => tree.get(no).is_some_and(|row| news::any(tree, no, row)),
-        Condition::Approval { request, .. } => approve::is_settled(tree, no, request),
-        Condition::Timer { .. } | Condition::Answer { .. } | Condition::ClientTool { .. } => false,
+        Condition::Inbox => tree.get(no).is_some_and(|row| inbox::has_inbox_items(tree, no, row)),
+        Condition::Approval { request, .. } => {
+            approve::is_decided_without_operator(tree, no, request)
+        }
+        Condition::Timer { .. } | Condition::Question { .. } | Condition::ClientTool { .. } => {
+            false
+        }
     }
 }
 
 /// Whether the awaited tasks have ended: from the count that is kept, once the call is parked.
-fn all_or_any(tree: &Tree, (no, index): (TaskNo, CallIndex), wait: &TasksCondition) -> bool {
-    let waits = tree.node(Owner::Task(no)).map(|node| &node.waits);
+fn is_wait_met(tree: &TaskTree, (no, index): (TaskNo, CallIndex), wait: &TasksCondition) -> bool {
+    let waits = tree.links(Owner::Task(no)).map(|node| &node.wait_counts);
     let kept = waits.and_then(|waits| waits.iter().find(|counted| counted.index == index));
-    let lives = |no: &&TaskNo| tree.get(**no).is_some_and(TaskRow::is_living);
+    let lives = |no: &&TaskNo| tree.get(**no).is_some_and(TaskRow::is_alive);
     let left = match kept {
-        Some(kept) => kept.left as usize,
+        Some(kept) => kept.remaining as usize,
         None => wait.tasks.iter().filter(lives).count(),
     };
     match wait.mode {
@@ -185,43 +199,45 @@ fn all_or_any(tree: &Tree, (no, index): (TaskNo, CallIndex), wait: &TasksConditi
 }
 
 /// The events that answer a satisfied call: results and messages leave with the answer.
-pub(crate) fn answer_to(tree: &Tree, no: TaskNo, call: &OpenCall) -> Vec<Draft> {
+pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
     let mine = Owner::Task(no);
-    let answer = match &call.on {
-        Condition::Approval { request, .. } => return approve::settled(tree, no, call, request),
+    let answer = match &call.condition {
+        Condition::Approval { request, .. } => {
+            return approve::decide_without_operator(tree, no, call, request);
+        }
         Condition::Tasks(wait) => {
-            let ended = all_or_any(tree, (no, call.index), wait);
+            let ended = is_wait_met(tree, (no, call.index), wait);
             if ended {
                 let rows = wait.tasks.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
-                let endings: Vec<_> = rows.flat_map(|(no, row)| endings_of(no, row)).collect();
-                drafts.extend(collected(&endings).map(Draft::from));
-                Answer::Endings(endings)
-            } else if wait.interruptible && tree.unread(mine) > 0 {
-                Answer::News
+                let endings: Vec<_> = rows.flat_map(|(no, row)| results_of(no, row)).collect();
+                drafts.extend(collected_event(&endings).map(Draft::from));
+                CallCompletion::Results(endings)
+            } else if wait.interruptible && tree.unread_count(mine) > 0 {
+                CallCompletion::Interrupted
             } else {
-                Answer::Elapsed
+                CallCompletion::Elapsed
             }
         }
         Condition::Message { .. } => match tree.inbox(mine).next() {
             Some(message) => {
                 drafts.push(Event::MessageRead { to: mine, message: message.no }.into());
-                Answer::Message(message.clone())
+                CallCompletion::Message(message.clone())
             }
-            None => Answer::Elapsed,
+            None => CallCompletion::Elapsed,
         },
-        Condition::News => match tree.get(no) {
+        Condition::Inbox => match tree.get(no) {
             Some(row) => {
-                let (taken, answer) = news::take(tree, no, row);
+                let (taken, answer) = inbox::take_inbox(tree, no, row);
                 drafts.extend(taken);
                 answer
             }
-            None => Answer::Elapsed,
+            None => CallCompletion::Elapsed,
         },
-        Condition::Timer { .. } | Condition::Answer { .. } | Condition::ClientTool { .. } => {
-            Answer::Elapsed
+        Condition::Timer { .. } | Condition::Question { .. } | Condition::ClientTool { .. } => {
+            CallCompletion::Elapsed
         }
     };
-    drafts.push(Draft::answered(no, call.index, call.on.label(), answer));
+    drafts.push(Draft::call_completed(no, call.index, call.condition.label(), answer));
     drafts
 }

@@ -1,11 +1,11 @@
 //! Whom a caller can see, and what an address means to it.
 
-use crate::address::{TaskRef, Who};
+use crate::address::{TaskRef, TaskSelector};
 use crate::command::{Caller, ClientControl};
 use crate::ids::{Owner, TaskNo};
 use crate::refusal::Refusal;
 use crate::task::TaskRow;
-use crate::tree::Tree;
+use crate::task_tree::TaskTree;
 
 impl Caller {
     /// The owner of what this caller spawns.
@@ -22,7 +22,7 @@ impl Caller {
 }
 
 /// Refuses a task's attempt that is over: somebody else may be at it by now.
-pub(super) fn fence(tree: &Tree, caller: &Caller) -> Result<(), Refusal> {
+pub(super) fn fence(tree: &TaskTree, caller: &Caller) -> Result<(), Refusal> {
     match caller {
         Caller::Operator | Caller::Client(_) => Ok(()),
         Caller::Task { no, attempt } => match tree.get(*no) {
@@ -30,7 +30,7 @@ pub(super) fn fence(tree: &Tree, caller: &Caller) -> Result<(), Refusal> {
             Some(row) => Err(Refusal::ended(format!(
                 "attempt {attempt} of {} is over; it {}",
                 row.address(*no),
-                row.state.phrase()
+                row.state.render_phrase()
             ))),
             None => Err(no_such_task(tree, *no)),
         },
@@ -38,10 +38,14 @@ pub(super) fn fence(tree: &Tree, caller: &Caller) -> Result<(), Refusal> {
 }
 
 /// The task that a caller means, if it may.
-pub(crate) fn resolve(tree: &Tree, caller: &Caller, task: &TaskRef) -> Result<TaskNo, Refusal> {
-    let no = match &task.who {
-        Who::No(no) => *no,
-        Who::Kinded(kind, no) => {
+pub(crate) fn resolve_task(
+    tree: &TaskTree,
+    caller: &Caller,
+    task: &TaskRef,
+) -> Result<TaskNo, Refusal> {
+    let no = match &task.selector {
+        TaskSelector::Number(no) => *no,
+        TaskSelector::KindAndNumber(kind, no) => {
             let row = tree.get(*no).ok_or_else(|| no_such_task(tree, *no))?;
             if row.spec.work.kind() != *kind {
                 return Err(Refusal::not_found(format!(
@@ -51,10 +55,10 @@ pub(crate) fn resolve(tree: &Tree, caller: &Caller, task: &TaskRef) -> Result<Ta
             }
             *no
         }
-        Who::Named(name) => named(tree, caller, name)?,
+        TaskSelector::Name(name) => resolve_name(tree, caller, name)?,
     };
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
-    if !sees(caller, row) {
+    if !may_see(caller, row) {
         return Err(Refusal::forbidden(format!(
             "{} is not yours; you see only what you spawned",
             row.address(no)
@@ -74,7 +78,7 @@ pub(crate) fn resolve(tree: &Tree, caller: &Caller, task: &TaskRef) -> Result<Ta
 
 /// What a caller wants to do to a task, in the words of the user's own command for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Steering {
+pub(crate) enum ControlVerb {
     Stop,
     Send,
     Answer,
@@ -82,8 +86,8 @@ pub(crate) enum Steering {
     SetLimits,
 }
 
-impl Steering {
-    fn command(self, address: &str) -> String {
+impl ControlVerb {
+    fn cli_command(self, address: &str) -> String {
         match self {
             Self::Stop => format!("`brigade stop {address}`"),
             Self::Send => format!("`brigade send {address} MESSAGE`"),
@@ -94,23 +98,26 @@ impl Steering {
 }
 
 /// The task that a caller means, if it may not only see but steer it.
-pub(crate) fn resolve_to_steer(
-    tree: &Tree,
+pub(crate) fn resolve_controllable(
+    tree: &TaskTree,
     caller: &Caller,
     task: &TaskRef,
-    steering: Steering,
+    steering: ControlVerb,
 ) -> Result<TaskNo, Refusal> {
-    let no = resolve(tree, caller, task)?;
-    if steers(tree, caller, no) {
+    let no = resolve_task(tree, caller, task)?;
+    if may_control(tree, caller, no) {
         return Ok(no);
     }
     let address = tree.get(no).map(|row| row.address(no)).unwrap_or_default();
-    let command = steering.command(&address);
-    Err(not_shared(&format!("{address} was started by {}", starter(tree, no)), &command))
+    let command = steering.cli_command(&address);
+    Err(refuse_unshared(
+        &format!("{address} was started by {}", render_starter(tree, no)),
+        &command,
+    ))
 }
 
 /// Whether a caller may steer a task that it sees.
-pub(crate) fn steers(tree: &Tree, caller: &Caller, no: TaskNo) -> bool {
+pub(crate) fn may_control(tree: &TaskTree, caller: &Caller, no: TaskNo) -> bool {
     match caller {
         Caller::Operator | Caller::Task { .. } => true,
         Caller::Client(client) => match client.control {
@@ -124,7 +131,7 @@ pub(crate) fn steers(tree: &Tree, caller: &Caller, no: TaskNo) -> bool {
 }
 
 /// Whoever started the top-level run that a task came of, in words.
-pub(super) fn starter(tree: &Tree, no: TaskNo) -> String {
+pub(super) fn render_starter(tree: &TaskTree, no: TaskNo) -> String {
     match tree.started_by(no) {
         Some(client) => format!("the client {client}"),
         None => "the operator".to_owned(),
@@ -132,7 +139,7 @@ pub(super) fn starter(tree: &Tree, no: TaskNo) -> String {
 }
 
 /// The refusal to steer somebody else's work, with the ways that there are.
-pub(super) fn not_shared(why: &str, command: &str) -> Refusal {
+pub(super) fn refuse_unshared(why: &str, command: &str) -> Refusal {
     Refusal::forbidden(format!(
         "{why}, and a client steers only what it started itself; ask the user for {command}, or for \
          `shared = true` in the configuration (`brigade mcp --shared`), which lets clients steer each \
@@ -140,7 +147,7 @@ pub(super) fn not_shared(why: &str, command: &str) -> Refusal {
     ))
 }
 
-fn sees(caller: &Caller, row: &TaskRow) -> bool {
+fn may_see(caller: &Caller, row: &TaskRow) -> bool {
     match caller {
         Caller::Operator => true,
         Caller::Client(_) | Caller::Task { .. } => row.owner == caller.owner(),
@@ -148,14 +155,18 @@ fn sees(caller: &Caller, row: &TaskRow) -> bool {
 }
 
 /// The living bearer first, then the newest ended one that is in memory.
-fn named(tree: &Tree, caller: &Caller, name: &crate::name::Name) -> Result<TaskNo, Refusal> {
-    if let Some(no) = tree.living_named(caller.owner(), name) {
+fn resolve_name(
+    tree: &TaskTree,
+    caller: &Caller,
+    name: &crate::name::TaskName,
+) -> Result<TaskNo, Refusal> {
+    if let Some(no) = tree.find_alive_by_name(caller.owner(), name) {
         return Ok(no);
     }
     let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|other| other.same_as(name));
-    let in_scope = tree.rows().filter(|(_, row)| sees(caller, row) && bears(row));
+    let in_scope = tree.rows().filter(|(_, row)| may_see(caller, row) && bears(row));
     let candidates: Vec<(TaskNo, &TaskRow)> = in_scope.collect();
-    let living: Vec<_> = candidates.iter().filter(|(_, row)| row.is_living()).collect();
+    let living: Vec<_> = candidates.iter().filter(|(_, row)| row.is_alive()).collect();
     match living.as_slice() {
         [(no, _)] => Ok(*no),
         [] => candidates.last().map(|(no, _)| *no).ok_or_else(|| {
@@ -173,8 +184,8 @@ fn named(tree: &Tree, caller: &Caller, name: &crate::name::Name) -> Result<TaskN
     }
 }
 
-pub(super) fn no_such_task(tree: &Tree, no: TaskNo) -> Refusal {
-    Refusal::not_found(if tree.was_numbered(no) {
+pub(super) fn no_such_task(tree: &TaskTree, no: TaskNo) -> Refusal {
+    Refusal::not_found(if tree.has_assigned(no) {
         format!("task {no} is no longer kept")
     } else {
         format!("there is no task {no}")

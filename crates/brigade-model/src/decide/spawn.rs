@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use super::scope::fence;
-use super::{Decision, Reply};
-use crate::call::{Answer, Spawned};
-use crate::command::{Caller, Spawn};
+use super::{CommandReply, Decision};
+use crate::call::{CallCompletion, SpawnedTask};
+use crate::command::{Caller, SpawnCommand};
 use crate::event::{Event, SpawnedEvent};
 use crate::ids::{Owner, RunNo, TaskNo, Time};
 use crate::limits::{DEPTH_MAX, LimitKind, Usage};
-use crate::name::Key;
+use crate::name::IdempotencyKey;
 use crate::refusal::Refusal;
-use crate::spec::Spec;
-use crate::stall::spoken;
-use crate::task::{QueuedWhy, State, TaskRow};
-use crate::tree::{SessionState, Tree, sweeps_children};
+use crate::spec::TaskSpec;
+use crate::stall::render_duration;
+use crate::task::{QueueReason, TaskRow, TaskState};
+use crate::task_tree::{SessionState, TaskTree, is_stopping_children};
 
-pub(super) fn spawn(tree: &Tree, spawn: &Spawn, now: Time) -> Result<Decision, Refusal> {
+pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &spawn.caller)?;
     let owner = spawn.caller.owner();
     let owner_run = owner.task().and_then(|no| tree.get(no)).map_or(RunNo::FIRST, |row| row.run);
     let spec = &spawn.spec;
     let existing = match &spec.key {
-        Some(key) => existing(tree, (owner, owner_run), key, spec)?,
+        Some(key) => find_existing(tree, (owner, owner_run), key, spec)?,
         None => None,
     };
     let (spawned, event) = match existing {
@@ -35,7 +35,7 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn, now: Time) -> Result<Decision, R
             check_priced(tree, owner, spec)?;
             check_rate(tree, owner, now)?;
             check_deadline(tree, owner, spec, now)?;
-            let no = next_no(tree)?;
+            let no = next_task_no(tree)?;
             let kind = spec.work.kind();
             let event = SpawnedEvent {
                 no,
@@ -47,28 +47,28 @@ pub(super) fn spawn(tree: &Tree, spawn: &Spawn, now: Time) -> Result<Decision, R
                     Caller::Operator | Caller::Task { .. } => None,
                 },
                 spec: spec.clone(),
-                queued: tree.full_above(owner).map(QueuedWhy::Full),
+                queued: tree.full_limit_holder(owner).map(QueueReason::RunningLimit),
             };
-            let spawned = Spawned { no, run: RunNo::FIRST, kind, existing: false };
+            let spawned = SpawnedTask { no, run: RunNo::FIRST, kind, existing: false };
             (spawned, Some(Event::Spawned(Box::new(event))))
         }
     };
-    let answer = Answer::Spawned(spawned.clone());
+    let answer = CallCompletion::Spawned(spawned.clone());
     let decision = Decision {
         drafts: event.into_iter().map(Into::into).collect(),
-        reply: Reply::Spawned(spawned),
+        reply: CommandReply::Spawned(spawned),
     };
-    Ok(decision.recorded_for(spawn.caller.task(), spawn.call, "spawn", answer))
+    Ok(decision.record_for(spawn.caller.task(), spawn.call, "spawn", answer))
 }
 
 /// The task that this key already stands for.
-fn existing(
-    tree: &Tree,
+fn find_existing(
+    tree: &TaskTree,
     (owner, run): (Owner, RunNo),
-    key: &Key,
-    spec: &Arc<Spec>,
-) -> Result<Option<Spawned>, Refusal> {
-    let Some(mark) = tree.keyed(owner, run, key) else { return Ok(None) };
+    key: &IdempotencyKey,
+    spec: &Arc<TaskSpec>,
+) -> Result<Option<SpawnedTask>, Refusal> {
+    let Some(mark) = tree.find_by_key(owner, run, key) else { return Ok(None) };
     let row = tree.get(mark.no);
     // Of a task that retention has removed only the key is left to compare.
     if let Some(row) = row.filter(|row| *row.spec != **spec) {
@@ -80,27 +80,28 @@ fn existing(
         )));
     }
     let run = row.map_or(RunNo::FIRST, |row| row.run);
-    Ok(Some(Spawned { no: mark.no, run, kind: spec.work.kind(), existing: true }))
+    Ok(Some(SpawnedTask { no: mark.no, run, kind: spec.work.kind(), existing: true }))
 }
 
 /// Refuses below anything that is being stopped, and under an owner whose own work is over. Awaited
 /// children of such an owner still delegate.
-pub(super) fn check_open(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
-    for holder in tree.upwards(owner) {
+pub(super) fn check_open(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
+    for holder in tree.owner_chain(owner) {
         match holder {
             Owner::Session if tree.row().state != SessionState::Open => {
                 return Err(Refusal::ended(format!("the session {} is closed", tree.row().name)));
             }
             Owner::Session => {}
             Owner::Task(no) => {
-                let closed =
-                    |row: &&TaskRow| sweeps_children(row) || holder == owner && row.is_ending();
+                let closed = |row: &&TaskRow| {
+                    is_stopping_children(row) || holder == owner && row.is_ending()
+                };
                 let ending = tree.get(no).filter(closed);
                 if let Some(row) = ending {
                     return Err(Refusal::ended(format!(
                         "{} {}; nothing new starts below it",
                         row.address(no),
-                        row.state.phrase()
+                        row.state.render_phrase()
                     )));
                 }
             }
@@ -109,76 +110,76 @@ pub(super) fn check_open(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_name(tree: &Tree, owner: Owner, spec: &Spec) -> Result<(), Refusal> {
+fn check_name(tree: &TaskTree, owner: Owner, spec: &TaskSpec) -> Result<(), Refusal> {
     let Some(name) = &spec.name else { return Ok(()) };
-    match tree.living_named(owner, name).and_then(|no| Some((no, tree.get(no)?))) {
+    match tree.find_alive_by_name(owner, name).and_then(|no| Some((no, tree.get(no)?))) {
         Some((no, row)) => Err(Refusal::conflict(format!(
             "the name {:?} is taken by {}, which {}; choose another",
             name.as_str(),
             row.address(no),
-            row.state.phrase()
+            row.state.render_phrase()
         ))),
         None => Ok(()),
     }
 }
 
 /// Refuses one more living child, new or resumed.
-pub(super) fn check_width(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
-    let children = tree.node(owner).map_or(0, |node| node.children);
-    let full = tree.upwards(owner).find(|&holder| {
+pub(super) fn check_width(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
+    let children = tree.links(owner).map_or(0, |node| node.alive_children);
+    let full = tree.owner_chain(owner).find(|&holder| {
         let width = tree.limits(holder).and_then(|limits| limits.width);
         width.is_some_and(|width| children >= width)
     });
     match full {
-        Some(holder) => Err(reached(tree, holder, LimitKind::Width, u64::from(children))),
+        Some(holder) => Err(limit_refusal(tree, holder, LimitKind::Width, u64::from(children))),
         None => Ok(()),
     }
 }
 
 /// A budget of money holds nobody back whose price is not known, wherever above it is set.
-pub(super) fn check_priced(tree: &Tree, holder: Owner, spec: &Spec) -> Result<(), Refusal> {
-    let Some(model) = spec.work.unpriced() else { return Ok(()) };
+pub(super) fn check_priced(tree: &TaskTree, holder: Owner, spec: &TaskSpec) -> Result<(), Refusal> {
+    let Some(model) = spec.work.unpriced_model() else { return Ok(()) };
     let counts = |holder: &Owner| tree.limits(*holder).is_some_and(|limits| limits.money.is_some());
     match tree.limit_holders(holder).find(counts) {
         Some(holder) => Err(Refusal::invalid(format!(
             "{} has a budget of money, and what {model} costs is not known; give its price",
-            called(tree, holder)
+            render_holder(tree, holder)
         ))),
         None => Ok(()),
     }
 }
 
-fn check_limits(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+fn check_limits(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     check_width(tree, owner)?;
     check_depth(tree, owner)?;
     check_total(tree, owner)?;
-    check_spent(tree, owner)
+    check_budget(tree, owner)
 }
 
 /// A kept task is as deep as it was spawned, so that no chain of them gets deeper than its limits.
-fn check_depth(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+fn check_depth(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     let mut distance: u16 = 0;
     for holder in tree.limit_holders(owner) {
         distance += 1;
         let depth = tree.limits(holder).and_then(|limits| limits.depth);
         if depth.is_some_and(|depth| distance > depth) {
-            return Err(reached(tree, holder, LimitKind::Depth, u64::from(distance - 1)));
+            return Err(limit_refusal(tree, holder, LimitKind::Depth, u64::from(distance - 1)));
         }
     }
     if distance > DEPTH_MAX {
-        return Err(reached(tree, Owner::Session, LimitKind::Depth, u64::from(DEPTH_MAX)));
+        return Err(limit_refusal(tree, Owner::Session, LimitKind::Depth, u64::from(DEPTH_MAX)));
     }
     Ok(())
 }
 
-fn check_total(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
+fn check_total(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     let mut top: Option<TaskNo> = None;
     for holder in tree.total_holders(owner) {
         let counted = holder.task().or(top);
         let most = tree.limits(holder).and_then(|limits| limits.total);
-        let total = counted.and_then(|no| tree.extra(no)).map_or(0, |extra| extra.total);
+        let total = counted.and_then(|no| tree.extras(no)).map_or(0, |extra| extra.total_spawned);
         if counted.is_some() && most.is_some_and(|most| total >= most) {
-            return Err(reached(tree, holder, LimitKind::Total, u64::from(total)));
+            return Err(limit_refusal(tree, holder, LimitKind::Total, u64::from(total)));
         }
         top = counted;
     }
@@ -186,29 +187,29 @@ fn check_total(tree: &Tree, owner: Owner) -> Result<(), Refusal> {
 }
 
 /// Refuses to begin anything under a budget of which nothing is left.
-pub(super) fn check_spent(tree: &Tree, holder: Owner) -> Result<(), Refusal> {
+pub(super) fn check_budget(tree: &TaskTree, holder: Owner) -> Result<(), Refusal> {
     for holder in tree.limit_holders(holder) {
         let Some(limits) = tree.limits(holder) else { continue };
-        if let Some((kind, most)) = spent_up(limits, tree.committed_usage(holder)) {
-            return Err(reached(tree, holder, kind, most));
+        if let Some((kind, most)) = exhausted_budget(limits, tree.committed_usage(holder)) {
+            return Err(limit_refusal(tree, holder, kind, most));
         }
     }
     Ok(())
 }
 
 /// Refuses what comes too fast, and says when it would not.
-fn check_rate(tree: &Tree, owner: Owner, now: Time) -> Result<(), Refusal> {
+fn check_rate(tree: &TaskTree, owner: Owner, now: Time) -> Result<(), Refusal> {
     for holder in tree.limit_holders(owner) {
         let Some(rate) = tree.limits(holder).and_then(|limits| limits.spawn_rate) else { continue };
         let paid = match holder {
-            Owner::Session => tree.row().paid,
-            Owner::Task(no) => tree.extra(no).map(|extra| extra.paid).unwrap_or_default(),
+            Owner::Session => tree.row().spawn_meter,
+            Owner::Task(no) => tree.extras(no).map(|extra| extra.spawn_meter).unwrap_or_default(),
         };
-        if let Some(wait) = rate.wait(paid, now) {
-            let whose = called(tree, holder);
+        if let Some(wait) = rate.wait_time(paid, now) {
+            let whose = render_holder(tree, holder);
             let when = match rate.count {
                 0 => "nothing may be started below it".to_owned(),
-                _ => format!("try again in {}", spoken(wait)),
+                _ => format!("try again in {}", render_duration(wait)),
             };
             let text = format!("the spawn rate of {whose} is reached: {rate}; {when}");
             return Err(Refusal::limit(text));
@@ -218,10 +219,15 @@ fn check_rate(tree: &Tree, owner: Owner, now: Time) -> Result<(), Refusal> {
 }
 
 /// Refuses agents and jobs below a kept process after the deadline under which it was kept.
-fn check_deadline(tree: &Tree, owner: Owner, spec: &Spec, now: Time) -> Result<(), Refusal> {
-    match tree.inherited_at_start(owner, spec).filter(|deadline| deadline.at <= now) {
+fn check_deadline(
+    tree: &TaskTree,
+    owner: Owner,
+    spec: &TaskSpec,
+    now: Time,
+) -> Result<(), Refusal> {
+    match tree.inherited_start_deadline(owner, spec).filter(|deadline| deadline.at <= now) {
         Some(deadline) => {
-            let whose = called(tree, Owner::Task(deadline.from));
+            let whose = render_holder(tree, Owner::Task(deadline.holder));
             let kind = spec.work.kind();
             let text = format!("the deadline of {whose} has passed; no {kind} starts below it");
             Err(Refusal::limit(text))
@@ -230,14 +236,14 @@ fn check_deadline(tree: &Tree, owner: Owner, spec: &Spec, now: Time) -> Result<(
     }
 }
 
-fn spent_up(limits: &crate::limits::Limits, used: Usage) -> Option<(LimitKind, u64)> {
+fn exhausted_budget(limits: &crate::limits::Limits, used: Usage) -> Option<(LimitKind, u64)> {
     let tokens = limits.tokens.filter(|most| used.tokens >= *most);
     let money = limits.money.filter(|most| used.money >= *most);
     tokens.map(|most| (LimitKind::Tokens, most)).or(money.map(|most| (LimitKind::Money, most.0)))
 }
 
-fn reached(tree: &Tree, holder: Owner, kind: LimitKind, at: u64) -> Refusal {
-    let whose = called(tree, holder);
+fn limit_refusal(tree: &TaskTree, holder: Owner, kind: LimitKind, at: u64) -> Refusal {
+    let whose = render_holder(tree, holder);
     Refusal::limit(match kind {
         LimitKind::Depth => {
             format!("the depth limit of {whose} is reached: {at} levels; nothing may nest deeper")
@@ -252,14 +258,14 @@ fn reached(tree: &Tree, holder: Owner, kind: LimitKind, at: u64) -> Refusal {
     })
 }
 
-fn called(tree: &Tree, holder: Owner) -> String {
+fn render_holder(tree: &TaskTree, holder: Owner) -> String {
     match holder {
         Owner::Session => format!("the session {}", tree.row().name),
         Owner::Task(no) => tree.get(no).map_or(format!("task {no}"), |row| row.address(no)),
     }
 }
 
-fn next_no(tree: &Tree) -> Result<TaskNo, Refusal> {
+fn next_task_no(tree: &TaskTree) -> Result<TaskNo, Refusal> {
     match tree.row().last_task {
         None => Ok(TaskNo::FIRST),
         Some(last) => {
@@ -269,14 +275,14 @@ fn next_no(tree: &Tree) -> Result<TaskNo, Refusal> {
 }
 
 /// The event by which a task that could run does so, or queues.
-pub(crate) fn start_or_queue(tree: &Tree, no: TaskNo, row: &TaskRow) -> Event {
-    match tree.full_above(row.limit_holder()) {
+pub(crate) fn start_or_queue(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Event {
+    match tree.full_limit_holder(row.limit_holder()) {
         None => Event::Started { no, attempt: row.attempt.next() },
-        Some(holder) => Event::Queued { no, why: QueuedWhy::Full(holder) },
+        Some(holder) => Event::Queued { no, reason: QueueReason::RunningLimit(holder) },
     }
 }
 
 /// Whether a task waits in a queue for its turn.
 pub(crate) fn is_queued_at(row: &TaskRow, holder: Owner) -> bool {
-    matches!(&row.state, State::Queued(queued) if queued.why == QueuedWhy::Full(holder))
+    matches!(&row.state, TaskState::Queued(queued) if queued.reason == QueueReason::RunningLimit(holder))
 }

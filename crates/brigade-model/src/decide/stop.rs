@@ -3,29 +3,32 @@
 use std::sync::Arc;
 
 use super::budget::deadlines;
-use super::scope::{Steering, fence, no_such_task, resolve_to_steer, steers};
-use super::{Decision, Draft, Reply, Stopped};
-use crate::call::Answer;
-use crate::command::{Caller, End, EndedHow, Stop, StopTarget};
+use super::scope::{ControlVerb, fence, may_control, no_such_task, resolve_controllable};
+use super::{CommandReply, Decision, Draft, StopResult};
+use crate::call::CallCompletion;
+use crate::command::{Caller, EndReport, StopCommand, StopTarget, WorkResult};
 use crate::event::Event;
 use crate::ids::{Millis, Owner, TaskNo, Time};
 use crate::json::Json;
-use crate::outcome::{Cancelled, Failed, Failure, Late, Outcome, StopOrder, Stopper, Verified};
+use crate::outcome::{
+    CancelledOutcome, EndConfirmation, FailedOutcome, Failure, LateResult, Outcome, StopInitiator,
+    StopOrder,
+};
 use crate::refusal::Refusal;
 use crate::spec::DeadlineScope;
-use crate::task::{InheritedDeadline, State, StopCause, StopStage, TaskRow};
-use crate::tree::{Tree, sweeps_children};
+use crate::task::{InheritedDeadline, StopCause, StopPhase, TaskRow, TaskState};
+use crate::task_tree::{TaskTree, is_stopping_children};
 
 /// How long a stop stays kind unless the task or the order says otherwise.
 pub(crate) const GRACE_DEFAULT: Millis = Millis(5_000);
 /// How long a firm stop may take before the run ends unconfirmed.
-pub(crate) const FIRM_BOUND: Millis = Millis(5_000);
+pub(crate) const FORCED_STOP_TIMEOUT: Millis = Millis(5_000);
 
-pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refusal> {
+pub(super) fn stop(tree: &TaskTree, stop: &StopCommand, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &stop.caller)?;
     let targets = match &stop.target {
         StopTarget::Task(task) => {
-            vec![resolve_to_steer(tree, &stop.caller, task, Steering::Stop)?]
+            vec![resolve_controllable(tree, &stop.caller, task, ControlVerb::Stop)?]
         }
         StopTarget::Itself => match stop.caller {
             Caller::Task { no, .. } => vec![no],
@@ -37,125 +40,135 @@ pub(super) fn stop(tree: &Tree, stop: &Stop, now: Time) -> Result<Decision, Refu
         },
         StopTarget::Children => tree
             .children(stop.caller.owner())
-            .filter(|no| tree.get(*no).is_some_and(TaskRow::is_living))
-            .filter(|no| steers(tree, &stop.caller, *no))
+            .filter(|no| tree.get(*no).is_some_and(TaskRow::is_alive))
+            .filter(|no| may_control(tree, &stop.caller, *no))
             .collect(),
     };
     let order = Arc::new(StopOrder {
         by: match (&stop.target, &stop.caller) {
-            (StopTarget::Itself, _) => Stopper::Itself,
-            (_, Caller::Operator) => Stopper::Operator,
-            (_, Caller::Client(_)) => Stopper::Client,
-            (_, Caller::Task { .. }) => Stopper::Owner,
+            (StopTarget::Itself, _) => StopInitiator::Itself,
+            (_, Caller::Operator) => StopInitiator::Operator,
+            (_, Caller::Client(_)) => StopInitiator::Client,
+            (_, Caller::Task { .. }) => StopInitiator::Owner,
         },
         reason: stop.reason.clone(),
         grace: stop.grace,
     });
-    let mut reached = Stopped { tasks: 0, already: true };
+    let mut reached = StopResult { tasks: 0, already_stopped: true };
     let mut drafts = Vec::new();
     for no in targets {
         let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
-        if row.is_living() {
-            reached.tasks += tree.living_below(no) + 1;
+        if row.is_alive() {
+            reached.tasks += tree.alive_descendants(no) + 1;
         }
         let event = stop_one(tree, no, &order, now);
-        reached.already &= event.is_none() || matches!(row.state, State::Stopping(_));
+        reached.already_stopped &= event.is_none() || matches!(row.state, TaskState::Stopping(_));
         drafts.extend(event.map(Draft::from));
     }
-    let answer = Answer::Value(Json::of(&reached)?);
-    let decision = Decision { drafts, reply: Reply::Stopped(reached) };
-    Ok(decision.recorded_for(stop.caller.task(), stop.call, "stop", answer))
+    let answer = CallCompletion::Value(Json::of(&reached)?);
+    let decision = Decision { drafts, reply: CommandReply::Stopped(reached) };
+    Ok(decision.record_for(stop.caller.task(), stop.call, "stop", answer))
 }
 
 /// What an order does to one task; its children follow in slices. `None` when it has been told.
 pub(crate) fn stop_one(
-    tree: &Tree,
+    tree: &TaskTree,
     no: TaskNo,
     order: &Arc<StopOrder>,
     now: Time,
 ) -> Option<Event> {
     let row = tree.get(no)?;
     match &row.state {
-        State::Running => {
+        TaskState::Running => {
             let grace = order.grace.or(row.spec.grace).unwrap_or(GRACE_DEFAULT);
             let cause = Box::new(StopCause::Order(order.clone()));
-            Some(Event::StopAsked { no, cause, deadline: now.after(grace) })
+            Some(Event::StopRequested { no, cause, deadline: now.after(grace) })
         }
-        State::Queued(_) | State::Waiting => {
+        TaskState::Queued(_) | TaskState::Waiting => {
             let (order, partial) = (order.clone(), row.partial());
-            let cancelled = Cancelled { order, late: None, partial, verified: Verified::Gone };
-            Some(over(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
+            let cancelled = CancelledOutcome {
+                order,
+                late: None,
+                partial,
+                confirmation: EndConfirmation::Confirmed,
+            };
+            Some(end_or_close(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
         }
-        State::Closing { outcome } => match &**outcome {
+        TaskState::Closing { outcome } => match &**outcome {
             // The result came first, but the run has not ended: commit order decides.
-            Outcome::Succeeded { result } if !sweeps_children(row) => {
-                let cancelled = Cancelled {
+            Outcome::Succeeded { result } if !is_stopping_children(row) => {
+                let cancelled = CancelledOutcome {
                     order: order.clone(),
-                    late: Some(Late::Result(result.clone())),
+                    late: Some(LateResult::Result(result.clone())),
                     partial: None,
-                    verified: Verified::Gone,
+                    confirmation: EndConfirmation::Confirmed,
                 };
-                Some(over(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
+                Some(end_or_close(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
             }
             _ => None,
         },
         // Told again with less grace: the sooner deadline holds, here and below.
-        State::Stopping(stopping) if stopping.stage == StopStage::Asked => {
+        TaskState::Stopping(stopping) if stopping.phase == StopPhase::Graceful => {
             let deadline = now.after(order.grace?);
             let cause = match &stopping.cause {
                 StopCause::Order(_) => StopCause::Order(order.clone()),
                 failure @ StopCause::Failure(_) => failure.clone(),
             };
             let cause = Box::new(cause);
-            (deadline < stopping.deadline).then_some(Event::StopAsked { no, cause, deadline })
+            (deadline < stopping.deadline).then_some(Event::StopRequested { no, cause, deadline })
         }
-        State::Stopping(_) | State::Ended(_) => None,
+        TaskState::Stopping(_) | TaskState::Ended(_) => None,
     }
 }
 
 /// Ends the holder of a limit that was reached, and with it its subtree.
-pub(crate) fn fail(tree: &Tree, no: TaskNo, failure: Failure, now: Time) -> Option<Event> {
+pub(crate) fn fail_task(tree: &TaskTree, no: TaskNo, failure: Failure, now: Time) -> Option<Event> {
     let row = tree.get(no)?;
     match &row.state {
-        State::Running => {
+        TaskState::Running => {
             let grace = row.spec.grace.unwrap_or(GRACE_DEFAULT);
             let cause = Box::new(StopCause::Failure(failure));
-            Some(Event::StopAsked { no, cause, deadline: now.after(grace) })
+            Some(Event::StopRequested { no, cause, deadline: now.after(grace) })
         }
-        State::Queued(_) | State::Waiting => {
-            let failed = Failed { failure, partial: row.partial(), verified: Verified::Gone };
-            Some(over(tree, no, Arc::new(Outcome::Failed(failed))))
+        TaskState::Queued(_) | TaskState::Waiting => {
+            let failed = FailedOutcome {
+                failure,
+                partial: row.partial(),
+                confirmation: EndConfirmation::Confirmed,
+            };
+            Some(end_or_close(tree, no, Arc::new(Outcome::Failed(failed))))
         }
-        State::Closing { outcome } if !sweeps_children(row) => {
+        TaskState::Closing { outcome } if !is_stopping_children(row) => {
             let partial = match &**outcome {
                 Outcome::Succeeded { result } => Some(result.clone()),
                 Outcome::Failed(_) | Outcome::Cancelled(_) => None,
             };
-            let failed = Failed { failure, partial, verified: Verified::Gone };
-            Some(over(tree, no, Arc::new(Outcome::Failed(failed))))
+            let failed =
+                FailedOutcome { failure, partial, confirmation: EndConfirmation::Confirmed };
+            Some(end_or_close(tree, no, Arc::new(Outcome::Failed(failed))))
         }
-        State::Closing { .. } | State::Stopping(_) | State::Ended(_) => None,
+        TaskState::Closing { .. } | TaskState::Stopping(_) | TaskState::Ended(_) => None,
     }
 }
 
 /// Own work is over: the run ends, or closes while children live.
-fn over(tree: &Tree, no: TaskNo, outcome: Arc<Outcome>) -> Event {
-    match (tree.living_below(no), tree.get(no)) {
+fn end_or_close(tree: &TaskTree, no: TaskNo, outcome: Arc<Outcome>) -> Event {
+    match (tree.alive_descendants(no), tree.get(no)) {
         (0, Some(row)) => Event::Ended { no, run: row.run, outcome, lingering: false },
         _ => Event::Closing { no, outcome },
     }
 }
 
 /// Own work ended by itself. Kept children pass to the session, unless a stop is on its way to them.
-pub(super) fn finish(tree: &Tree, no: TaskNo, outcome: Outcome, now: Time) -> Vec<Draft> {
+pub(super) fn finish(tree: &TaskTree, no: TaskNo, outcome: Outcome, now: Time) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
     let Some(row) = tree.get(no) else { return drafts };
-    let stopped = stopped_above(tree, Owner::Task(no)).is_some();
+    let stopped = stop_order_above(tree, Owner::Task(no)).is_some();
     let mut left = 0;
     for child in tree.children(Owner::Task(no)) {
-        let Some(row) = tree.get(child).filter(|row| row.is_living()) else { continue };
+        let Some(row) = tree.get(child).filter(|row| row.is_alive()) else { continue };
         if row.spec.keep && !stopped && !row.is_ending() {
-            drafts.push(pass(tree, (child, row), &drafts, now).into());
+            drafts.push(pass_to_session(tree, (child, row), &drafts, now).into());
         } else {
             left += 1;
         }
@@ -169,8 +182,13 @@ pub(super) fn finish(tree: &Tree, no: TaskNo, outcome: Outcome, now: Time) -> Ve
     drafts
 }
 
-fn pass(tree: &Tree, (no, row): (TaskNo, &TaskRow), before: &[Draft], now: Time) -> Event {
-    let passed_before = |name: &crate::name::Name| {
+fn pass_to_session(
+    tree: &TaskTree,
+    (no, row): (TaskNo, &TaskRow),
+    before: &[Draft],
+    now: Time,
+) -> Event {
+    let passed_before = |name: &crate::name::TaskName| {
         before.iter().any(|draft| match &draft.event {
             Event::PassedToSession { no, .. } => tree
                 .get(*no)
@@ -179,7 +197,7 @@ fn pass(tree: &Tree, (no, row): (TaskNo, &TaskRow), before: &[Draft], now: Time)
         })
     };
     let name_dropped = row.name.as_ref().is_some_and(|name| {
-        tree.living_named(Owner::Session, name).is_some() || passed_before(name)
+        tree.find_alive_by_name(Owner::Session, name).is_some() || passed_before(name)
     });
     let deadline = match row.spec.deadline_scope() {
         DeadlineScope::Task | DeadlineScope::Descendants => nearest_deadline(tree, row.owner, now),
@@ -190,90 +208,92 @@ fn pass(tree: &Tree, (no, row): (TaskNo, &TaskRow), before: &[Draft], now: Time)
 
 /// The first deadline that would end a holder, and with it all that it owns, or that ends what a kept
 /// holder starts.
-fn nearest_deadline(tree: &Tree, holder: Owner, now: Time) -> Option<InheritedDeadline> {
-    let above = tree.upwards(holder).filter_map(Owner::task);
+fn nearest_deadline(tree: &TaskTree, holder: Owner, now: Time) -> Option<InheritedDeadline> {
+    let above = tree.owner_chain(holder).filter_map(Owner::task);
     let ending = above.flat_map(|no| deadlines(tree, no, now));
     ending.chain(tree.descendants_deadline(holder)).min_by_key(|deadline| deadline.at)
 }
 
 /// How a run ends whose performer says that it is over.
-pub(super) fn outcome_of(tree: &Tree, row: &TaskRow, end: &End) -> Outcome {
+pub(super) fn outcome_of(tree: &TaskTree, row: &TaskRow, end: &EndReport) -> Outcome {
     let cause = match &row.state {
-        State::Stopping(stopping) => Some(stopping.cause.clone()),
-        _ => stopped_above(tree, row.owner).map(StopCause::Order),
+        TaskState::Stopping(stopping) => Some(stopping.cause.clone()),
+        _ => stop_order_above(tree, row.owner).map(StopCause::Order),
     };
     match cause {
-        None => match &end.how {
-            EndedHow::Returned(result) => Outcome::Succeeded { result: result.clone() },
-            EndedHow::Failed { failure, partial } => Outcome::Failed(Failed {
+        None => match &end.result {
+            WorkResult::Returned(result) => Outcome::Succeeded { result: result.clone() },
+            WorkResult::Failed { failure, partial } => Outcome::Failed(FailedOutcome {
                 failure: failure.clone(),
                 partial: partial.clone(),
-                verified: end.verified.clone(),
+                confirmation: end.confirmation.clone(),
             }),
-            EndedHow::CutShort { partial, .. } => Outcome::Failed(Failed {
-                failure: unasked(),
+            WorkResult::Stopped { partial, .. } => Outcome::Failed(FailedOutcome {
+                failure: unreported_end(),
                 partial: partial.clone(),
-                verified: end.verified.clone(),
+                confirmation: end.confirmation.clone(),
             }),
-            EndedHow::Aborted => Outcome::failed(unasked()),
+            WorkResult::Aborted => Outcome::failed(unreported_end()),
         },
-        Some(StopCause::Order(order)) => Outcome::Cancelled(Cancelled {
+        Some(StopCause::Order(order)) => Outcome::Cancelled(CancelledOutcome {
             order,
-            late: match &end.how {
-                EndedHow::Returned(result) => Some(Late::Result(result.clone())),
-                EndedHow::Failed { failure, .. } => Some(Late::Failure(failure.clone())),
-                EndedHow::CutShort { .. } | EndedHow::Aborted => None,
+            late: match &end.result {
+                WorkResult::Returned(result) => Some(LateResult::Result(result.clone())),
+                WorkResult::Failed { failure, .. } => Some(LateResult::Failure(failure.clone())),
+                WorkResult::Stopped { .. } | WorkResult::Aborted => None,
             },
-            partial: match &end.how {
-                EndedHow::CutShort { partial, .. } | EndedHow::Failed { partial, .. } => {
+            partial: match &end.result {
+                WorkResult::Stopped { partial, .. } | WorkResult::Failed { partial, .. } => {
                     partial.clone()
                 }
-                EndedHow::Returned(_) | EndedHow::Aborted => None,
+                WorkResult::Returned(_) | WorkResult::Aborted => None,
             },
-            verified: end.verified.clone(),
+            confirmation: end.confirmation.clone(),
         }),
-        Some(StopCause::Failure(failure)) => Outcome::Failed(Failed {
+        Some(StopCause::Failure(failure)) => Outcome::Failed(FailedOutcome {
             failure,
-            partial: match &end.how {
-                EndedHow::Returned(result) => Some(result.clone()),
-                EndedHow::Failed { partial, .. } | EndedHow::CutShort { partial, .. } => {
+            partial: match &end.result {
+                WorkResult::Returned(result) => Some(result.clone()),
+                WorkResult::Failed { partial, .. } | WorkResult::Stopped { partial, .. } => {
                     partial.clone()
                 }
-                EndedHow::Aborted => None,
+                WorkResult::Aborted => None,
             },
-            verified: end.verified.clone(),
+            confirmation: end.confirmation.clone(),
         }),
     }
 }
 
-fn unasked() -> Failure {
+fn unreported_end() -> Failure {
     Failure::Lost { by: "its performer".into(), evidence: "it ended without a word".into() }
 }
 
 /// The order that a stop further up will bring, if one is on its way down.
-pub(crate) fn stopped_above(tree: &Tree, owner: Owner) -> Option<Arc<StopOrder>> {
-    tree.upwards(owner).find_map(|holder| order_below(tree, holder))
+pub(crate) fn stop_order_above(tree: &TaskTree, owner: Owner) -> Option<Arc<StopOrder>> {
+    tree.owner_chain(owner).find_map(|holder| stop_order_for_children(tree, holder))
 }
 
 /// The order under which the children of a holder are being stopped.
-pub(crate) fn order_below(tree: &Tree, holder: Owner) -> Option<Arc<StopOrder>> {
+pub(crate) fn stop_order_for_children(tree: &TaskTree, holder: Owner) -> Option<Arc<StopOrder>> {
     let by = |by| Arc::new(StopOrder { by, reason: None, grace: None });
     match holder {
         Owner::Session => match tree.row().state {
-            crate::tree::SessionState::Open => None,
-            _ => Some(by(Stopper::SessionClosed)),
+            crate::task_tree::SessionState::Open => None,
+            _ => Some(by(StopInitiator::SessionClosed)),
         },
         Owner::Task(no) => {
             let row = tree.get(no)?;
             match &row.state {
-                State::Stopping(stopping) => Some(match &stopping.cause {
+                TaskState::Stopping(stopping) => Some(match &stopping.cause {
                     StopCause::Order(order) => order.clone(),
-                    StopCause::Failure(_) => by(Stopper::ParentEnded),
+                    StopCause::Failure(_) => by(StopInitiator::ParentEnded),
                 }),
-                State::Closing { outcome } if sweeps_children(row) => Some(match &**outcome {
-                    Outcome::Cancelled(cancelled) => cancelled.order.clone(),
-                    _ => by(Stopper::ParentEnded),
-                }),
+                TaskState::Closing { outcome } if is_stopping_children(row) => {
+                    Some(match &**outcome {
+                        Outcome::Cancelled(cancelled) => cancelled.order.clone(),
+                        _ => by(StopInitiator::ParentEnded),
+                    })
+                }
                 _ => None,
             }
         }
@@ -281,19 +301,19 @@ pub(crate) fn order_below(tree: &Tree, holder: Owner) -> Option<Arc<StopOrder>> 
 }
 
 /// How a run ends whose performer never said that it is over.
-pub(super) fn unconfirmed(row: &TaskRow) -> Option<Outcome> {
-    let State::Stopping(stopping) = &row.state else { return None };
+pub(super) fn unconfirmed_outcome(row: &TaskRow) -> Option<Outcome> {
+    let TaskState::Stopping(stopping) = &row.state else { return None };
     Some(match &stopping.cause {
-        StopCause::Order(order) => Outcome::Cancelled(Cancelled {
+        StopCause::Order(order) => Outcome::Cancelled(CancelledOutcome {
             order: order.clone(),
             late: None,
             partial: None,
-            verified: Verified::Unconfirmed,
+            confirmation: EndConfirmation::Unconfirmed,
         }),
-        StopCause::Failure(failure) => Outcome::Failed(Failed {
+        StopCause::Failure(failure) => Outcome::Failed(FailedOutcome {
             failure: failure.clone(),
             partial: None,
-            verified: Verified::Unconfirmed,
+            confirmation: EndConfirmation::Unconfirmed,
         }),
     })
 }

@@ -1,81 +1,94 @@
 //! What the clock brings about, one timer at a time.
 
-use super::budget::{deadlines, unsettled};
-use super::message::check_room;
+use super::budget::{charge_reservation, deadlines};
+use super::message::check_inbox_limit;
 use super::spawn::start_or_queue;
-use super::stop::{FIRM_BOUND, fail, unconfirmed};
-use super::{Decision, Draft, Reply, answer_to};
+use super::stop::{FORCED_STOP_TIMEOUT, fail_task, unconfirmed_outcome};
+use super::{CommandReply, Decision, Draft, complete_call};
 use crate::event::Event;
 use crate::ids::{MessageNo, Millis, Owner, TaskNo, Time};
 use crate::json::Json;
-use crate::message::{Message, Purpose, Sender};
+use crate::message::{Message, MessagePurpose, MessageSender};
 use crate::outcome::Failure;
-use crate::stall::{Watch, spoken};
-use crate::task::{State, StopStage, TaskRow};
-use crate::tree::{Timer, Tree};
+use crate::stall::{StallWatch, render_duration};
+use crate::task::{StopPhase, TaskRow, TaskState};
+use crate::task_tree::{TaskTimer, TaskTree};
 use crate::work::InboxMode;
 
 /// How soon to look again at a run that cannot end yet because something below it has not.
-const LOOK_AGAIN: Millis = Millis(200);
+const RECHECK_DELAY: Millis = Millis(200);
 
 /// The first timer that is due. The turn comes back for the others.
-pub(super) fn tick(tree: &Tree, now: Time) -> Decision {
-    let due = tree.due(now).and_then(|(no, timer)| Some((no, timer, tree.get(no)?)));
+pub(super) fn tick(tree: &TaskTree, now: Time) -> Decision {
+    let due = tree.due_timer(now).and_then(|(no, timer)| Some((no, timer, tree.get(no)?)));
     let drafts = match due {
-        Some((no, timer, row)) => fire(tree, (no, row), timer, now),
+        Some((no, timer, row)) => fire_timer(tree, (no, row), timer, now),
         None => Vec::new(),
     };
-    Decision { drafts, reply: Reply::Done }
+    Decision { drafts, reply: CommandReply::Done }
 }
 
-fn fire(tree: &Tree, (no, row): (TaskNo, &TaskRow), timer: Timer, now: Time) -> Vec<Draft> {
+fn fire_timer(
+    tree: &TaskTree,
+    (no, row): (TaskNo, &TaskRow),
+    timer: TaskTimer,
+    now: Time,
+) -> Vec<Draft> {
     match timer {
-        Timer::Call(index) => match row.open_call(index) {
-            Some(call) => answer_to(tree, no, call),
+        TaskTimer::Call(index) => match row.parked_call(index) {
+            Some(call) => complete_call(tree, no, call),
             None => Vec::new(),
         },
-        Timer::Stop => {
-            let event = firmer(tree, no, row, now);
+        TaskTimer::Stop => {
+            let event = escalate_stop(tree, no, row, now);
             let ends = matches!(event, Event::Ended { .. });
-            let settled = if ends { unsettled(no, row) } else { None };
+            let settled = if ends { charge_reservation(no, row) } else { None };
             settled.into_iter().chain([event.into()]).collect()
         }
-        Timer::Limit => {
+        TaskTimer::Limit => {
             let due = deadlines(tree, no, now).filter(|deadline| deadline.at <= now);
             let after = due.min_by_key(|deadline| deadline.at).map(|deadline| deadline.limit);
             let after = after.unwrap_or_default();
-            fail(tree, no, Failure::Timeout { after }, now).into_iter().map(Draft::from).collect()
+            fail_task(tree, no, Failure::Timeout { after }, now)
+                .into_iter()
+                .map(Draft::from)
+                .collect()
         }
-        Timer::Stall => stalled(tree, (no, row), now),
-        Timer::Backoff => vec![start_or_queue(tree, no, row).into()],
+        TaskTimer::Stall => handle_stall(tree, (no, row), now),
+        TaskTimer::Backoff => vec![start_or_queue(tree, no, row).into()],
     }
 }
 
 /// A silence that is too long is told; then the task is spoken to, as often as its policy says, and
 /// then it is ended.
-fn stalled(tree: &Tree, (no, row): (TaskNo, &TaskRow), now: Time) -> Vec<Draft> {
-    let Some(watch) = row.watch() else { return Vec::new() };
+fn handle_stall(tree: &TaskTree, (no, row): (TaskNo, &TaskRow), now: Time) -> Vec<Draft> {
+    let Some(watch) = row.stall_watch() else { return Vec::new() };
     // Work that is handed its messages would take a nudge for input.
-    let hears = row.spec.work.conduct().inbox == InboxMode::Pull;
-    let nudged = hears && row.nudged().times < watch.nudges;
+    let hears = row.spec.work.policy().inbox_mode == InboxMode::Pull;
+    let nudged = hears && row.nudges().count < watch.nudges;
     let mut drafts = vec![Event::Stalled { no, nudged }.into()];
     if nudged {
-        let room = check_room(tree, Owner::Task(no)).is_ok();
-        let message = room.then(|| nudge(tree, (no, row), watch, now));
+        let room = check_inbox_limit(tree, Owner::Task(no)).is_ok();
+        let message = room.then(|| nudge_message(tree, (no, row), watch, now));
         drafts.extend(message.map(|message| Event::MessageSent(message.into()).into()));
     } else if watch.then_stop {
-        let failure = Failure::Stalled { quiet: now.since(row.moved) };
-        drafts.extend(fail(tree, no, failure, now).map(Draft::from));
+        let failure = Failure::Stalled { quiet: now.since(row.last_activity_at) };
+        drafts.extend(fail_task(tree, no, failure, now).map(Draft::from));
     }
     drafts
 }
 
-fn nudge(tree: &Tree, (no, row): (TaskNo, &TaskRow), watch: Watch, now: Time) -> Message {
-    let quiet = spoken(now.since(row.moved));
-    let next = match (row.nudged().times + 1 < watch.nudges, watch.then_stop) {
+fn nudge_message(
+    tree: &TaskTree,
+    (no, row): (TaskNo, &TaskRow),
+    watch: StallWatch,
+    now: Time,
+) -> Message {
+    let quiet = render_duration(now.since(row.last_activity_at));
+    let next = match (row.nudges().count + 1 < watch.nudges, watch.then_stop) {
         (false, true) => format!(
             " If nothing happens for another {}, you are ended as stalled.",
-            spoken(watch.after)
+            render_duration(watch.after)
         ),
         _ => String::new(),
     };
@@ -86,22 +99,22 @@ fn nudge(tree: &Tree, (no, row): (TaskNo, &TaskRow), watch: Watch, now: Time) ->
     Message {
         no: MessageNo(tree.row().last_message.0 + 1),
         to: Owner::Task(no),
-        from: Sender::Runtime,
+        from: MessageSender::Runtime,
         body: Json::of(&words).unwrap_or_else(|_| Json::null()),
-        sent: now,
-        purpose: Purpose::Note,
+        sent_at: now,
+        purpose: MessagePurpose::Note,
         interrupt: true,
         reply_to: None,
-        last: false,
+        closes_input: false,
     }
 }
 
-fn firmer(tree: &Tree, no: TaskNo, row: &TaskRow, now: Time) -> Event {
-    let forced = matches!(&row.state, State::Stopping(s) if s.stage == StopStage::Forced);
-    match unconfirmed(row).filter(|_| forced) {
-        None => Event::StopForced { no, deadline: now.after(FIRM_BOUND) },
-        Some(_) if tree.living_below(no) > 0 => {
-            Event::StopForced { no, deadline: now.after(LOOK_AGAIN) }
+fn escalate_stop(tree: &TaskTree, no: TaskNo, row: &TaskRow, now: Time) -> Event {
+    let forced = matches!(&row.state, TaskState::Stopping(s) if s.phase == StopPhase::Forced);
+    match unconfirmed_outcome(row).filter(|_| forced) {
+        None => Event::StopForced { no, deadline: now.after(FORCED_STOP_TIMEOUT) },
+        Some(_) if tree.alive_descendants(no) > 0 => {
+            Event::StopForced { no, deadline: now.after(RECHECK_DELAY) }
         }
         Some(outcome) => {
             Event::Ended { no, run: row.run, outcome: outcome.into(), lingering: true }

@@ -2,14 +2,14 @@
 
 /// How far a single `*` reaches. `**` reaches anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Star {
+pub(super) enum StarReach {
     Anything,
     /// Not past a `/`.
     WithinFolder,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
+enum GlobToken {
     Letter(char),
     WithinFolder,
     Anything,
@@ -21,66 +21,67 @@ enum Token {
 
 /// Whether the pattern is all of the text. Takes time in proportion to both lengths, whatever the
 /// pattern: all places in it that may have been reached are followed at once.
-pub(super) fn matches(pattern: &str, text: &str, star: Star) -> bool {
-    let tokens = tokens(pattern, star);
+pub(super) fn matches(pattern: &str, text: &str, star: StarReach) -> bool {
+    let tokens = tokenize(pattern, star);
     let mut reached = vec![false; tokens.len() + 1];
     reached[0] = true;
-    pass_empty(&tokens, &mut reached);
+    skip_empty_matches(&tokens, &mut reached);
     let mut next = vec![false; tokens.len() + 1];
     for letter in text.chars() {
         next.fill(false);
         for (at, token) in tokens.iter().enumerate().filter(|(at, _)| reached[*at]) {
             match token {
-                Token::Letter(wanted) => next[at + 1] |= *wanted == letter,
-                Token::WithinFolder => next[at] |= letter != '/',
-                Token::Anything => next[at] = true,
-                Token::Folders => {
+                GlobToken::Letter(wanted) => next[at + 1] |= *wanted == letter,
+                GlobToken::WithinFolder => next[at] |= letter != '/',
+                GlobToken::Anything => next[at] = true,
+                GlobToken::Folders => {
                     next[at + 1] = true;
                     next[at + 2] |= letter == '/';
                 }
-                Token::InFolders => {
+                GlobToken::InFolders => {
                     next[at] = true;
                     next[at + 1] |= letter == '/';
                 }
             }
         }
-        pass_empty(&tokens, &mut next);
+        skip_empty_matches(&tokens, &mut next);
         std::mem::swap(&mut reached, &mut next);
     }
     reached[tokens.len()]
 }
 
-fn tokens(pattern: &str, star: Star) -> Vec<Token> {
+fn tokenize(pattern: &str, star: StarReach) -> Vec<GlobToken> {
     let mut tokens = Vec::with_capacity(pattern.len());
     let mut letters = pattern.chars().peekable();
     while let Some(letter) = letters.next() {
         if letter != '*' {
-            tokens.push(Token::Letter(letter));
+            tokens.push(GlobToken::Letter(letter));
             continue;
         }
         let mut stars = 1;
         while letters.next_if_eq(&'*').is_some() {
             stars += 1;
         }
-        let begins = matches!(tokens.last(), None | Some(Token::Letter('/') | Token::InFolders));
+        let begins =
+            matches!(tokens.last(), None | Some(GlobToken::Letter('/') | GlobToken::InFolders));
         if stars > 1 && begins && letters.next_if_eq(&'/').is_some() {
-            tokens.extend([Token::Folders, Token::InFolders]);
-        } else if stars > 1 || star == Star::Anything {
-            tokens.push(Token::Anything);
+            tokens.extend([GlobToken::Folders, GlobToken::InFolders]);
+        } else if stars > 1 || star == StarReach::Anything {
+            tokens.push(GlobToken::Anything);
         } else {
-            tokens.push(Token::WithinFolder);
+            tokens.push(GlobToken::WithinFolder);
         }
     }
     tokens
 }
 
 /// A star may be nothing, and `**/` no folder at all.
-fn pass_empty(tokens: &[Token], reached: &mut [bool]) {
+fn skip_empty_matches(tokens: &[GlobToken], reached: &mut [bool]) {
     for at in 0..tokens.len() {
         match tokens[at] {
-            Token::WithinFolder | Token::Anything => reached[at + 1] |= reached[at],
-            Token::Folders => reached[at + 2] |= reached[at],
-            Token::Letter(_) | Token::InFolders => (),
+            GlobToken::WithinFolder | GlobToken::Anything => reached[at + 1] |= reached[at],
+            GlobToken::Folders => reached[at + 2] |= reached[at],
+            GlobToken::Letter(_) | GlobToken::InFolders => (),
         }
     }
 }
@@ -113,8 +114,8 @@ mod tests {
             ("mcp_*", "mcp_", true, true),
             ("a*b*c", "aXbXbc", true, true),
         ] {
-            assert_eq!(matches(pattern, text, Star::WithinFolder), within, "{pattern} {text}");
-            assert_eq!(matches(pattern, text, Star::Anything), anything, "{pattern} {text}");
+            assert_eq!(matches(pattern, text, StarReach::WithinFolder), within, "{pattern} {text}");
+            assert_eq!(matches(pattern, text, StarReach::Anything), anything, "{pattern} {text}");
         }
     }
 
@@ -122,6 +123,6 @@ mod tests {
     fn a_hostile_pattern_comes_to_an_end() {
         // Trying every way of it would take longer than anybody waits.
         let pattern = "*a".repeat(200);
-        assert!(!matches(&(pattern + "b"), &"a".repeat(20_000), Star::Anything));
+        assert!(!matches(&(pattern + "b"), &"a".repeat(20_000), StarReach::Anything));
     }
 }

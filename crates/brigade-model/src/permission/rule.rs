@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Subject, glob, shell};
+use super::{PermissionSubject, glob, shell};
 
 const LENGTH_MAX: usize = 1000;
 
 /// Names a tool, or several with `*`, and where there is a pattern only some of its calls.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Rule {
+pub struct PermissionRule {
     tool: String,
     /// None is every call.
     pattern: Option<String>,
@@ -28,10 +28,10 @@ pub struct RuleError {
     pub problem: &'static str,
 }
 
-impl Rule {
+impl PermissionRule {
     /// Whether it speaks of this tool.
-    pub fn names(&self, tool: &str) -> bool {
-        glob::matches(&self.tool, tool, glob::Star::Anything)
+    pub fn matches_tool(&self, tool: &str) -> bool {
+        glob::matches(&self.tool, tool, glob::StarReach::Anything)
     }
 
     /// Whether it speaks of every call of its tools.
@@ -53,7 +53,7 @@ impl Rule {
     /// depends on what the tool makes of its pattern, it is not sure.
     pub fn shadows(&self, other: &Self) -> bool {
         // A star of the other is a letter here, which only a star of this one can be.
-        if !self.names(&other.tool) {
+        if !self.matches_tool(&other.tool) {
             return false;
         }
         match (&self.pattern, &other.pattern) {
@@ -62,14 +62,14 @@ impl Rule {
             (Some(pattern), Some(other)) => {
                 let path = other.replace("**", "*/*");
                 matches_command(pattern, other)
-                    && glob::matches(pattern, &path, glob::Star::WithinFolder)
+                    && glob::matches(pattern, &path, glob::StarReach::WithinFolder)
             }
         }
     }
 
     /// Whether the call is surely one that the rule speaks of.
-    pub fn allows(&self, subject: &Subject<'_>) -> bool {
-        if !self.names(subject.tool) {
+    pub fn allows(&self, subject: &PermissionSubject<'_>) -> bool {
+        if !self.matches_tool(subject.tool) {
             return false;
         }
         let Some(pattern) = &self.pattern else { return true };
@@ -78,14 +78,17 @@ impl Rule {
             return self.allows_but_for_options(text)
                 && shell::overriding_option(pattern, text).is_none();
         }
-        glob::matches(pattern, text, glob::Star::WithinFolder)
-            && glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)
+        glob::matches(pattern, text, glob::StarReach::WithinFolder)
+            && glob::matches(pattern, &normalize_path(text), glob::StarReach::WithinFolder)
     }
 
     /// The option of a command that would be allowed without it.
-    pub fn refused_option(&self, subject: &Subject<'_>) -> Option<&'static str> {
+    pub fn refused_option(&self, subject: &PermissionSubject<'_>) -> Option<&'static str> {
         let (pattern, text) = (self.pattern.as_ref()?, subject.text?);
-        if !subject.is_shell || !self.names(subject.tool) || !self.allows_but_for_options(text) {
+        if !subject.is_shell
+            || !self.matches_tool(subject.tool)
+            || !self.allows_but_for_options(text)
+        {
             return None;
         }
         shell::overriding_option(pattern, text)
@@ -93,27 +96,29 @@ impl Rule {
 
     fn allows_but_for_options(&self, text: &str) -> bool {
         let Some(pattern) = &self.pattern else { return true };
-        shell::compound(text).is_none()
-            && shell::without_variables(pattern, &shell::spaced(text))
+        shell::find_compound_syntax(text).is_none()
+            && shell::strip_variables(pattern, &shell::collapse_spaces(text))
                 .is_some_and(|(pattern, command)| matches_command(pattern, command))
     }
 
     /// Whether the call may be one that the rule speaks of. A pattern that has nothing to be
     /// compared with denies: what cannot be told apart is not let through.
-    pub fn denies(&self, subject: &Subject<'_>) -> bool {
-        if !self.names(subject.tool) {
+    pub fn denies(&self, subject: &PermissionSubject<'_>) -> bool {
+        if !self.matches_tool(subject.tool) {
             return false;
         }
         let Some(pattern) = &self.pattern else { return true };
         let Some(text) = subject.text else { return true };
         if subject.is_shell {
             // A text without a command is one that a pattern of stars speaks of.
-            return matches_command(pattern, &shell::spaced(text))
-                || shell::commands(text).iter().any(|command| matches_command(pattern, command))
+            return matches_command(pattern, &shell::collapse_spaces(text))
+                || shell::find_commands(text)
+                    .iter()
+                    .any(|command| matches_command(pattern, command))
                 || shell::may_run(pattern, text);
         }
-        glob::matches(pattern, text, glob::Star::WithinFolder)
-            || glob::matches(pattern, &resolved(text), glob::Star::WithinFolder)
+        glob::matches(pattern, text, glob::StarReach::WithinFolder)
+            || glob::matches(pattern, &normalize_path(text), glob::StarReach::WithinFolder)
     }
 }
 
@@ -121,12 +126,12 @@ impl Rule {
 fn matches_command(pattern: &str, command: &str) -> bool {
     let alone = pattern
         .strip_suffix(" *")
-        .is_some_and(|alone| glob::matches(alone, command, glob::Star::Anything));
-    alone || glob::matches(pattern, command, glob::Star::Anything)
+        .is_some_and(|alone| glob::matches(alone, command, glob::StarReach::Anything));
+    alone || glob::matches(pattern, command, glob::StarReach::Anything)
 }
 
 /// A path without `.`, `..` and doubled slashes, so that `src/../secret` is not below `src`.
-fn resolved(path: &str) -> String {
+fn normalize_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -141,7 +146,7 @@ fn resolved(path: &str) -> String {
     format!("{root}{}", parts.join("/"))
 }
 
-impl FromStr for Rule {
+impl FromStr for PermissionRule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
@@ -171,7 +176,7 @@ impl FromStr for Rule {
     }
 }
 
-impl TryFrom<String> for Rule {
+impl TryFrom<String> for PermissionRule {
     type Error = RuleError;
 
     fn try_from(text: String) -> Result<Self, RuleError> {
@@ -179,13 +184,13 @@ impl TryFrom<String> for Rule {
     }
 }
 
-impl From<Rule> for String {
-    fn from(rule: Rule) -> Self {
+impl From<PermissionRule> for String {
+    fn from(rule: PermissionRule) -> Self {
         rule.to_string()
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for PermissionRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.pattern {
             Some(pattern) => write!(f, "{}({pattern})", self.tool),

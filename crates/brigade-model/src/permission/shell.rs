@@ -2,15 +2,15 @@
 
 use super::glob;
 
-pub(in crate::permission) use reach::{may_run, overriding_option};
+pub(in crate::permission) use program_search::{may_run, overriding_option};
 
-mod reach;
-mod tables;
-mod words;
+mod known_programs;
+mod parser;
+mod program_search;
 
 /// What makes a text more than one simple command, if anything does. Quotes are not looked into:
 /// what they hide is not worth being wrong about.
-pub(super) fn compound(text: &str) -> Option<&'static str> {
+pub(super) fn find_compound_syntax(text: &str) -> Option<&'static str> {
     let braces = has_braces(text).then_some("a list in braces");
     let letters = text.trim().chars();
     letters
@@ -56,14 +56,14 @@ fn has_braces(text: &str) -> bool {
 }
 
 /// With single spaces between its words, where a shell sees words: a no-break space is a letter.
-pub(super) fn spaced(text: &str) -> String {
+pub(super) fn collapse_spaces(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A pattern and a command without the variables that are set in front of both. None where the command
 /// sets others than the pattern has by their names: of `cargo=1 rm x` the command is `rm`, whatever a
 /// pattern `cargo*` makes of it. A star of a value ends with its word.
-pub(super) fn without_variables<'a>(
+pub(super) fn strip_variables<'a>(
     mut pattern: &'a str,
     mut command: &'a str,
 ) -> Option<(&'a str, &'a str)> {
@@ -73,7 +73,7 @@ pub(super) fn without_variables<'a>(
         let (wanted, others) = pattern.split_once(' ').unwrap_or((pattern, ""));
         // What is quoted may end elsewhere than it seems.
         let is_plain = !word.contains(['\'', '"', '\\']);
-        let is_like = || is_plain && glob::matches(wanted, word, glob::Star::Anything);
+        let is_like = || is_plain && glob::matches(wanted, word, glob::StarReach::Anything);
         if !wanted.starts_with(&word[..=end]) || !(wanted == word || is_like()) {
             return None;
         }
@@ -83,16 +83,16 @@ pub(super) fn without_variables<'a>(
 
 /// Every command that may be in a text, in every form in which a deny rule may know it: as it is,
 /// without quotes, without variables in front, and by the program's name without its folder.
-pub(super) fn commands(text: &str) -> Vec<String> {
-    let mut found = vec![spaced(text)];
+pub(super) fn find_commands(text: &str) -> Vec<String> {
+    let mut found = vec![collapse_spaces(text)];
     let separators = |letter: char| ";&|<>$`(){}\n\r\"'".contains(letter);
     let pieces = text.split(separators).chain(text.split(|c: char| ";&|<>$`(){}\n\r".contains(c)));
     for piece in pieces {
         let bare: String = piece.chars().filter(|letter| !"\"'\\".contains(*letter)).collect();
-        for form in [spaced(piece), spaced(&bare)] {
-            for command in tails(&form) {
+        for form in [collapse_spaces(piece), collapse_spaces(&bare)] {
+            for command in strip_wrappers(&form) {
                 found.push(command.to_owned());
-                found.extend(without_folder(command));
+                found.extend(strip_directory(command));
             }
         }
     }
@@ -110,7 +110,7 @@ const WRAPPERS: [&str; 14] = [
 
 /// The command, and what is left of it without each of the variables, wrappers and their options in
 /// front.
-fn tails(command: &str) -> Vec<&str> {
+fn strip_wrappers(command: &str) -> Vec<&str> {
     let mut found = vec![command];
     let mut rest = command;
     while let Some((first, after)) = rest.split_once(' ') {
@@ -124,7 +124,7 @@ fn tails(command: &str) -> Vec<&str> {
     found
 }
 
-fn without_folder(command: &str) -> Option<String> {
+fn strip_directory(command: &str) -> Option<String> {
     let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
     let (_, name) = program.rsplit_once('/')?;
     Some(if arguments.is_empty() { name.to_owned() } else { format!("{name} {arguments}") })
@@ -144,7 +144,7 @@ mod tests {
             ("curl -d '{\"a\": 1, \"b\": 2}' x", None),
             ("echo it\\'s {a,b}", Some("a list in braces")),
         ] {
-            assert_eq!(compound(text), expect, "{text}");
+            assert_eq!(find_compound_syntax(text), expect, "{text}");
         }
     }
 }

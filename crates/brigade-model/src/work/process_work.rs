@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::enclosure::Enclosure;
 use crate::ids::Millis;
 use crate::refusal::Refusal;
+use crate::sandbox::Sandbox;
 
 /// A command of the operating system.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,30 +23,38 @@ pub struct ProcessWork {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(Arc<str>, EnvValue)>,
     #[serde(default)]
-    pub stdin: Stdin,
+    pub stdin: StdinSource,
     /// The most that is kept of each output stream, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_cap: Option<u64>,
     /// What it is started in and kept to, where that is something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enclosure: Option<Box<Enclosure>>,
+    pub sandbox: Option<Box<Sandbox>>,
     /// How long its output waits for a first reader who must not miss any of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_reader: Option<Millis>,
+    pub first_reader_timeout: Option<Millis>,
 }
 
 /// Two are equal when the same was asked for, whoever reads its output first. The shell is chosen by the
 /// machine that starts the task: a key stands for the same request where another one is configured.
 impl PartialEq for ProcessWork {
     fn eq(&self, other: &Self) -> bool {
-        let Self { command, shell: _, cwd, env, stdin, output_cap, enclosure, first_reader: _ } =
-            self;
+        let Self {
+            command,
+            shell: _,
+            cwd,
+            env,
+            stdin,
+            output_cap,
+            sandbox: enclosure,
+            first_reader_timeout: _,
+        } = self;
         *command == other.command
             && *cwd == other.cwd
             && *env == other.env
             && *stdin == other.stdin
             && *output_cap == other.output_cap
-            && *enclosure == other.enclosure
+            && *enclosure == other.sandbox
     }
 }
 
@@ -76,7 +84,7 @@ pub enum EnvValue {
 /// What a command reads from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stdin {
+pub enum StdinSource {
     /// Nothing: the end of the file at once.
     #[default]
     Null,
@@ -86,7 +94,7 @@ pub enum Stdin {
 
 impl ProcessWork {
     /// The longest command, as the kernel takes it in one piece.
-    pub const COMMAND_MAX: usize = 128 * 1024 - 1;
+    pub const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 
     pub fn new(command: CommandLine) -> Self {
         Self {
@@ -94,20 +102,20 @@ impl ProcessWork {
             shell: None,
             cwd: None,
             env: Vec::new(),
-            stdin: Stdin::Null,
+            stdin: StdinSource::Null,
             output_cap: None,
-            enclosure: None,
-            first_reader: None,
+            sandbox: None,
+            first_reader_timeout: None,
         }
     }
 
     /// Whether messages to it arrive: a terminal can always be typed on.
     pub fn reads_messages(&self) -> bool {
-        let has_terminal = self.enclosure.as_ref().is_some_and(|it| it.terminal.is_some());
-        has_terminal || self.stdin == Stdin::Messages
+        let has_terminal = self.sandbox.as_ref().is_some_and(|it| it.terminal.is_some());
+        has_terminal || self.stdin == StdinSource::Messages
     }
 
-    pub(super) fn compare(&self, other: &Self) -> Vec<(String, bool)> {
+    pub(super) fn compare_fields(&self, other: &Self) -> Vec<(String, bool)> {
         let variables = self
             .env
             .iter()
@@ -128,7 +136,7 @@ impl ProcessWork {
             same(&env, self.env == other.env),
             same("input", self.stdin == other.stdin),
             same("output cap", self.output_cap == other.output_cap),
-            same("confinement or terminal", self.enclosure == other.enclosure),
+            same("confinement or terminal", self.sandbox == other.sandbox),
         ]
     }
 
@@ -138,25 +146,25 @@ impl ProcessWork {
                 if text.trim().is_empty() {
                     return Err(Refusal::invalid("the command is blank"));
                 }
-                plain("the command", text)?;
+                check_text("the command", text)?;
             }
             CommandLine::Program(words) => {
                 if words.first().is_none_or(|program| program.is_empty()) {
                     return Err(Refusal::invalid("the command has no program to execute"));
                 }
-                words.iter().try_for_each(|word| plain("an argument", word))?;
+                words.iter().try_for_each(|word| check_text("an argument", word))?;
             }
         }
         if let Some(cwd) = &self.cwd {
-            plain("the working directory", cwd)?;
+            check_text("the working directory", cwd)?;
             if !cwd.starts_with('/') {
-                let clipped = crate::name::clip(cwd, 200);
+                let clipped = crate::name::truncate(cwd, 200);
                 return Err(Refusal::invalid(format!(
                     "the working directory {clipped:?} is not an absolute path"
                 )));
             }
         }
-        if let Some(enclosure) = &self.enclosure {
+        if let Some(enclosure) = &self.sandbox {
             enclosure.check()?;
         }
         self.env.iter().try_for_each(|(name, value)| check_variable(name, value))
@@ -165,27 +173,27 @@ impl ProcessWork {
 
 fn check_variable(name: &str, value: &EnvValue) -> Result<(), Refusal> {
     if name.is_empty() || name.contains(['=', '\0']) {
-        let clipped = crate::name::clip(name, 200);
+        let clipped = crate::name::truncate(name, 200);
         return Err(Refusal::invalid(format!("{clipped:?} cannot be an environment variable")));
     }
-    if name.starts_with(RESERVED_ENV) {
+    if name.starts_with(RESERVED_ENV_PREFIX) {
         return Err(Refusal::invalid(format!(
-            "variables named {RESERVED_ENV}.. are Brigade's own"
+            "variables named {RESERVED_ENV_PREFIX}.. are Brigade's own"
         )));
     }
     let (EnvValue::Text(text) | EnvValue::FromEnv(text) | EnvValue::FromFile(text)) = value;
-    plain("an environment variable", text)
+    check_text("an environment variable", text)
 }
 
 /// How the variables begin by which a command learns who it is.
-pub const RESERVED_ENV: &str = "BRIGADE_";
+pub const RESERVED_ENV_PREFIX: &str = "BRIGADE_";
 
-fn plain(what: &str, text: &str) -> Result<(), Refusal> {
+fn check_text(what: &str, text: &str) -> Result<(), Refusal> {
     if text.contains('\0') {
         return Err(Refusal::invalid(format!("{what} contains a NUL byte")));
     }
-    if text.len() > ProcessWork::COMMAND_MAX {
-        let most = ProcessWork::COMMAND_MAX;
+    if text.len() > ProcessWork::COMMAND_BYTES_MAX {
+        let most = ProcessWork::COMMAND_BYTES_MAX;
         return Err(Refusal::invalid(format!("{what} is longer than {most} bytes")));
     }
     Ok(())

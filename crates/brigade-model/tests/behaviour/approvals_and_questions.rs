@@ -1,28 +1,28 @@
 //! What waits for a person, a parent or a client.
 
-use brigade_model::approval::Verdict;
-use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{AfterPark, Command, GiveAnswer, Given};
+use brigade_model::approval::ApprovalVerdict;
+use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::command::{AfterPark, AnswerCommand, Command, GivenAnswer};
 use brigade_model::ids::{CallIndex, Owner};
-use brigade_model::message::{Purpose, Sender};
+use brigade_model::message::{MessagePurpose, MessageSender};
 use brigade_model::refusal::RefusalKind;
 
 use crate::support::*;
 
-fn question() -> Asked {
-    Asked::Question { question: json("how much salt?") }
+fn question() -> ConditionRequest {
+    ConditionRequest::Question { question: json("how much salt?") }
 }
 
-fn approval() -> Asked {
+fn approval() -> ConditionRequest {
     asks_for("rm -rf x")
 }
 
-fn yes() -> Given {
-    Given::Reply(json("a pinch"))
+fn yes() -> GivenAnswer {
+    GivenAnswer::Reply(json("a pinch"))
 }
 
-fn allow() -> Given {
-    Given::Verdict(Verdict::AllowOnce)
+fn allow() -> GivenAnswer {
+    GivenAnswer::Verdict(ApprovalVerdict::AllowOnce)
 }
 
 #[test]
@@ -32,11 +32,11 @@ fn a_question_reaches_the_parent_and_its_answer_wakes_the_child() {
     let child = env.below(parent, agent());
     assert!(env.park(child, 1, question()));
     let asked = env.tree.inbox(Owner::Task(parent)).next().cloned().unwrap();
-    assert_eq!(asked.from, Sender::Child(child));
-    assert_eq!(asked.purpose, Purpose::Question(CallIndex(1)));
+    assert_eq!(asked.from, MessageSender::Child(child));
+    assert_eq!(asked.purpose, MessagePurpose::Question(CallIndex(1)));
     let caller = env.by(parent);
     env.give(caller, child, yes()).unwrap();
-    assert_eq!(env.answer(child, 1), Some(&Answer::Reply(json("a pinch"))));
+    assert_eq!(env.answer(child, 1), Some(&CallCompletion::Reply(json("a pinch"))));
     assert_eq!(env.state(child), "running");
     assert_eq!(env.unread(Owner::Task(parent)), 0, "the question was read by answering it");
 }
@@ -46,15 +46,15 @@ fn a_question_answers_the_wait_of_an_idle_parent() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
     let child = env.below(parent, agent());
-    let wait = Asked::Tasks {
+    let wait = ConditionRequest::Tasks {
         tasks: vec![child],
         mode: brigade_model::call::WaitMode::All,
-        patience: None,
+        timeout: None,
         interruptible: true,
     };
     assert!(env.park(parent, 1, wait));
     env.park(child, 1, question());
-    assert_eq!(env.answer(parent, 1), Some(&Answer::News));
+    assert_eq!(env.answer(parent, 1), Some(&CallCompletion::Interrupted));
     assert_eq!(env.state(parent), "running");
 }
 
@@ -79,7 +79,7 @@ fn a_task_cannot_approve() {
     refused(env.give(caller, child, allow()), RefusalKind::Forbidden, "ask the operator");
     assert_eq!(env.state(child), "waiting");
     env.give(operator(), child, allow()).unwrap();
-    assert_eq!(env.answer(child, 1), Some(&Answer::Verdict(Verdict::AllowOnce)));
+    assert_eq!(env.answer(child, 1), Some(&CallCompletion::Verdict(ApprovalVerdict::AllowOnce)));
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn with_several_open_the_answer_says_which() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     let calls = vec![(1, question()), (2, question())];
-    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    env.park_all(no, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
     refused(env.give(operator(), no, yes()), RefusalKind::Conflict, "name the one");
-    let given = |call| GiveAnswer {
+    let given = |call| AnswerCommand {
         caller: operator(),
         task: no.into(),
         call: Some(CallIndex(call)),
         answer: yes(),
-        record: None,
+        caller_call: None,
     };
     env.submit(&Command::Answer(given(2))).unwrap();
     assert_eq!((env.answer(no, 1), env.state(no)), (None, "waiting"), "an agent wants all");
@@ -118,16 +118,16 @@ fn with_several_open_the_answer_says_which() {
 fn a_client_answers_a_tool_that_it_runs() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    env.park(no, 1, Asked::ClientTool { request: json("open the editor") });
+    env.park(no, 1, ConditionRequest::ClientTool { request: json("open the editor") });
     env.give(client("me"), no, yes()).unwrap();
-    assert_eq!(env.answer(no, 1), Some(&Answer::Reply(json("a pinch"))));
+    assert_eq!(env.answer(no, 1), Some(&CallCompletion::Reply(json("a pinch"))));
 }
 
 #[test]
 fn answers_after_the_stop_are_refused() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    env.park_all(no, vec![(1, approval())], AfterPark::GoOn).unwrap();
+    env.park_all(no, vec![(1, approval())], AfterPark::Continue).unwrap();
     env.stop_task(no);
     refused(env.give(operator(), no, allow()), RefusalKind::Ended, "is stopping");
 }

@@ -1,7 +1,7 @@
 //! Conversations of one client: results and messages go to the one that asked for the work.
 
-use brigade_model::command::{Caller, Command, ReadInbox, Recipient, StopTarget, Take};
-use brigade_model::decide::Reply;
+use brigade_model::command::{Caller, Command, MarkRead, ReadInboxCommand, Recipient, StopTarget};
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::{ClientIdentity, ConversationId, TaskNo};
 use brigade_model::refusal::RefusalKind;
 
@@ -82,17 +82,17 @@ fn messages_reach_the_conversation_that_started_their_sender() {
     let one = spawn(&mut env, first());
     let by_task = env.by(one);
     env.send(by_task, Recipient::Parent).expect("it has a parent");
-    let mut read = |caller: Caller, take: Take| {
-        let read = ReadInbox { caller, take };
+    let mut read = |caller: Caller, take: MarkRead| {
+        let read = ReadInboxCommand { caller, mark_read: take };
         match env.submit(&Command::ReadInbox(read)) {
-            Ok(Reply::Inbox(messages)) => messages.len(),
+            Ok(CommandReply::Inbox(messages)) => messages.len(),
             other => panic!("an inbox was answered with {other:?}"),
         }
     };
-    assert_eq!(read(second(), Take::Nothing), 0);
-    assert_eq!(read(second(), Take::Oldest(9)), 0, "nothing was taken from the first");
-    assert_eq!(read(successor(), Take::Nothing), 1);
-    assert_eq!(read(first(), Take::Oldest(9)), 1);
+    assert_eq!(read(second(), MarkRead::Nothing), 0);
+    assert_eq!(read(second(), MarkRead::Oldest(9)), 0, "nothing was taken from the first");
+    assert_eq!(read(successor(), MarkRead::Nothing), 1);
+    assert_eq!(read(first(), MarkRead::Oldest(9)), 1);
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn a_run_from_before_conversations_were_recorded_is_anybodys_of_that_client() {
     assert_eq!(old.conversation, Some(ConversationId::unrecorded()));
     assert!("".parse::<ConversationId>().is_err(), "no client can have that one");
     let Caller::Client(second) = second() else { panic!("it is a client") };
-    assert!(second.takes_from(&old));
+    assert!(second.receives_from(&old));
     let none = serde_json::to_string(&ClientIdentity::from("cook")).expect("it is written");
     let none: ClientIdentity = serde_json::from_str(&none).expect("it is read");
     assert_eq!(none.conversation, None);
-    assert!(!second.takes_from(&none), "a client without conversations names its tasks");
+    assert!(!second.receives_from(&none), "a client without conversations names its tasks");
 }

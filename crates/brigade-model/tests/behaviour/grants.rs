@@ -3,56 +3,58 @@
 use std::sync::Arc;
 
 use brigade_model::approval::{
-    ApprovalRequest, CallDigest, Excerpt, GRANTS_MAX, REASON_MAX, Verdict,
+    ApprovalRequest, ApprovalVerdict, CallDigest, GRANTS_MAX, REASON_MAX, TextExcerpt,
 };
-use brigade_model::call::{Answer, Asked, Condition};
-use brigade_model::command::{AfterPark, Caller, Command, GiveAnswer, Given, Revoke, Spawn};
-use brigade_model::decide::Reply;
+use brigade_model::call::{CallCompletion, Condition, ConditionRequest};
+use brigade_model::command::{
+    AfterPark, AnswerCommand, Caller, Command, GivenAnswer, RevokeCommand, SpawnCommand,
+};
+use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, TaskNo};
-use brigade_model::permission::Subject;
+use brigade_model::permission::PermissionSubject;
 use brigade_model::refusal::RefusalKind;
 
 use crate::support::*;
 
-fn always(rule: Option<&str>) -> Verdict {
-    Verdict::AllowAlways { rule: rule.map(|rule| rule.parse().expect("a rule")) }
+fn always(rule: Option<&str>) -> ApprovalVerdict {
+    ApprovalVerdict::AllowAlways { rule: rule.map(|rule| rule.parse().expect("a rule")) }
 }
 
-fn once() -> Verdict {
-    Verdict::AllowOnce
+fn once() -> ApprovalVerdict {
+    ApprovalVerdict::AllowOnce
 }
 
-fn deny(reason: &str) -> Verdict {
-    Verdict::Deny { reason: reason.into() }
+fn deny(reason: &str) -> ApprovalVerdict {
+    ApprovalVerdict::Deny { reason: reason.into() }
 }
 
 fn say(
     env: &mut Env,
     caller: Caller,
     (no, call): (TaskNo, u32),
-    verdict: Verdict,
-) -> Asking<Reply> {
+    verdict: ApprovalVerdict,
+) -> Asking<CommandReply> {
     let (task, call) = (no.into(), Some(CallIndex(call)));
-    let answer = Given::Verdict(verdict);
-    env.submit(&Command::Answer(GiveAnswer { caller, task, call, answer, record: None }))
+    let answer = GivenAnswer::Verdict(verdict);
+    env.submit(&Command::Answer(AnswerCommand { caller, task, call, answer, caller_call: None }))
 }
 
-fn revoke(env: &mut Env, caller: Caller, grant: u32) -> Asking<Reply> {
-    env.submit(&Command::Revoke(Revoke { caller, grant }))
+fn revoke(env: &mut Env, caller: Caller, grant: u32) -> Asking<CommandReply> {
+    env.submit(&Command::Revoke(RevokeCommand { caller, grant }))
 }
 
-fn told(env: &Env, no: TaskNo, call: u32) -> Option<Verdict> {
+fn told(env: &Env, no: TaskNo, call: u32) -> Option<ApprovalVerdict> {
     env.answer(no, call).map(|answer| match answer {
-        Answer::Verdict(verdict) => verdict.clone(),
+        CallCompletion::Verdict(verdict) => verdict.clone(),
         other => panic!("an approval was answered with {other:?}"),
     })
 }
 
 fn started_by(env: &mut Env, caller: Caller) -> TaskNo {
-    let spawn = Spawn { caller, spec: agent().into(), call: None };
+    let spawn = SpawnCommand { caller, spec: agent().into(), call: None };
     match env.submit(&Command::Spawn(spawn)).expect("it can be started") {
-        Reply::Spawned(spawned) => spawned.no,
+        CommandReply::Spawned(spawned) => spawned.no,
         other => panic!("{other:?}"),
     }
 }
@@ -78,7 +80,7 @@ fn allowing_for_good_answers_all_that_waits_for_it() {
     let far = env.spawn(agent());
     let calls =
         vec![(1, asks_for("cargo test")), (2, asks_for("cargo publish")), (3, asks_for("rm x"))];
-    env.park_all(child, calls, AfterPark::Suspend { open: 3 }).unwrap();
+    env.park_all(child, calls, AfterPark::Suspend { parked_count: 3 }).unwrap();
     env.park(far, 1, asks_for("cargo build"));
     env.park(parent, 1, asks_for("cargo test; rm x"));
     let rule = Some("run_process(cargo *)");
@@ -93,7 +95,7 @@ fn allowing_for_good_answers_all_that_waits_for_it() {
         assert_eq!(told(&env, no, call), expect, "{no:?} {call}");
     }
     env.states(&[(child, "waiting"), (far, "running"), (parent, "waiting")]);
-    let granted = env.events.iter().filter(|record| matches!(record.event, Event::Granted(_)));
+    let granted = env.events.iter().filter(|record| matches!(record.event, Event::GrantAdded(_)));
     assert_eq!(granted.count(), 1);
 }
 
@@ -133,15 +135,17 @@ fn what_is_long_is_allowed_like_all_else() {
 fn what_cannot_be_shown_whole_is_denied_without_asking_unless_its_tool_is_allowed() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    let large = format!("echo {}", "x".repeat(Excerpt::MAX));
+    let large = format!("echo {}", "x".repeat(TextExcerpt::MAX));
     assert!(!env.park(no, 1, asks_for(&large)), "nobody can be asked");
-    let Some(Verdict::Deny { reason }) = told(&env, no, 1) else { panic!("it was not denied") };
+    let Some(ApprovalVerdict::Deny { reason }) = told(&env, no, 1) else {
+        panic!("it was not denied")
+    };
     assert!(reason.contains("more than 65536 bytes cannot be shown whole"), "{reason}");
     env.park(no, 2, asks_for("echo x"));
     say(&mut env, operator(), (no, 2), always(Some("run_process(echo *)"))).unwrap();
     assert!(!env.park(no, 3, asks_for(&large)));
     assert!(
-        matches!(told(&env, no, 3), Some(Verdict::Deny { .. })),
+        matches!(told(&env, no, 3), Some(ApprovalVerdict::Deny { .. })),
         "what is left out may be anything"
     );
     env.park(no, 4, asks_for("ls"));
@@ -158,7 +162,7 @@ fn a_verdict_is_for_the_call_that_was_shown() {
     env.park(other, 4, asks_for("make soup"));
     let digest = |env: &Env, no: TaskNo, call: u32| {
         let row = env.tree.get(no).expect("it is there");
-        let calls = row.calls.iter().find_map(|open| match &open.on {
+        let calls = row.parked_calls.iter().find_map(|open| match &open.condition {
             Condition::Approval { request, .. } => {
                 Some(CallDigest::of(no, CallIndex(call), request))
             }
@@ -169,8 +173,14 @@ fn a_verdict_is_for_the_call_that_was_shown() {
     let shown = digest(&env, one, 4);
     let approve = |env: &mut Env, no: TaskNo, call: Option<u32>| {
         let (caller, task, call) = (operator(), no.into(), call.map(CallIndex));
-        let answer = Given::ShownVerdict { shown, verdict: once() };
-        env.submit(&Command::Answer(GiveAnswer { caller, task, call, answer, record: None }))
+        let answer = GivenAnswer::ShownVerdict { shown, verdict: once() };
+        env.submit(&Command::Answer(AnswerCommand {
+            caller,
+            task,
+            call,
+            answer,
+            caller_call: None,
+        }))
     };
     // The other one asks for the same, but it is not what was shown.
     let hit = approve(&mut env, other, Some(4));
@@ -185,10 +195,10 @@ fn a_verdict_is_for_the_call_that_was_shown() {
     assert_ne!(shown.to_string(), digest(&env, one, 8).to_string());
 }
 
-fn in_directory(asked: Asked, directory: &str) -> Asked {
-    let Asked::Approval { request } = asked else { panic!("{asked:?}") };
+fn in_directory(asked: ConditionRequest, directory: &str) -> ConditionRequest {
+    let ConditionRequest::Approval { request } = asked else { panic!("{asked:?}") };
     let request = (*request).clone().in_directory(Some(directory.into()));
-    Asked::Approval { request: request.into() }
+    ConditionRequest::Approval { request: request.into() }
 }
 
 #[test]
@@ -216,24 +226,24 @@ fn what_is_allowed_for_good_is_for_the_very_same_call() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     // What is longer begins like it, and the middle of both is left out where they are listed.
-    let longest = "x".repeat(Excerpt::MAX - 100);
+    let longest = "x".repeat(TextExcerpt::MAX - 100);
     env.park(no, 1, asks_for(&longest));
     say(&mut env, operator(), (no, 1), always(None)).unwrap();
     assert!(!env.park(no, 2, asks_for(&longest)));
     assert!(env.park(no, 3, asks_for(&format!("{longest}; rm x"))));
     say(&mut env, operator(), (no, 3), once()).unwrap();
     let mut other = asks_for(&longest);
-    if let Asked::Approval { request } = &mut other {
+    if let ConditionRequest::Approval { request } = &mut other {
         Arc::make_mut(request).tool = "run_elsewhere".into();
     }
     assert!(env.park(no, 4, other), "the same of another tool");
 }
 
-fn calls(tool: &str, text: Option<&str>, arguments: &str) -> Asked {
-    let subject = Subject { tool, text, is_shell: false };
+fn calls(tool: &str, text: Option<&str>, arguments: &str) -> ConditionRequest {
+    let subject = PermissionSubject { tool, text, is_shell: false };
     let rule = tool.parse().expect("a rule");
     let request = ApprovalRequest::new(&subject, arguments, (rule, "the session".into()));
-    Asked::Approval { request: Arc::new(request) }
+    ConditionRequest::Approval { request: Arc::new(request) }
 }
 
 #[test]
@@ -264,7 +274,7 @@ fn what_is_allowed_for_good_is_the_whole_call_and_not_its_subject() {
         assert!(!env.park(no, 2, calls(tool, Some(subjects[0]), arguments[0])), "{tool}");
         assert!(env.park(no, 3, calls(tool, Some(subjects[1]), arguments[1])), "{arguments:?}");
         let grants = &env.tree.row().grants.all;
-        assert_eq!(grants[0].covers.to_string(), format!("{tool} {} exactly", arguments[0]));
+        assert_eq!(grants[0].scope.to_string(), format!("{tool} {} exactly", arguments[0]));
     }
 }
 
@@ -282,7 +292,7 @@ fn the_order_of_arguments_makes_no_other_call() {
 fn a_grant_is_small_however_long_its_call_is() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    let long = format!(r#"{{"content":"{}"}}"#, "x".repeat(Excerpt::MAX - 100));
+    let long = format!(r#"{{"content":"{}"}}"#, "x".repeat(TextExcerpt::MAX - 100));
     env.park(no, 1, calls("write_file", Some("menu"), &long));
     say(&mut env, operator(), (no, 1), always(None)).unwrap();
     assert!(!env.park(no, 2, calls("write_file", Some("menu"), &long)));
@@ -305,7 +315,7 @@ fn the_same_verdict_again_changes_nothing_and_another_comes_too_late() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     let calls = vec![(1, asks_for("a")), (2, asks_for("b"))];
-    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    env.park_all(no, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
     let say_one = |env: &mut Env, verdict| say(env, operator(), (no, 1), verdict);
     say_one(&mut env, deny("too hot")).unwrap();
     let before = env.events.len();
@@ -314,8 +324,8 @@ fn the_same_verdict_again_changes_nothing_and_another_comes_too_late() {
     refused(say_one(&mut env, once()), RefusalKind::Conflict, "call 1 was denied: too hot");
     let other = say(&mut env, operator(), (no, 7), once());
     refused(other, RefusalKind::NotFound, "waits for no such approval");
-    env.give(operator(), no, Given::Verdict(once())).unwrap();
-    let again = env.give(operator(), no, Given::Verdict(once()));
+    env.give(operator(), no, GivenAnswer::Verdict(once())).unwrap();
+    let again = env.give(operator(), no, GivenAnswer::Verdict(once()));
     refused(again, RefusalKind::Conflict, "call 2 was allowed once");
 }
 
@@ -324,8 +334,8 @@ fn several_are_told_apart_by_their_calls() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     let calls = vec![(4, asks_for("a")), (8, asks_for("b"))];
-    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
-    let which = env.give(operator(), no, Given::Verdict(once()));
+    env.park_all(no, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
+    let which = env.give(operator(), no, GivenAnswer::Verdict(once()));
     refused(which, RefusalKind::Conflict, "say which call: 4, 8");
     say(&mut env, operator(), (no, 8), deny("")).unwrap();
     assert_eq!(env.state(no), "waiting");
@@ -364,7 +374,7 @@ fn no_task_decides_for_itself_or_below() {
     let parent = env.spawn(agent());
     let child = env.below(parent, agent());
     let stranger = env.spawn(agent());
-    env.park_all(child, vec![(1, asks_for("a"))], AfterPark::GoOn).unwrap();
+    env.park_all(child, vec![(1, asks_for("a"))], AfterPark::Continue).unwrap();
     for (no, why) in [(child, "not yours"), (parent, "cannot approve"), (stranger, "not yours")] {
         let by = env.by(no);
         refused(say(&mut env, by, (child, 1), once()), RefusalKind::Forbidden, why);
@@ -392,17 +402,19 @@ fn what_is_revoked_is_asked_again() {
 #[test]
 fn where_nobody_is_there_only_what_was_allowed_before_is_allowed() {
     let unattended = |command: &str| match asks_for(command) {
-        Asked::Approval { request } => {
+        ConditionRequest::Approval { request } => {
             let mut request = (*request).clone();
             request.is_unattended = true;
-            Asked::Approval { request: request.into() }
+            ConditionRequest::Approval { request: request.into() }
         }
         other => panic!("{other:?}"),
     };
     let mut env = Env::new();
     let (no, attended) = (env.spawn(agent()), env.spawn(agent()));
     assert!(!env.park(no, 1, unattended("make soup")));
-    let Some(Verdict::Deny { reason }) = told(&env, no, 1) else { panic!("it was not denied") };
+    let Some(ApprovalVerdict::Deny { reason }) = told(&env, no, 1) else {
+        panic!("it was not denied")
+    };
     assert!(reason.contains("nobody is there to be asked"), "{reason}");
     env.park(attended, 1, asks_for("make soup"));
     say(&mut env, operator(), (attended, 1), always(None)).unwrap();

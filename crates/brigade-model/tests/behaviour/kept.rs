@@ -1,12 +1,12 @@
 //! Kept tasks: they outlive their parent, and the limits under which they were spawned outlive it too.
 
-use brigade_model::command::{Caller, Command, Reported, Resume};
-use brigade_model::decide::Reply;
+use brigade_model::command::{AttemptReport, Caller, Command, ResumeCommand};
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Millis, Owner, TaskNo, Time};
 use brigade_model::limits::{LimitKind, Limits, Money, Usage};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::spec::Spec;
+use brigade_model::spec::TaskSpec;
 use brigade_model::task::InheritedDeadline;
 use brigade_model::work::KeptDeadline;
 
@@ -24,12 +24,12 @@ fn running(most: u32) -> Limits {
     Limits { running: Some(most), ..Limits::default() }
 }
 
-fn reserve(env: &mut Env, no: TaskNo, most: u64) -> Reply {
-    env.report(no, Reported::Reserve { most: tokens(most), least: tokens(10) })
+fn reserve(env: &mut Env, no: TaskNo, most: u64) -> CommandReply {
+    env.report(no, AttemptReport::Reserve { most: tokens(most), least: tokens(10) })
 }
 
 /// A parent that has ended, and what it kept.
-fn kept_by(env: &mut Env, parent: Spec, child: Spec) -> (TaskNo, TaskNo) {
+fn kept_by(env: &mut Env, parent: TaskSpec, child: TaskSpec) -> (TaskNo, TaskNo) {
     let parent = env.spawn(parent);
     let kept = env.below(parent, child.kept());
     env.succeed(parent);
@@ -49,15 +49,15 @@ fn failed_with(env: &Env, no: TaskNo, expected: &Failure) {
 fn a_kept_child_spends_from_the_budget_it_came_from() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(of_tokens(100)));
-    env.report(parent, Reported::Charge(tokens(30)));
+    env.report(parent, AttemptReport::Charge(tokens(30)));
     let [one, two] = [0; 2].map(|_| env.below(parent, agent().kept()));
     env.succeed(parent);
-    assert_eq!(reserve(&mut env, one, 1_000), Reply::Granted(tokens(70)));
-    env.report(one, Reported::Charge(tokens(50)));
+    assert_eq!(reserve(&mut env, one, 1_000), CommandReply::Granted(tokens(70)));
+    env.report(one, AttemptReport::Charge(tokens(50)));
     assert_eq!(env.row(parent).usage(), tokens(80), "an ended parent's account goes on");
     assert_eq!(env.row(parent).own_usage(), tokens(30));
-    assert_eq!(reserve(&mut env, two, 15), Reply::Granted(tokens(15)));
-    assert_eq!(reserve(&mut env, one, 15), Reply::Exhausted(LimitKind::Tokens));
+    assert_eq!(reserve(&mut env, two, 15), CommandReply::Granted(tokens(15)));
+    assert_eq!(reserve(&mut env, one, 15), CommandReply::Exhausted(LimitKind::Tokens));
     env.states(&[(parent, "succeeded"), (one, "stopping"), (two, "running")]);
     env.aborted(one);
     failed_with(&env, one, &Failure::Budget { limit: LimitKind::Tokens });
@@ -69,11 +69,11 @@ fn a_kept_child_spends_from_the_money_it_came_from() {
     let limits = Limits { money: Some(Money(100)), ..Limits::default() };
     let (_, kept) = kept_by(&mut env, agent().limited(limits), agent());
     let of = |money| Usage { tokens: 0, money: Money(money) };
-    let granted = env.report(kept, Reported::Reserve { most: of(500), least: of(10) });
-    assert_eq!(granted, Reply::Granted(of(100)));
-    env.report(kept, Reported::Charge(of(95)));
-    let granted = env.report(kept, Reported::Reserve { most: of(500), least: of(10) });
-    assert_eq!(granted, Reply::Exhausted(LimitKind::Money));
+    let granted = env.report(kept, AttemptReport::Reserve { most: of(500), least: of(10) });
+    assert_eq!(granted, CommandReply::Granted(of(100)));
+    env.report(kept, AttemptReport::Charge(of(95)));
+    let granted = env.report(kept, AttemptReport::Reserve { most: of(500), least: of(10) });
+    assert_eq!(granted, CommandReply::Exhausted(LimitKind::Money));
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn a_chain_of_kept_children_ends_where_the_budget_does() {
     for spent in [40, 80] {
         let kept = env.below(above, agent().kept());
         env.succeed(above);
-        env.report(kept, Reported::Charge(tokens(40)));
+        env.report(kept, AttemptReport::Charge(tokens(40)));
         assert_eq!(env.row(TaskNo::FIRST).usage(), tokens(spent));
         above = kept;
     }
-    assert_eq!(reserve(&mut env, above, 1_000), Reply::Granted(tokens(20)));
+    assert_eq!(reserve(&mut env, above, 1_000), CommandReply::Granted(tokens(20)));
     let by = env.by(above);
     refused(env.try_spawn(by, agent().kept()), RefusalKind::Limit, "the token budget of agent:1");
 }
@@ -160,7 +160,7 @@ fn a_kept_child_queues_where_it_queued_and_more_room_lets_it_run() {
     env.set_limits(Some(parent), running(1));
     assert_eq!(env.state(kept), "running");
     env.succeed(kept);
-    let set = brigade_model::command::SetLimits {
+    let set = brigade_model::command::SetLimitsCommand {
         caller: operator(),
         task: Some(parent.into()),
         limits: running(2),
@@ -174,9 +174,9 @@ fn a_kept_agent_keeps_the_deadline_and_a_kept_process_does_not() {
     let parent = env.spawn(agent().limited(of_time(1_000)));
     let kept = env.below(parent, agent().kept());
     let server = env.below(parent, process().kept());
-    let bound = Spec { kept_deadline: Some(KeptDeadline::Inherited), ..process().kept() };
+    let bound = TaskSpec { kept_deadline: Some(KeptDeadline::Inherited), ..process().kept() };
     let bound = env.below(parent, bound);
-    let free = Spec { kept_deadline: Some(KeptDeadline::Dropped), ..agent().kept() };
+    let free = TaskSpec { kept_deadline: Some(KeptDeadline::Dropped), ..agent().kept() };
     let free = env.below(parent, free);
     let queued = env.below(parent, agent().limited(running(0)).kept());
     let waiting = env.below(queued, agent());
@@ -184,7 +184,7 @@ fn a_kept_agent_keeps_the_deadline_and_a_kept_process_does_not() {
     env.succeed(parent);
     assert_eq!(
         env.row(kept).inherited_deadline(),
-        Some(InheritedDeadline { at: Time(1_001_000), limit: Millis(1_000), from: parent })
+        Some(InheritedDeadline { at: Time(1_001_000), limit: Millis(1_000), holder: parent })
     );
     assert_eq!(env.state(waiting), "queued");
     env.advance(599);
@@ -212,7 +212,7 @@ fn agents_of_a_kept_process_end_by_the_deadline_that_the_process_outlives() {
     let late = env.below(server, agent());
     let deeper = env.below(inner, agent());
     let helper = env.below(server, process());
-    let free = Spec { kept_deadline: Some(KeptDeadline::Dropped), ..agent() };
+    let free = TaskSpec { kept_deadline: Some(KeptDeadline::Dropped), ..agent() };
     let free = env.below(server, free);
     env.advance(999);
     env.states(&[(early, "running"), (late, "running"), (deeper, "running")]);
@@ -257,7 +257,7 @@ fn a_deadline_holds_for_a_kept_task_that_queues() {
     let parent = env.spawn(agent().limited(of_time(1_000)));
     let kept = env.below(parent, agent().limited(of_time(60_000)).kept());
     env.set_limits(None, running(0));
-    env.report(kept, Reported::NoPerformer { reason: "nobody".into() });
+    env.report(kept, AttemptReport::NoPerformer { reason: "nobody".into() });
     env.succeed(parent);
     assert_eq!(env.state(kept), "queued");
     env.advance(1_000);
@@ -290,18 +290,18 @@ fn a_deadline_is_one_of_a_run() {
 fn a_parent_that_is_resumed_with_more_brings_more_for_all() {
     let mut env = Env::new();
     let (parent, kept) = kept_by(&mut env, agent().limited(of_tokens(100)), agent());
-    env.report(kept, Reported::Charge(tokens(100)));
+    env.report(kept, AttemptReport::Charge(tokens(100)));
     env.succeed(kept);
     refused(env.resume(operator(), kept), RefusalKind::Limit, "the token budget of agent:1");
     let more = Some(of_tokens(150));
-    let resume = Resume { caller: operator(), task: parent.into(), limits: more };
+    let resume = ResumeCommand { caller: operator(), task: parent.into(), limits: more };
     env.submit(&Command::Resume(resume)).expect("more is given");
     env.resume(operator(), kept).expect("there is more");
-    assert_eq!(reserve(&mut env, parent, 30), Reply::Granted(tokens(30)));
-    assert_eq!(reserve(&mut env, kept, 30), Reply::Granted(tokens(20)));
-    env.report(kept, Reported::Charge(tokens(20)));
+    assert_eq!(reserve(&mut env, parent, 30), CommandReply::Granted(tokens(30)));
+    assert_eq!(reserve(&mut env, kept, 30), CommandReply::Granted(tokens(20)));
+    env.report(kept, AttemptReport::Charge(tokens(20)));
     // Only who asks is ended: the other has what it set aside.
-    assert_eq!(reserve(&mut env, kept, 10), Reply::Exhausted(LimitKind::Tokens));
+    assert_eq!(reserve(&mut env, kept, 10), CommandReply::Exhausted(LimitKind::Tokens));
     env.states(&[(parent, "running"), (kept, "stopping")]);
 }
 
@@ -310,7 +310,8 @@ fn a_parent_that_is_resumed_with_more_slots_lets_what_it_kept_run() {
     let mut env = Env::new();
     let (parent, kept) = kept_by(&mut env, job().limited(running(0)), job());
     assert_eq!(env.state(kept), "queued");
-    let resume = Resume { caller: operator(), task: parent.into(), limits: Some(running(1)) };
+    let resume =
+        ResumeCommand { caller: operator(), task: parent.into(), limits: Some(running(1)) };
     env.submit(&Command::Resume(resume)).expect("more is given");
     env.states(&[(parent, "running"), (kept, "running")]);
 }
@@ -324,7 +325,7 @@ fn a_child_that_goes_on_at_top_level_stays_with_its_budget() {
     env.succeed(parent);
     env.resume(operator(), child).expect("the operator goes on with it");
     assert_eq!(env.row(child).owner, Owner::Session);
-    assert_eq!(reserve(&mut env, child, 1_000), Reply::Granted(tokens(100)));
+    assert_eq!(reserve(&mut env, child, 1_000), CommandReply::Granted(tokens(100)));
 }
 
 #[test]
@@ -336,10 +337,10 @@ fn a_budget_stays_in_memory_for_what_it_limits_and_no_longer() {
     let kept = env.below(middle, agent().kept());
     env.succeed(middle);
     env.succeed(top);
-    env.tree.take_touched();
+    env.tree.take_dirty();
     assert_eq!(env.tree.evict(), []);
     env.succeed(kept);
-    env.tree.take_touched();
+    env.tree.take_dirty();
     let mut gone = env.tree.evict();
     gone.extend(env.tree.evict());
     gone.sort();

@@ -1,8 +1,8 @@
 //! Limits: depth, width, total, running at once, budgets, time.
 
-use brigade_model::call::{Asked, WaitMode};
-use brigade_model::command::{Command, EndedHow, Gone, Reported, Resume};
-use brigade_model::decide::Reply;
+use brigade_model::call::{ConditionRequest, WaitMode};
+use brigade_model::command::{AttemptReport, Command, RecoveryFinding, ResumeCommand, WorkResult};
+use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Owner, TaskNo};
 use brigade_model::limits::{LimitKind, Limits};
@@ -15,8 +15,8 @@ fn running(most: u32) -> Limits {
     Limits { running: Some(most), ..Limits::default() }
 }
 
-fn reserve(env: &mut Env, no: TaskNo, most: u64) -> Reply {
-    env.report(no, Reported::Reserve { most: tokens(most), least: tokens(10) })
+fn reserve(env: &mut Env, no: TaskNo, most: u64) -> CommandReply {
+    env.report(no, AttemptReport::Reserve { most: tokens(most), least: tokens(10) })
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn who_waits_gives_up_its_slot() {
     let mut env = Env::limited(running(1));
     let one = env.spawn(job());
     let two = env.spawn(job());
-    assert!(env.park(one, 1, Asked::Sleep { span: Millis(10) }));
+    assert!(env.park(one, 1, ConditionRequest::Timer { duration: Millis(10) }));
     env.states(&[(one, "waiting"), (two, "running")]);
     env.advance(10);
     env.states(&[(one, "queued"), (two, "running")]);
@@ -161,9 +161,9 @@ fn a_raised_limit_starts_what_queues() {
 fn a_reservation_is_cut_to_what_is_left_and_freed_by_the_charge() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
-    assert_eq!(reserve(&mut env, no, 70), Reply::Granted(tokens(70)));
-    env.report(no, Reported::Charge(tokens(40)));
-    assert_eq!(reserve(&mut env, no, 90), Reply::Granted(tokens(60)));
+    assert_eq!(reserve(&mut env, no, 70), CommandReply::Granted(tokens(70)));
+    env.report(no, AttemptReport::Charge(tokens(40)));
+    assert_eq!(reserve(&mut env, no, 90), CommandReply::Granted(tokens(60)));
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn siblings_share_a_budget_while_their_calls_are_under_way() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
     let [a, b] = [0; 2].map(|_| env.below(parent, agent()));
-    assert_eq!(reserve(&mut env, a, 80), Reply::Granted(tokens(80)));
-    assert_eq!(reserve(&mut env, b, 80), Reply::Granted(tokens(20)));
+    assert_eq!(reserve(&mut env, a, 80), CommandReply::Granted(tokens(80)));
+    assert_eq!(reserve(&mut env, b, 80), CommandReply::Granted(tokens(20)));
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn usage_goes_up_the_whole_tree() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
     let child = env.below(parent, agent());
-    env.report(child, Reported::Charge(tokens(30)));
-    env.report(parent, Reported::Charge(tokens(5)));
+    env.report(child, AttemptReport::Charge(tokens(30)));
+    env.report(parent, AttemptReport::Charge(tokens(5)));
     let used = [env.row(child).usage(), env.row(parent).usage(), env.tree.row().usage];
     assert_eq!(used, [tokens(30), tokens(35), tokens(35)]);
     let own = [env.row(child).own_usage(), env.row(parent).own_usage()];
@@ -194,11 +194,11 @@ fn an_exhausted_budget_ends_its_holder_with_what_it_had_and_stops_the_rest() {
     let top = env.spawn(agent());
     let holder = env.below(top, agent().limited(Limits { tokens: Some(50), ..Limits::default() }));
     let child = env.below(holder, agent());
-    env.report(child, Reported::Charge(tokens(45)));
-    assert_eq!(reserve(&mut env, child, 20), Reply::Exhausted(LimitKind::Tokens));
+    env.report(child, AttemptReport::Charge(tokens(45)));
+    assert_eq!(reserve(&mut env, child, 20), CommandReply::Exhausted(LimitKind::Tokens));
     env.states(&[(top, "running"), (holder, "stopping"), (child, "stopping")]);
     env.aborted(child);
-    env.report(holder, Reported::Ended(EndedHow::Returned(json("half a soup")).into()));
+    env.report(holder, AttemptReport::Ended(WorkResult::Returned(json("half a soup")).into()));
     let Outcome::Failed(failed) = env.outcome(holder) else { panic!("not a success") };
     assert_eq!(failed.failure, Failure::Budget { limit: LimitKind::Tokens });
     assert_eq!(failed.partial, Some(json("half a soup")));
@@ -211,8 +211,8 @@ fn a_spent_session_ends_the_run_at_its_top_level_only() {
     let one = env.spawn(agent());
     let other = env.spawn(agent());
     let child = env.below(one, agent());
-    env.report(child, Reported::Charge(tokens(50)));
-    assert_eq!(reserve(&mut env, child, 20), Reply::Exhausted(LimitKind::Tokens));
+    env.report(child, AttemptReport::Charge(tokens(50)));
+    assert_eq!(reserve(&mut env, child, 20), CommandReply::Exhausted(LimitKind::Tokens));
     env.states(&[(one, "stopping"), (other, "running")]);
     refused(env.try_spawn(operator(), agent()), RefusalKind::Limit, "token budget");
 }
@@ -221,14 +221,14 @@ fn a_spent_session_ends_the_run_at_its_top_level_only() {
 fn who_ran_out_can_be_resumed_with_more() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(50), ..Limits::default() }));
-    env.report(no, Reported::Charge(tokens(50)));
+    env.report(no, AttemptReport::Charge(tokens(50)));
     reserve(&mut env, no, 20);
     env.aborted(no);
     let limits = Some(Limits { tokens: Some(80), ..Limits::default() });
-    let resume = Resume { caller: client("me"), task: no.into(), limits };
+    let resume = ResumeCommand { caller: client("me"), task: no.into(), limits };
     env.submit(&Command::Resume(resume)).unwrap();
     assert_eq!(env.state(no), "running");
-    assert_eq!(reserve(&mut env, no, 100), Reply::Granted(tokens(30)));
+    assert_eq!(reserve(&mut env, no, 100), CommandReply::Granted(tokens(30)));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn limits_of_an_ended_task_are_not_changed_behind_its_back() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.succeed(no);
-    let set = brigade_model::command::SetLimits {
+    let set = brigade_model::command::SetLimitsCommand {
         caller: operator(),
         task: Some(no.into()),
         limits: running(1),
@@ -274,7 +274,7 @@ fn a_time_limit_does_not_run_while_the_task_queues() {
     env.advance(600);
     // Queued once more in the middle of its run, it keeps what is left.
     let other = env.spawn(job());
-    assert!(env.park(no, 1, Asked::Sleep { span: Millis(1) }));
+    assert!(env.park(no, 1, ConditionRequest::Timer { duration: Millis(1) }));
     env.advance(1);
     env.states(&[(no, "queued"), (other, "running")]);
     env.advance(60_000);
@@ -290,7 +290,7 @@ fn a_time_limit_runs_while_the_task_waits() {
     let mut env = Env::new();
     let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
     let no = env.spawn(job().limited(limits));
-    env.park(no, 1, Asked::Message { patience: None });
+    env.park(no, 1, ConditionRequest::Message { patience: None });
     env.advance(1_000);
     assert!(matches!(env.outcome(no), Outcome::Failed(_)));
 }
@@ -352,7 +352,7 @@ fn a_full_inbox_refuses() {
     env.send_to(no);
     let to = brigade_model::command::Recipient::Task(no.into());
     refused(env.send(operator(), to), RefusalKind::Limit, "the inbox of job:1 is full");
-    env.park(no, 1, Asked::Message { patience: None });
+    env.park(no, 1, ConditionRequest::Message { patience: None });
     env.send_to(no);
     assert_eq!(env.unread(Owner::Task(no)), 2);
 }
@@ -376,7 +376,7 @@ fn what_nobody_knows_the_cost_of_is_charged_at_the_most_and_said_to_be() {
     let parent = env.spawn(agent());
     let no = env.below(parent, agent());
     reserve(&mut env, no, 100);
-    env.recover(no, Gone::Crash);
+    env.recover(no, RecoveryFinding::Crash);
     for no in [no, parent] {
         assert_eq!((env.row(no).usage(), env.row(no).unknown_usage()), (tokens(100), tokens(100)));
     }
@@ -390,11 +390,11 @@ fn work_that_is_made_to_end_says_what_it_has_spent() {
         let no = env.spawn(agent());
         reserve(&mut env, no, 100);
         if settled {
-            env.report(no, Reported::Charge(tokens(40)));
+            env.report(no, AttemptReport::Charge(tokens(40)));
         }
         env.stop_task(no);
-        let how = EndedHow::CutShort { partial: None, spent: Some(tokens(said)) };
-        env.report(no, Reported::Ended(how.into()));
+        let how = WorkResult::Stopped { partial: None, spent: Some(tokens(said)) };
+        env.report(no, AttemptReport::Ended(how.into()));
         let row = env.row(no);
         assert_eq!((row.usage(), row.unknown_usage()), (tokens(expect), tokens(0)));
     }

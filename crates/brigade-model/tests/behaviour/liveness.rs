@@ -1,20 +1,23 @@
 //! Alive and moving are two things.
 
-use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{EndedHow, Reported, Written};
-use brigade_model::decide::Reply;
+use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::command::{AttemptReport, CallRecord, WorkResult};
+use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, Millis};
 use brigade_model::limits::{Limits, Usage};
-use brigade_model::message::Sender;
+use brigade_model::message::MessageSender;
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::spec::Spec;
-use brigade_model::stall::Stall;
+use brigade_model::spec::TaskSpec;
+use brigade_model::stall::StallPolicy;
 
 use crate::support::*;
 
-fn watched() -> Spec {
-    agent().limited(Limits { stall: Some(Stall::told_after(Millis(1_000))), ..Limits::default() })
+fn watched() -> TaskSpec {
+    agent().limited(Limits {
+        stall: Some(StallPolicy::report_after(Millis(1_000))),
+        ..Limits::default()
+    })
 }
 
 fn stalls(env: &Env) -> usize {
@@ -38,12 +41,12 @@ fn progress_puts_the_stall_off_and_ends_it() {
     let no = env.spawn(watched());
     for _ in 0..5 {
         env.advance(900);
-        env.report(no, Reported::Progress(json("stirring")));
+        env.report(no, AttemptReport::Progress(json("stirring")));
     }
     assert_eq!(stalls(&env), 0);
     env.advance(1_000);
     assert_eq!(stalls(&env), 1);
-    env.report(no, Reported::Progress(json("stirring")));
+    env.report(no, AttemptReport::Progress(json("stirring")));
     env.advance(1_000);
     assert_eq!(stalls(&env), 2, "a second silence is a second stall");
 }
@@ -53,8 +56,8 @@ fn who_waits_or_queues_does_not_stall() {
     let mut env = Env::limited(Limits { running: Some(1), ..Limits::default() });
     let no = env.spawn(watched());
     let queued = env.spawn(watched());
-    env.park(no, 1, Asked::Message { patience: None });
-    env.park(queued, 1, Asked::Message { patience: None });
+    env.park(no, 1, ConditionRequest::Message { patience: None });
+    env.park(queued, 1, ConditionRequest::Message { patience: None });
     env.advance(60_000);
     assert_eq!(stalls(&env), 0);
 }
@@ -63,7 +66,7 @@ fn who_waits_or_queues_does_not_stall() {
 fn a_task_that_is_woken_starts_its_silence_anew() {
     let mut env = Env::new();
     let no = env.spawn(watched());
-    env.park(no, 1, Asked::Sleep { span: Millis(50_000) });
+    env.park(no, 1, ConditionRequest::Timer { duration: Millis(50_000) });
     env.advance(50_000);
     env.advance(999);
     assert_eq!(stalls(&env), 0);
@@ -77,47 +80,47 @@ fn the_clock_of_a_tree_does_not_run_backwards() {
     let no = env.spawn(watched());
     let later = env.now.after(Millis(500));
     env.now = later;
-    env.report(no, Reported::Progress(json("one")));
+    env.report(no, AttemptReport::Progress(json("one")));
     env.now = brigade_model::ids::Time(5);
-    env.report(no, Reported::Progress(json("two")));
+    env.report(no, AttemptReport::Progress(json("two")));
     let times: Vec<_> = env.events.iter().map(|record| record.at).collect();
     assert!(times.is_sorted(), "{times:?}");
-    assert_eq!(env.row(no).moved, later);
+    assert_eq!(env.row(no).last_activity_at, later);
 }
 
 fn nudges(env: &Env) -> usize {
     env.count(|event| match event {
-        Event::MessageSent(message) => message.from == Sender::Runtime && message.interrupt,
+        Event::MessageSent(message) => message.from == MessageSender::Runtime && message.interrupt,
         _ => false,
     })
 }
 
-fn heard(index: u32) -> Reported {
+fn heard(index: u32) -> AttemptReport {
     let most = Usage { tokens: 10, ..Usage::NONE };
-    Reported::Proceed { index: CallIndex(index), most, least: Usage::NONE }
+    AttemptReport::BeginStep { index: CallIndex(index), max: most, min: Usage::NONE }
 }
 
-fn written(index: u32) -> Reported {
-    let answer = Answer::Value(json("a reply")).into();
-    Reported::Record(Written::new(CallIndex(index), "model", answer))
+fn written(index: u32) -> AttemptReport {
+    let answer = CallCompletion::Value(json("a reply")).into();
+    AttemptReport::Record(CallRecord::new(CallIndex(index), "model", answer))
 }
 
-fn treated(stall: Stall) -> Spec {
+fn treated(stall: StallPolicy) -> TaskSpec {
     hearing_agent().limited(Limits { stall: Some(stall), ..Limits::default() })
 }
 
 #[test]
 fn a_silent_agent_is_nudged_and_then_ended_with_what_it_had() {
     let mut env = Env::new();
-    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
     env.advance(1_000);
     assert_eq!((stalls(&env), nudges(&env), env.state(no)), (1, 1, "running"));
     env.advance(999);
     assert_eq!(env.state(no), "running");
     env.advance(1);
     assert_eq!((stalls(&env), nudges(&env), env.state(no)), (2, 1, "stopping"));
-    let how = EndedHow::CutShort { partial: Some(json("half")), spent: None };
-    env.report(no, Reported::Ended(how.into()));
+    let how = WorkResult::Stopped { partial: Some(json("half")), spent: None };
+    env.report(no, AttemptReport::Ended(how.into()));
     let Some(Outcome::Failed(failed)) = env.row(no).ended().map(|ended| &*ended.outcome) else {
         panic!("it has not failed");
     };
@@ -128,11 +131,11 @@ fn a_silent_agent_is_nudged_and_then_ended_with_what_it_had() {
 #[test]
 fn to_hear_a_nudge_is_no_movement_of_ones_own() {
     let mut env = Env::new();
-    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
     env.advance(1_000);
     // It takes the news, asks its model anew and says so, and hangs again.
-    assert!(matches!(env.report(no, heard(1)), Reply::Gathered(_)));
-    env.report(no, Reported::Progress(json("thinking")));
+    assert!(matches!(env.report(no, heard(1)), CommandReply::InboxTaken(_)));
+    env.report(no, AttemptReport::Progress(json("thinking")));
     assert!(!env.row(no).is_stalled(), "something has happened");
     env.advance(1_000);
     assert_eq!((nudges(&env), env.state(no)), (1, "stopping"), "the second silence is the last");
@@ -141,7 +144,7 @@ fn to_hear_a_nudge_is_no_movement_of_ones_own() {
 #[test]
 fn work_that_is_written_down_ends_the_count() {
     let mut env = Env::new();
-    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
     for round in 0..4 {
         env.advance(1_000);
         assert_eq!((nudges(&env), env.state(no)), (round + 1, "running"));
@@ -152,7 +155,7 @@ fn work_that_is_written_down_ends_the_count() {
 
 #[test]
 fn who_is_only_told_of_is_never_ended_and_who_is_not_watched_not_told_of() {
-    for (stall, told) in [(Stall::told_after(Millis(1_000)), 1), (Stall::Off, 0)] {
+    for (stall, told) in [(StallPolicy::report_after(Millis(1_000)), 1), (StallPolicy::Off, 0)] {
         let mut env = Env::new();
         let no = env.spawn(treated(stall));
         env.advance(1_000);
@@ -174,7 +177,7 @@ fn agents_are_watched_unless_somebody_says_otherwise_and_others_are_not() {
 #[test]
 fn a_command_is_not_handed_a_nudge_as_its_input() {
     let mut env = Env::new();
-    let stall = Some(Stall::after(Millis(1_000)));
+    let stall = Some(StallPolicy::after(Millis(1_000)));
     let no = env.spawn(process().limited(Limits { stall, ..Limits::default() }));
     env.advance(1_000);
     assert_eq!((stalls(&env), nudges(&env), env.state(no)), (1, 0, "stopping"));
@@ -183,12 +186,12 @@ fn a_command_is_not_handed_a_nudge_as_its_input() {
 #[test]
 fn who_waits_for_a_child_is_not_stalled_however_long_that_takes() {
     let mut env = Env::new();
-    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
     let child = env.below(no, job());
-    env.park(no, 1, Asked::News);
+    env.park(no, 1, ConditionRequest::Inbox);
     for _ in 0..100 {
         env.advance(900);
-        env.report(child, Reported::Progress(json("stirring")));
+        env.report(child, AttemptReport::Progress(json("stirring")));
     }
     assert_eq!((stalls(&env), env.state(no)), (0, "waiting"));
 }
@@ -196,12 +199,12 @@ fn who_waits_for_a_child_is_not_stalled_however_long_that_takes() {
 #[test]
 fn a_new_run_begins_without_the_silences_of_the_last() {
     let mut env = Env::new();
-    let no = env.spawn(treated(Stall::after(Millis(1_000))));
+    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
     env.advance(1_000);
     env.advance(1_000);
-    env.report(no, Reported::Ended(EndedHow::Aborted.into()));
+    env.report(no, AttemptReport::Ended(WorkResult::Aborted.into()));
     env.resume(operator(), no).expect("it can go on");
-    assert_eq!((env.row(no).nudged().times, env.row(no).is_stalled()), (0, false));
+    assert_eq!((env.row(no).nudges().count, env.row(no).is_stalled()), (0, false));
     env.advance(1_000);
     assert_eq!((nudges(&env), env.state(no)), (2, "running"));
 }

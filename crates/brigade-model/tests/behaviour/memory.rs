@@ -2,17 +2,17 @@
 
 use brigade_model::action::Action;
 use brigade_model::call::WaitMode;
-use brigade_model::command::{Command, Spawn};
+use brigade_model::command::{Command, SpawnCommand};
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::limits::Limits;
-use brigade_model::needs::{Need, needs};
+use brigade_model::needs::{NeededTask, needs};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::tree::{KeyMark, Tree};
+use brigade_model::task_tree::{KeyMark, TaskTree};
 
 use crate::support::*;
 
 fn committed(env: &mut Env) -> Vec<TaskNo> {
-    env.tree.take_touched();
+    env.tree.take_dirty();
     env.tree.evict()
 }
 
@@ -26,7 +26,7 @@ fn an_ended_task_leaves_memory_once_it_was_collected_and_stored() {
     env.collected(client("me"), &[]);
     assert_eq!(env.tree.evict(), [], "it is not stored yet");
     assert_eq!(committed(&mut env), [no]);
-    assert_eq!(env.tree.loaded(), 0);
+    assert_eq!(env.tree.loaded_count(), 0);
 }
 
 #[test]
@@ -53,9 +53,13 @@ fn the_key_of_an_evicted_task_stays_taken() {
     env.collected(client("me"), &[]);
     committed(&mut env);
     let spawn = |spec| {
-        Command::Spawn(Spawn { caller: client("me"), spec: std::sync::Arc::new(spec), call: None })
+        Command::Spawn(SpawnCommand {
+            caller: client("me"),
+            spec: std::sync::Arc::new(spec),
+            call: None,
+        })
     };
-    assert_eq!(needs(&env.tree, &spawn(job().keyed("soup"))), [Need::Task(no)]);
+    assert_eq!(needs(&env.tree, &spawn(job().keyed("soup"))), [NeededTask::Task(no)]);
     env.tree.insert_loaded(no, ended);
     assert_eq!(env.spawn(job().keyed("soup")), no);
     refused(
@@ -63,11 +67,11 @@ fn the_key_of_an_evicted_task_stays_taken() {
         RefusalKind::Conflict,
         "with another request",
     );
-    let mut fresh = Tree::from_row(env.tree.row().clone());
+    let mut fresh = TaskTree::from_row(env.tree.row().clone());
     let key = row.spec.key.as_ref().unwrap();
     fresh.insert_key(KeyMark::new(row.owner, RunNo::FIRST, key, no));
-    fresh.loaded_all();
-    assert_eq!(needs(&fresh, &spawn(job().keyed("soup"))), [Need::Task(no)]);
+    fresh.finish_loading();
+    assert_eq!(needs(&fresh, &spawn(job().keyed("soup"))), [NeededTask::Task(no)]);
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn a_child_that_was_loaded_before_its_parent_is_still_stopped_with_it() {
     env.succeed(child);
     env.succeed(parent);
     let rows = [child, parent].map(|no| (no, env.row(no).clone()));
-    let mut loaded = Tree::from_row(env.tree.row().clone());
+    let mut loaded = TaskTree::from_row(env.tree.row().clone());
     for (no, row) in rows {
         loaded.insert_loaded(no, row);
     }
@@ -120,8 +124,8 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
     let row = env.row(no).clone();
     committed(&mut env);
     let spec = std::sync::Arc::new(job());
-    let spawn = Command::Spawn(Spawn { caller: caller.clone(), spec, call: None });
-    assert_eq!(needs(&env.tree, &spawn), [Need::Task(no)]);
+    let spawn = Command::Spawn(SpawnCommand { caller: caller.clone(), spec, call: None });
+    assert_eq!(needs(&env.tree, &spawn), [NeededTask::Task(no)]);
     env.tree.insert_loaded(no, row);
     refused(env.submit(&spawn), RefusalKind::Ended, "it has succeeded");
 }
@@ -130,9 +134,9 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
 fn every_ending_lets_go_of_what_is_kept_for_the_work() {
     let mut env = Env::new();
     let no = env.spawn(closure());
-    env.park(no, 1, brigade_model::call::Asked::Message { patience: None });
+    env.park(no, 1, brigade_model::call::ConditionRequest::Message { patience: None });
     env.stop_task(no);
-    assert_eq!(env.acted(|action| *action == Action::Forget { no }), 1);
+    assert_eq!(env.acted(|action| *action == Action::Release { no }), 1);
 }
 
 #[test]
@@ -144,6 +148,6 @@ fn many_finished_tasks_leave_nothing_behind() {
         env.collected(client("me"), &[]);
         committed(&mut env);
     }
-    assert_eq!((env.tree.loaded(), env.tree.living()), (0, 0));
+    assert_eq!((env.tree.loaded_count(), env.tree.alive_count()), (0, 0));
     assert_eq!(env.tree.next_due(), None);
 }

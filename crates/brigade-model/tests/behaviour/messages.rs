@@ -1,23 +1,25 @@
 //! Messages: accepted, then read, delivered, unknown or dead; in order; none twice.
 
 use brigade_model::action::Action;
-use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{Arrival, Caller, Gone, Recipient, Reported, Take};
+use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::command::{
+    AttemptReport, Caller, MarkRead, PushResult, Recipient, RecoveryFinding,
+};
 use brigade_model::event::Event;
 use brigade_model::ids::{MessageNo, Owner};
-use brigade_model::message::{Receipt, Sender};
+use brigade_model::message::{MessageSender, Receipt};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::spec::Spec;
-use brigade_model::work::{CommandLine, Conduct, InboxMode, ProcessWork, Work};
+use brigade_model::spec::TaskSpec;
+use brigade_model::work::{CommandLine, InboxMode, KindPolicy, ProcessWork, Work};
 
 use crate::support::*;
 
-fn receive() -> Asked {
-    Asked::Message { patience: None }
+fn receive() -> ConditionRequest {
+    ConditionRequest::Message { patience: None }
 }
 
 fn receipts(env: &mut Env) -> Vec<(u64, Receipt)> {
-    let (_, rows) = env.tree.take_touched();
+    let (_, rows) = env.tree.take_dirty();
     rows.into_iter().map(|row| (row.message.no.0, row.receipt)).collect()
 }
 
@@ -28,7 +30,9 @@ fn messages_are_read_in_the_order_they_were_sent() {
     let sent = [0; 3].map(|_| env.send_to(no));
     for (index, expect) in (1..).zip(sent) {
         assert!(!env.park(no, index, receive()), "a message is there already");
-        let Some(Answer::Message(message)) = env.answer(no, index) else { panic!("no message") };
+        let Some(CallCompletion::Message(message)) = env.answer(no, index) else {
+            panic!("no message")
+        };
         assert_eq!(message.no, expect);
     }
     assert!(env.park(no, 4, receive()), "none comes twice");
@@ -59,9 +63,9 @@ fn each_message_says_where_it_comes_from() {
     env.send(by_parent, to(child)).unwrap();
     env.send(by_child, Recipient::Parent).unwrap();
     env.send(client("me"), to(parent)).unwrap();
-    let from = |of| -> Vec<Sender> { env.tree.inbox(of).map(|m| m.from.clone()).collect() };
-    assert_eq!(from(Owner::Task(child)), [Sender::Operator, Sender::Parent(parent)]);
-    assert_eq!(from(Owner::Task(parent)), [Sender::Child(child), Sender::Client]);
+    let from = |of| -> Vec<MessageSender> { env.tree.inbox(of).map(|m| m.from.clone()).collect() };
+    assert_eq!(from(Owner::Task(child)), [MessageSender::Operator, MessageSender::Parent(parent)]);
+    assert_eq!(from(Owner::Task(parent)), [MessageSender::Child(child), MessageSender::Client]);
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn a_top_level_task_writes_to_the_session() {
     env.send(caller, Recipient::Parent).unwrap();
     let messages = env.read_inbox();
     assert_eq!(messages.len(), 1);
-    assert_eq!(messages[0].from, Sender::Child(no));
+    assert_eq!(messages[0].from, MessageSender::Child(no));
     assert!(env.read_inbox().is_empty(), "it was read");
 }
 
@@ -87,11 +91,11 @@ fn of_the_sessions_messages_only_those_taken_count_as_read() {
     let numbers = |messages: Vec<std::sync::Arc<brigade_model::message::Message>>| -> Vec<u64> {
         messages.iter().map(|message| message.no.0).collect()
     };
-    assert_eq!(numbers(env.read(Take::Nothing)), [1, 2, 3]);
-    assert_eq!(numbers(env.read(Take::These(vec![MessageNo(2), MessageNo(9)]))), [2]);
-    assert!(env.read(Take::These(vec![MessageNo(2)])).is_empty(), "read once");
-    assert_eq!(numbers(env.read(Take::Nothing)), [1, 3]);
-    assert_eq!(numbers(env.read(Take::Oldest(1))), [1]);
+    assert_eq!(numbers(env.read(MarkRead::Nothing)), [1, 2, 3]);
+    assert_eq!(numbers(env.read(MarkRead::These(vec![MessageNo(2), MessageNo(9)]))), [2]);
+    assert!(env.read(MarkRead::These(vec![MessageNo(2)])).is_empty(), "read once");
+    assert_eq!(numbers(env.read(MarkRead::Nothing)), [1, 3]);
+    assert_eq!(numbers(env.read(MarkRead::Oldest(1))), [1]);
 }
 
 #[test]
@@ -125,7 +129,7 @@ fn what_was_not_read_before_the_end_is_a_dead_letter_with_the_reason() {
     env.succeed(no);
     let (last, receipt) = receipts(&mut env).pop().unwrap();
     assert_eq!(last, 1);
-    let Receipt::Dead(reason) = receipt else { panic!("{receipt:?}") };
+    let Receipt::DeadLettered(reason) = receipt else { panic!("{receipt:?}") };
     assert!(reason.contains("job:1 ended before it read this"));
 }
 
@@ -175,11 +179,14 @@ fn a_process_is_handed_each_message_as_it_comes() {
     let message = env.send_to(no);
     let pushed = |a: &Action| matches!(a, Action::Push { message: m, .. } if m.no == message);
     assert_eq!(env.acted(pushed), 1);
-    env.report(no, Reported::Pushed { message, arrival: Arrival::Arrived });
+    env.report(no, AttemptReport::Pushed { message, result: PushResult::Delivered });
     assert_eq!(receipts(&mut env).pop(), Some((1, Receipt::Delivered)));
     let again = env.try_report(
         no,
-        Reported::Pushed { message, arrival: Arrival::Refused { reason: "no input".into() } },
+        AttemptReport::Pushed {
+            message,
+            result: PushResult::Refused { reason: "no input".into() },
+        },
     );
     refused(again, RefusalKind::NotFound, "not in the inbox");
 }
@@ -205,8 +212,8 @@ fn a_crash_while_a_message_was_handed_over_leaves_its_delivery_unknown() {
     let mut env = Env::new();
     let no = env.spawn(process());
     env.send_to(no);
-    env.recover(no, Gone::Crash);
-    env.recover(no, Gone::Adopted);
+    env.recover(no, RecoveryFinding::Crash);
+    env.recover(no, RecoveryFinding::Adopted);
     assert_eq!(receipts(&mut env).pop(), Some((1, Receipt::DeliveryUnknown)));
     assert_eq!(env.unread(Owner::Task(no)), 0, "it is not handed over a second time");
 }
@@ -216,8 +223,8 @@ fn a_message_to_a_process_that_never_began_is_handed_over_when_it_does() {
     let mut env = Env::new();
     let no = env.spawn(process());
     let message = env.send_to(no);
-    env.recover(no, Gone::Crash);
-    env.recover(no, Gone::NeverBegan);
+    env.recover(no, RecoveryFinding::Crash);
+    env.recover(no, RecoveryFinding::NeverStarted);
     env.advance(0);
     let pushed = |a: &Action| matches!(a, Action::Push { message: m, .. } if m.no == message);
     assert_eq!((env.state(no), env.acted(pushed)), ("running", 2));
@@ -228,7 +235,7 @@ fn the_last_message_says_so_and_only_handed_input_has_an_end() {
     let mut env = Env::new();
     let no = env.spawn(process());
     env.send_last(no).unwrap();
-    let last = |a: &Action| matches!(a, Action::Push { message, .. } if message.last);
+    let last = |a: &Action| matches!(a, Action::Push { message, .. } if message.closes_input);
     assert_eq!(env.acted(last), 1);
     let no = env.spawn(job());
     refused(env.send_last(no), RefusalKind::Invalid, "no input that could be closed");
@@ -239,7 +246,7 @@ fn the_last_message_says_so_and_only_handed_input_has_an_end() {
 fn a_message_to_a_process_without_an_input_is_refused() {
     let mut env = Env::new();
     let command = CommandLine::Shell("sleep 60".into());
-    let without = Spec::new(Work::Process(ProcessWork::new(command)));
+    let without = TaskSpec::new(Work::Process(ProcessWork::new(command)));
     let no = env.spawn(without);
     let before = env.tree.row().last_message;
     let said = env.send(operator(), Recipient::Task(no.into()));
@@ -260,19 +267,22 @@ fn a_process_that_takes_no_input_makes_dead_letters() {
     let message = env.send_to(no);
     env.report(
         no,
-        Reported::Pushed { message, arrival: Arrival::Refused { reason: "no input".into() } },
+        AttemptReport::Pushed {
+            message,
+            result: PushResult::Refused { reason: "no input".into() },
+        },
     );
-    assert!(matches!(receipts(&mut env).pop(), Some((1, Receipt::Dead(_)))));
+    assert!(matches!(receipts(&mut env).pop(), Some((1, Receipt::DeadLettered(_)))));
 }
 
 #[test]
 fn work_that_is_handed_its_messages_does_not_ask_for_them() {
     let mut env = Env::new();
-    let no = env.spawn(custom(Conduct { inbox: InboxMode::Push, ..CONDUCT }));
+    let no = env.spawn(custom(KindPolicy { inbox_mode: InboxMode::Push, ..CONDUCT }));
     let parked = env.park_all(
         no,
         vec![(1, receive())],
-        brigade_model::command::AfterPark::Suspend { open: 1 },
+        brigade_model::command::AfterPark::Suspend { parked_count: 1 },
     );
     refused(parked, RefusalKind::Invalid, "handed to it as they come");
 }
@@ -288,7 +298,7 @@ fn progress_reaches_the_feed_in_order_and_a_burst_loses_none() {
     let mut env = Env::new();
     let no = env.spawn(job());
     for step in 0..100 {
-        env.report(no, Reported::Progress(json(&step.to_string())));
+        env.report(no, AttemptReport::Progress(json(&step.to_string())));
     }
     env.succeed(no);
     let notes: Vec<String> = env

@@ -1,9 +1,9 @@
 //! Work that hears of everything before it goes on, and does not end before that.
 
 use brigade_model::action::Action;
-use brigade_model::call::{Answer, Asked, Gathered};
-use brigade_model::command::{EndedHow, Recipient, Reported, Written};
-use brigade_model::decide::Reply;
+use brigade_model::call::{CallCompletion, ConditionRequest, InboxBatch};
+use brigade_model::command::{AttemptReport, CallRecord, Recipient, WorkResult};
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::{CallIndex, Owner, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Usage};
@@ -15,19 +15,19 @@ fn tokens(tokens: u64) -> Usage {
     Usage { tokens, ..Usage::NONE }
 }
 
-fn proceed(index: u32) -> Reported {
-    Reported::Proceed { index: CallIndex(index), most: tokens(10), least: tokens(1) }
+fn proceed(index: u32) -> AttemptReport {
+    AttemptReport::BeginStep { index: CallIndex(index), max: tokens(10), min: tokens(1) }
 }
 
-fn granted(reply: Reply) -> Usage {
+fn granted(reply: CommandReply) -> Usage {
     match reply {
-        Reply::Leave { amount, .. } => amount,
+        CommandReply::Reserved { amount, .. } => amount,
         other => panic!("no leave: {other:?}"),
     }
 }
 
-fn gathered(answer: Option<&Answer>) -> (Vec<u64>, Vec<TaskNo>) {
-    let Some(Answer::Gathered(Gathered { messages, endings })) = answer else {
+fn gathered(answer: Option<&CallCompletion>) -> (Vec<u64>, Vec<TaskNo>) {
+    let Some(CallCompletion::Inbox(InboxBatch { messages, results: endings })) = answer else {
         panic!("no news: {answer:?}")
     };
     (messages.iter().map(|m| m.no.0).collect(), endings.iter().map(|e| e.no).collect())
@@ -42,7 +42,7 @@ fn all_that_came_is_told_at_once_and_once() {
     env.send_to(no);
     env.succeed(one);
     env.fail(two);
-    let Reply::Gathered(answer) = env.report(no, proceed(1)) else { panic!("no news") };
+    let CommandReply::InboxTaken(answer) = env.report(no, proceed(1)) else { panic!("no news") };
     assert_eq!(gathered(Some(&answer)), (vec![1, 2], vec![one, two]));
     assert_eq!(env.answer(no, 1), Some(&*answer), "it is in the journal");
     assert_eq!(env.unread(Owner::Task(no)), 0);
@@ -60,11 +60,11 @@ fn very_much_is_told_in_parts_and_each_part_once() {
     let large = Json::of(&"x".repeat(200_000)).unwrap();
     let children = [0; 3].map(|_| env.below(no, job()));
     for child in children {
-        env.report(child, Reported::Ended(EndedHow::Returned(large.clone()).into()));
+        env.report(child, AttemptReport::Ended(WorkResult::Returned(large.clone()).into()));
     }
     let mut heard = (Vec::new(), Vec::new());
     for index in 1.. {
-        let Reply::Gathered(answer) = env.report(no, proceed(index)) else { break };
+        let CommandReply::InboxTaken(answer) = env.report(no, proceed(index)) else { break };
         let (messages, endings) = gathered(Some(&answer));
         assert!(messages.len() + endings.len() <= 256 && endings.len() <= 1);
         heard.0.extend(messages);
@@ -76,9 +76,9 @@ fn very_much_is_told_in_parts_and_each_part_once() {
     for _ in 0..300 {
         env.send_to(no);
     }
-    assert!(!env.park(no, 20, Asked::News));
+    assert!(!env.park(no, 20, ConditionRequest::Inbox));
     assert_eq!(gathered(env.answer(no, 20)).0.len(), 256);
-    let done = Reported::Ended(EndedHow::Returned(Json::null()).into());
+    let done = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
     refused(env.try_report(no, done), RefusalKind::Conflict, "heard of everything");
 }
 
@@ -88,7 +88,7 @@ fn with_nothing_new_it_is_told_what_it_may_spend() {
     let limits = Limits { tokens: Some(15), ..Limits::default() };
     let no = env.spawn(hearing_agent().limited(limits));
     assert_eq!(granted(env.report(no, proceed(1))), tokens(10));
-    let said = Reported::Record(written(1, Some(tokens(14))));
+    let said = AttemptReport::Record(written(1, Some(tokens(14))));
     env.report(no, said);
     assert_eq!(env.row(no).usage(), tokens(14));
     assert_eq!(granted(env.report(no, proceed(2))), tokens(1));
@@ -99,9 +99,9 @@ fn it_does_not_end_while_a_child_lives() {
     let mut env = Env::new();
     let no = env.spawn(hearing_agent());
     let child = env.below(no, job());
-    let done = Reported::Ended(EndedHow::Returned(Json::null()).into());
+    let done = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
     refused(env.try_report(no, done.clone()), RefusalKind::Conflict, "heard of everything");
-    assert!(env.park(no, 1, Asked::News), "it rests");
+    assert!(env.park(no, 1, ConditionRequest::Inbox), "it rests");
     env.succeed(child);
     assert_eq!(env.state(no), "running");
     assert_eq!(gathered(env.answer(no, 1)), (vec![], vec![child]));
@@ -117,7 +117,7 @@ fn a_resumed_child_brings_the_result_that_an_earlier_run_left() {
     env.fail(no);
     env.succeed(child);
     env.resume(operator(), no).expect("it goes on");
-    assert!(env.park(no, 1, Asked::News), "the result is of an earlier run");
+    assert!(env.park(no, 1, ConditionRequest::Inbox), "the result is of an earlier run");
     env.resume(operator(), child).expect("it goes on");
     assert_eq!(gathered(env.answer(no, 1)), (vec![], vec![child]));
     env.states(&[(no, "running"), (child, "running")]);
@@ -128,9 +128,9 @@ fn it_does_not_end_with_a_message_unread() {
     let mut env = Env::new();
     let no = env.spawn(hearing_agent());
     env.send_to(no);
-    let done = Reported::Ended(EndedHow::Returned(Json::null()).into());
+    let done = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
     refused(env.try_report(no, done.clone()), RefusalKind::Conflict, "heard of everything");
-    assert!(!env.park(no, 1, Asked::News), "there is news at once");
+    assert!(!env.park(no, 1, ConditionRequest::Inbox), "there is news at once");
     assert_eq!(gathered(env.answer(no, 1)).0, [1]);
     env.report(no, done);
     assert_eq!(env.state(no), "succeeded");
@@ -171,13 +171,13 @@ fn work_that_is_handed_its_messages_has_no_news() {
     refused(env.try_report(no, proceed(1)), RefusalKind::Invalid, "handed to it");
 }
 
-fn written(index: u32, spent: Option<Usage>) -> Written {
-    let answer = Answer::Value(Json::null()).into();
-    Written { spent, ..Written::new(CallIndex(index), "step", answer) }
+fn written(index: u32, spent: Option<Usage>) -> CallRecord {
+    let answer = CallCompletion::Value(Json::null()).into();
+    CallRecord { spent, ..CallRecord::new(CallIndex(index), "step", answer) }
 }
 
-fn after(records: Vec<Written>, what: Reported) -> Reported {
-    Reported::After { records, what: Box::new(what) }
+fn after(records: Vec<CallRecord>, what: AttemptReport) -> AttemptReport {
+    AttemptReport::WithRecords { records, report: Box::new(what) }
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn what_is_owed_is_written_down_with_what_is_said_next_or_not_at_all() {
     let asked = after(vec![written(1, None), written(2, None)], proceed(3));
     assert_eq!(granted(env.report(no, asked)), tokens(10));
     assert!(env.answer(no, 1).is_some() && env.answer(no, 2).is_some());
-    let done = || Reported::Ended(EndedHow::Returned(Json::null()).into());
+    let done = || AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
     env.send_to(no);
     let early = after(vec![written(4, Some(tokens(5)))], done());
     refused(env.try_report(no, early.clone()), RefusalKind::Conflict, "heard of everything");
@@ -206,7 +206,7 @@ fn nothing_is_owed_that_would_change_what_is_asked_next() {
     refused(env.try_report(no, paid), RefusalKind::Invalid, "together");
     let same = after(vec![written(1, None)], proceed(1));
     refused(env.try_report(no, same), RefusalKind::Invalid, "together");
-    let progress = after(vec![written(1, None)], Reported::Progress(Json::null()));
+    let progress = after(vec![written(1, None)], AttemptReport::Progress(Json::null()));
     refused(env.try_report(no, progress), RefusalKind::Invalid, "together");
 }
 
@@ -214,7 +214,7 @@ fn nothing_is_owed_that_would_change_what_is_asked_next() {
 fn the_first_step_needs_no_leave_where_nothing_is_new_and_nothing_is_limited() {
     let starts = |env: &Env| {
         let start = |action: &Action| match action {
-            Action::Start(start) => Some(start.at_leave),
+            Action::Start(start) => Some(start.skip_first_gate),
             _ => None,
         };
         env.actions.iter().rev().find_map(start)

@@ -1,8 +1,8 @@
 //! Results: each reaches its owner once, and can be asked for again.
 
 use brigade_model::call::WaitMode;
-use brigade_model::command::{Caller, EndedHow, Reported};
-use brigade_model::decide::Reply;
+use brigade_model::command::{AttemptReport, Caller, WorkResult};
+use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::Owner;
 use brigade_model::outcome::{Failure, Outcome};
@@ -49,10 +49,10 @@ fn what_is_not_over_is_pending_and_consumes_nothing() {
     let [a, b] = [0; 2].map(|_| env.spawn(job()));
     env.succeed(a);
     let all = env.collect(me(), &[], WaitMode::All).unwrap();
-    assert_eq!(all, Reply::Pending(vec![b]));
+    assert_eq!(all, CommandReply::Pending(vec![b]));
     let any = env.collect(me(), &[b.into()], WaitMode::Any).unwrap();
-    assert_eq!(any, Reply::Pending(vec![b]));
-    let Reply::Endings(endings) = env.collect(me(), &[], WaitMode::Any).unwrap() else {
+    assert_eq!(any, CommandReply::Pending(vec![b]));
+    let CommandReply::Results(endings) = env.collect(me(), &[], WaitMode::Any).unwrap() else {
         panic!("one of them has ended")
     };
     assert_eq!((endings.len(), endings[0].no, endings[0].collected_before), (1, a, false));
@@ -97,10 +97,10 @@ fn results_of_earlier_runs_that_nobody_took_come_along() {
     env.succeed(no);
     env.send_to(no);
     env.fail(no);
-    let Ok(Reply::Endings(endings)) = env.collect(me(), &[], WaitMode::All) else {
+    let Ok(CommandReply::Results(endings)) = env.collect(me(), &[], WaitMode::All) else {
         panic!("both runs have ended")
     };
-    let told: Vec<_> = endings.iter().map(|e| (e.run.0, e.outcome.word())).collect();
+    let told: Vec<_> = endings.iter().map(|e| (e.run.0, e.outcome.label())).collect();
     assert_eq!(told, [(1, "succeeded"), (2, "failed")]);
 }
 
@@ -119,26 +119,29 @@ fn a_collected_run_that_was_followed_by_another_is_not_an_empty_success() {
 fn endings_are_truthful() {
     let failure = || Failure::MaxSteps { steps: 9 };
     let cases = [
-        (EndedHow::Returned(json("soup")), "succeeded"),
+        (WorkResult::Returned(json("soup")), "succeeded"),
         (
-            EndedHow::Failed { failure: Failure::Panic("oh".into()), partial: None },
+            WorkResult::Failed { failure: Failure::Panic("oh".into()), partial: None },
             "failed (panic: oh)",
         ),
-        (EndedHow::Failed { failure: Failure::ExitCode(3), partial: None }, "failed (exit code 3)"),
         (
-            EndedHow::Failed { failure: failure(), partial: Some(json("half")) },
+            WorkResult::Failed { failure: Failure::ExitCode(3), partial: None },
+            "failed (exit code 3)",
+        ),
+        (
+            WorkResult::Failed { failure: failure(), partial: Some(json("half")) },
             "failed (max steps: 9)",
         ),
         (
-            EndedHow::CutShort { partial: Some(json("half")), spent: None },
+            WorkResult::Stopped { partial: Some(json("half")), spent: None },
             "failed (lost, says its performer: it ended without a word)",
         ),
-        (EndedHow::Aborted, "failed (lost, says its performer: it ended without a word)"),
+        (WorkResult::Aborted, "failed (lost, says its performer: it ended without a word)"),
     ];
     for (how, expect) in cases {
         let mut env = Env::new();
         let no = env.spawn(agent().named("Cook"));
-        env.report(no, Reported::Ended(how.into()));
+        env.report(no, AttemptReport::Ended(how.into()));
         assert_eq!(env.outcome(no).to_string(), expect);
         // Whatever the ending, the name is free and the waiter is told.
         assert_eq!(env.collected(me(), &[no.into()]), [(no, false)]);
@@ -200,7 +203,7 @@ fn a_new_run_does_not_wait_for_what_an_earlier_one_left() {
 fn a_resumed_run_keeps_what_the_work_remembered() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    env.report(no, Reported::State(json("page 7")));
+    env.report(no, AttemptReport::State(json("page 7")));
     env.succeed(no);
     env.clear();
     env.resume(me(), no).unwrap();

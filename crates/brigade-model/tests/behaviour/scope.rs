@@ -1,15 +1,15 @@
 //! Scope: a task sees its children, a client what is at top level, the operator all.
 
-use brigade_model::address::{TaskRef, Who};
+use brigade_model::address::{TaskRef, TaskSelector};
 use brigade_model::call::WaitMode;
 use brigade_model::command::{
-    Caller, ClientCaller, ClientControl, Close, Command, Given, ReadInbox, Recipient, SetLimits,
-    StopTarget, Take,
+    Caller, ClientCaller, ClientControl, CloseCommand, Command, GivenAnswer, MarkRead,
+    ReadInboxCommand, Recipient, SetLimitsCommand, StopTarget,
 };
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::Kind;
+use brigade_model::work::TaskKind;
 
 use crate::support::*;
 
@@ -35,11 +35,11 @@ fn touch(env: &mut Env, caller: &Caller, no: TaskNo) -> Vec<Result<(), RefusalKi
     let task = || TaskRef::from(no);
     let kind = |asked: Asking<()>| asked.map_err(|refusal| refusal.kind);
     let limits =
-        SetLimits { caller: caller.clone(), task: Some(task()), limits: Limits::default() };
+        SetLimitsCommand { caller: caller.clone(), task: Some(task()), limits: Limits::default() };
     vec![
         kind(env.send(caller.clone(), Recipient::Task(task())).map(drop)),
         kind(env.submit(&Command::SetLimits(limits)).map(drop)),
-        kind(env.give(caller.clone(), no, Given::Reply(json("yes"))).map(drop)),
+        kind(env.give(caller.clone(), no, GivenAnswer::Reply(json("yes"))).map(drop)),
         kind(env.resume(caller.clone(), no).map(drop)),
         kind(env.stop(caller.clone(), StopTarget::Task(task())).map(drop)),
     ]
@@ -109,7 +109,8 @@ fn a_task_does_not_collect_it_parks() {
 #[test]
 fn a_name_is_looked_up_among_what_the_caller_sees() {
     let Family { mut env, parent, child, .. } = family();
-    let named = |name: &str| TaskRef { who: Who::Named(name.parse().unwrap()), run: None };
+    let named =
+        |name: &str| TaskRef { selector: TaskSelector::Name(name.parse().unwrap()), run: None };
     let caller = env.by(parent);
     let stop = env.stop(caller.clone(), StopTarget::Task(named("Sibling")));
     refused(stop, RefusalKind::NotFound, "no task here is called");
@@ -123,7 +124,7 @@ fn the_operator_is_asked_which_of_several_is_meant() {
     let [one, two] = [0; 2].map(|_| env.spawn(agent()));
     env.below(one, job().named("Cook"));
     env.below(two, job().named("Cook"));
-    let cook = TaskRef { who: Who::Named("Cook".parse().unwrap()), run: None };
+    let cook = TaskRef { selector: TaskSelector::Name("Cook".parse().unwrap()), run: None };
     let stop = env.stop(operator(), StopTarget::Task(cook));
     refused(stop, RefusalKind::Conflict, "job:3, job:4; say which");
 }
@@ -131,7 +132,8 @@ fn the_operator_is_asked_which_of_several_is_meant() {
 #[test]
 fn a_kind_in_an_address_must_be_right() {
     let Family { mut env, child, .. } = family();
-    let wrong = TaskRef { who: Who::Kinded(Kind::Process, child), run: None };
+    let wrong =
+        TaskRef { selector: TaskSelector::KindAndNumber(TaskKind::Process, child), run: None };
     let stop = env.stop(operator(), StopTarget::Task(wrong));
     refused(stop, RefusalKind::NotFound, "3 is agent:3");
 }
@@ -150,11 +152,11 @@ fn a_run_that_never_was_is_not_found() {
 fn what_belongs_to_the_session_is_not_a_tasks_to_change() {
     let Family { mut env, parent, .. } = family();
     let caller = env.by(parent);
-    let set = SetLimits { caller: caller.clone(), task: None, limits: Limits::default() };
+    let set = SetLimitsCommand { caller: caller.clone(), task: None, limits: Limits::default() };
     refused(env.submit(&Command::SetLimits(set)), RefusalKind::Forbidden, "session's limits");
-    let close = Close { caller: caller.clone(), reason: None };
+    let close = CloseCommand { caller: caller.clone(), reason: None };
     refused(env.submit(&Command::Close(close)), RefusalKind::Forbidden, "close its session");
-    let read = ReadInbox { caller, take: Take::Nothing };
+    let read = ReadInboxCommand { caller, mark_read: MarkRead::Nothing };
     refused(env.submit(&Command::ReadInbox(read)), RefusalKind::Forbidden, "its own inbox");
 }
 
@@ -164,7 +166,7 @@ fn an_attempt_that_is_over_controls_nothing() {
     let parent = env.spawn(job());
     let child = env.below(parent, agent());
     let old = env.by(parent);
-    env.recover(parent, brigade_model::command::Gone::Crash);
+    env.recover(parent, brigade_model::command::RecoveryFinding::Crash);
     env.advance(0);
     assert_ne!(env.by(parent), old);
     assert_eq!(touch(&mut env, &old, child), vec![Err(RefusalKind::Ended); 5]);
@@ -207,7 +209,7 @@ fn what_a_client_says_to_all_reaches_its_own() {
 #[test]
 fn a_client_closes_a_session_in_which_nobody_else_works() {
     let Family { mut env, parent, sibling, .. } = family();
-    let close = |caller| Command::Close(Close { caller, reason: None });
+    let close = |caller| Command::Close(CloseCommand { caller, reason: None });
     let closed = env.submit(&close(client("other")));
     refused(closed, RefusalKind::Forbidden, "agent:1 runs here, started by the client me");
     env.states(&[(parent, "running"), (sibling, "running")]);
@@ -233,7 +235,7 @@ fn a_kept_task_is_of_whoever_started_what_kept_it() {
     let parent = env.spawn(agent());
     let kept = env.below(parent, agent().kept());
     env.succeed(parent);
-    env.tree.take_touched();
+    env.tree.take_dirty();
     env.stop(client("me"), StopTarget::Task(kept.into())).expect("it came of its own");
     assert_eq!(env.state(kept), "stopping");
 }

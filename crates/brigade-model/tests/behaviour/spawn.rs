@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use brigade_model::action::Action;
-use brigade_model::call::Answer;
-use brigade_model::command::{Command, Recipient, Spawn};
+use brigade_model::call::CallCompletion;
+use brigade_model::command::{Command, Recipient, SpawnCommand};
 use brigade_model::event::Event;
 use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, TaskNo};
-use brigade_model::name::Name;
+use brigade_model::name::TaskName;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::spec::Spec;
-use brigade_model::task::Spawner;
-use brigade_model::work::{AgentWork, CommandLine, EnvValue, ProcessWork, Stdin, Work};
+use brigade_model::spec::TaskSpec;
+use brigade_model::task::SpawningAttempt;
+use brigade_model::work::{AgentWork, CommandLine, EnvValue, ProcessWork, StdinSource, Work};
 
 use crate::support::*;
 
@@ -25,7 +25,7 @@ fn commands_that_no_system_could_execute_are_refused() {
         env: vec![(name.into(), EnvValue::Text(value.into()))],
         ..shell("true")
     };
-    let long = "x".repeat(ProcessWork::COMMAND_MAX + 1);
+    let long = "x".repeat(ProcessWork::COMMAND_BYTES_MAX + 1);
     let table = [
         (shell(" "), "blank"),
         (shell("a\0b"), "NUL"),
@@ -41,7 +41,7 @@ fn commands_that_no_system_could_execute_are_refused() {
     ];
     for (work, expect) in table {
         let mut env = Env::new();
-        let spec = Spec::new(Work::Process(work));
+        let spec = TaskSpec::new(Work::Process(work));
         refused(env.try_spawn(operator(), spec), RefusalKind::Invalid, expect);
     }
 }
@@ -101,7 +101,7 @@ fn a_conflict_names_what_differs_and_no_value() {
         env: vec![("PATH".into(), EnvValue::Text("/bin".into()))],
         ..ProcessWork::new(CommandLine::Shell("true".into()))
     };
-    let spec = |work| Spec::new(Work::Process(work)).keyed("soup");
+    let spec = |work| TaskSpec::new(Work::Process(work)).keyed("soup");
     let secret = |name: &str| (name.into(), EnvValue::Text("secret".into()));
     let table = [
         (spec(ProcessWork { command: CommandLine::Shell("secret".into()), ..base() }), "command"),
@@ -110,7 +110,7 @@ fn a_conflict_names_what_differs_and_no_value() {
             spec(ProcessWork { env: vec![secret("TOKEN"), secret("PATH")], ..base() }),
             "environment (PATH, TOKEN)",
         ),
-        (spec(ProcessWork { stdin: Stdin::Messages, ..base() }).named("Cook"), "input, name"),
+        (spec(ProcessWork { stdin: StdinSource::Messages, ..base() }).named("Cook"), "input, name"),
         (spec(ProcessWork { output_cap: Some(1), ..base() }).kept(), "output cap, keep"),
         (agent().keyed("soup"), "kind"),
     ];
@@ -128,7 +128,7 @@ fn a_conflict_names_what_differs_and_no_value() {
 fn the_same_agent_is_meant_with_and_without_somebody_to_ask() {
     let with = |unattended: bool, prompt: &str| {
         let work = AgentWork { unattended, ..AgentWork::new(prompt) };
-        Spec::new(Work::Agent(work)).keyed("soup")
+        TaskSpec::new(Work::Agent(work)).keyed("soup")
     };
     let mut env = Env::new();
     let no = env.spawn(with(false, "make soup"));
@@ -162,9 +162,9 @@ fn a_kept_child_does_not_bring_its_key_to_the_session() {
     env.succeed(parent);
     assert_eq!(env.row(child).owner, Owner::Session);
     let row = env.row(child).clone();
-    let mut loaded = brigade_model::tree::Tree::from_row(env.tree.row().clone());
+    let mut loaded = brigade_model::task_tree::TaskTree::from_row(env.tree.row().clone());
     loaded.insert_loaded(child, row);
-    loaded.loaded_all();
+    loaded.finish_loading();
     env.tree = loaded;
     assert_ne!(env.spawn(job().keyed("soup")), child);
 }
@@ -175,9 +175,11 @@ fn a_replayed_call_is_told_the_same_task() {
     let parent = env.spawn(agent());
     let caller = env.by(parent);
     let spec = Arc::new(job().keyed("1/0/0"));
-    let spawn = Spawn { caller, spec, call: Some(CallIndex(7)) };
+    let spawn = SpawnCommand { caller, spec, call: Some(CallIndex(7)) };
     env.submit(&Command::Spawn(spawn)).unwrap();
-    let Some(Answer::Spawned(told)) = env.answer(parent, 7) else { panic!("nothing recorded") };
+    let Some(CallCompletion::Spawned(told)) = env.answer(parent, 7) else {
+        panic!("nothing recorded")
+    };
     assert_eq!((told.no.get(), told.existing), (2, false));
     assert_eq!(env.row(told.no).call, Some(CallIndex(7)));
 }
@@ -215,9 +217,9 @@ fn a_name_belongs_to_one_parent() {
 fn a_name_means_the_living_bearer_then_the_newest_ended_one() {
     let mut env = Env::new();
     let name = || {
-        let name: Name = "Cook".parse().unwrap();
+        let name: TaskName = "Cook".parse().unwrap();
         Recipient::Task(brigade_model::address::TaskRef {
-            who: brigade_model::address::Who::Named(name),
+            selector: brigade_model::address::TaskSelector::Name(name),
             run: None,
         })
     };
@@ -249,7 +251,10 @@ fn who_spawned_it_stays_known_when_it_passes_to_the_session() {
     let child = env.below(parent, agent().kept());
     env.succeed(parent);
     let row = env.row(child);
-    assert_eq!((row.owner, row.spawner), (Owner::Session, Some(Spawner(parent, Attempt(1)))));
+    assert_eq!(
+        (row.owner, row.spawner),
+        (Owner::Session, Some(SpawningAttempt(parent, Attempt(1))))
+    );
     assert_eq!(env.row(parent).spawner, None);
 }
 
@@ -269,7 +274,7 @@ fn an_attempt_that_is_over_spawns_nothing() {
     let mut env = Env::new();
     let parent = env.spawn(job());
     let caller = env.by(parent);
-    env.recover(parent, brigade_model::command::Gone::Crash);
+    env.recover(parent, brigade_model::command::RecoveryFinding::Crash);
     refused(env.try_spawn(caller.clone(), job()), RefusalKind::Ended, "is over");
     env.advance(0);
     assert_eq!(env.state(parent), "running");

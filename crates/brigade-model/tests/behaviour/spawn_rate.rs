@@ -4,7 +4,7 @@ use brigade_model::ids::{Millis, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spawn_rate::SpawnRate;
-use brigade_model::tree::Tree;
+use brigade_model::task_tree::TaskTree;
 
 use crate::support::*;
 
@@ -64,12 +64,12 @@ fn the_same_key_is_the_same_task_and_costs_no_second_spawn() {
 }
 
 /// The tree from what is stored of it, and nothing else.
-fn reloaded(tree: &Tree) -> Tree {
-    let mut loaded = Tree::from_row(tree.row().clone());
+fn reloaded(tree: &TaskTree) -> TaskTree {
+    let mut loaded = TaskTree::from_row(tree.row().clone());
     for (no, row) in tree.rows() {
         loaded.insert_loaded(no, row.clone());
     }
-    loaded.loaded_all();
+    loaded.finish_loading();
     loaded
 }
 

@@ -1,20 +1,24 @@
 //! Stop: closes the subtree, reaches all of it, kind then firm, and says truthfully how it went.
 
 use brigade_model::action::Action;
-use brigade_model::call::Asked;
-use brigade_model::command::{Command, End, EndedHow, Reported, Stop, StopTarget};
-use brigade_model::decide::Stopped;
+use brigade_model::call::ConditionRequest;
+use brigade_model::command::{
+    AttemptReport, Command, EndReport, StopCommand, StopTarget, WorkResult,
+};
+use brigade_model::decide::StopResult;
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Owner, TaskNo};
 use brigade_model::limits::Limits;
-use brigade_model::outcome::{Cancelled, Failure, Late, Outcome, Stopper, Verified};
+use brigade_model::outcome::{
+    CancelledOutcome, EndConfirmation, Failure, LateResult, Outcome, StopInitiator,
+};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 
 use crate::support::*;
 
 #[track_caller]
-fn cancelled(env: &Env, no: TaskNo) -> &Cancelled {
+fn cancelled(env: &Env, no: TaskNo) -> &CancelledOutcome {
     match env.outcome(no) {
         Outcome::Cancelled(cancelled) => cancelled,
         other => panic!("{no:?} ended {other}"),
@@ -27,11 +31,11 @@ fn a_stop_reaches_every_descendant_and_counts_them() {
     let top = env.spawn(agent());
     let [a, b] = [0; 2].map(|_| env.below(top, agent()));
     let low = env.below(a, process());
-    env.park(b, 1, Asked::Message { patience: None });
+    env.park(b, 1, ConditionRequest::Message { patience: None });
     let other = env.spawn(agent());
-    assert_eq!(env.stop_task(top), Stopped { tasks: 4, already: false });
+    assert_eq!(env.stop_task(top), StopResult { tasks: 4, already_stopped: false });
     env.states(&[(top, "stopping"), (a, "stopping"), (low, "stopping"), (other, "running")]);
-    assert_eq!(cancelled(&env, b).order.by, Stopper::Operator, "who waited ends at once");
+    assert_eq!(cancelled(&env, b).order.by, StopInitiator::Operator, "who waited ends at once");
     env.aborted(low);
     env.aborted(a);
     env.aborted(top);
@@ -46,7 +50,7 @@ fn a_stop_of_a_large_subtree_is_carried_out_in_slices() {
     let top = env.spawn(agent());
     let children: Vec<TaskNo> = (0..1_200).map(|_| env.below(top, job())).collect();
     let told = |env: &Env| children.iter().filter(|no| env.state(**no) == "stopping").count();
-    assert_eq!(env.stop_task(top), Stopped { tasks: 1_201, already: false });
+    assert_eq!(env.stop_task(top), StopResult { tasks: 1_201, already_stopped: false });
     assert_eq!(told(&env), 512);
     assert!(env.tree.has_sweep());
     let late = *children.last().unwrap();
@@ -54,7 +58,7 @@ fn a_stop_of_a_large_subtree_is_carried_out_in_slices() {
     let caller = env.by(late);
     refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts below it");
     env.succeed(late);
-    assert_eq!(cancelled(&env, late).late, Some(Late::Result(json("soup"))));
+    assert_eq!(cancelled(&env, late).late, Some(LateResult::Result(json("soup"))));
     assert_eq!(told(&env), 1_024, "every command carries it a slice further");
     env.submit(&Command::Sweep).unwrap();
     assert_eq!(told(&env), 1_199);
@@ -67,11 +71,11 @@ fn a_stop_under_way_goes_on_after_the_tree_was_loaded_again() {
     let top = env.spawn(agent());
     let children: Vec<TaskNo> = (0..600).map(|_| env.below(top, job())).collect();
     env.stop_task(top);
-    let mut loaded = brigade_model::tree::Tree::from_row(env.tree.row().clone());
+    let mut loaded = brigade_model::task_tree::TaskTree::from_row(env.tree.row().clone());
     for (no, row) in env.tree.rows() {
         loaded.insert_loaded(no, row.clone());
     }
-    loaded.loaded_all();
+    loaded.finish_loading();
     env.tree = loaded;
     while env.tree.has_sweep() {
         env.submit(&Command::Sweep).unwrap();
@@ -106,7 +110,7 @@ fn kind_then_firm_then_unconfirmed_and_the_slot_stays_taken() {
     assert_eq!(env.acted(kills), 1);
     assert_eq!(env.state(no), "stopping");
     env.advance(5_000);
-    assert_eq!(cancelled(&env, no).verified, Verified::Unconfirmed);
+    assert_eq!(cancelled(&env, no).confirmation, EndConfirmation::Unconfirmed);
     assert_eq!(env.outcome(no).to_string(), "cancelled (unconfirmed)");
     assert_eq!(env.state(next), "queued", "what never yielded still holds the slot");
     refused(env.resume(operator(), no), RefusalKind::Unavailable, "has not returned");
@@ -122,7 +126,8 @@ fn an_order_can_shorten_the_grace() {
     let no = env.spawn(job().grace(60_000));
     let (caller, target) = (operator(), StopTarget::Task(no.into()));
     let grace = Some(Millis(10));
-    env.submit(&Command::Stop(Stop { caller, target, reason: None, grace, call: None })).unwrap();
+    env.submit(&Command::Stop(StopCommand { caller, target, reason: None, grace, call: None }))
+        .unwrap();
     env.advance(10);
     assert_eq!(env.acted(|action| matches!(action, Action::Kill { .. })), 1);
 }
@@ -139,7 +144,7 @@ fn a_parent_does_not_end_before_what_is_below_it() {
     assert_eq!(env.state(top), "stopping", "the child has its grace");
     env.aborted(child);
     env.advance(1_000);
-    assert_eq!(cancelled(&env, top).verified, Verified::Unconfirmed);
+    assert_eq!(cancelled(&env, top).confirmation, EndConfirmation::Unconfirmed);
 }
 
 #[test]
@@ -147,12 +152,16 @@ fn survivors_are_named_in_the_ending() {
     let mut env = Env::new();
     let no = env.spawn(process());
     env.stop_task(no);
-    let how = EndedHow::Failed { failure: Failure::Signal(9), partial: None };
-    let verified = Verified::Survivors(vec!["pid 77".into()]);
-    env.report(no, Reported::Ended(End { how, verified: verified.clone() }));
+    let how = WorkResult::Failed { failure: Failure::Signal(9), partial: None };
+    let verified = EndConfirmation::Survivors(vec!["pid 77".into()]);
+    env.report(no, AttemptReport::Ended(EndReport { result: how, confirmation: verified.clone() }));
     let ending = cancelled(&env, no);
-    assert_eq!(ending.verified, verified);
-    assert_eq!(ending.late, Some(Late::Failure(Failure::Signal(9))), "the real signal is kept");
+    assert_eq!(ending.confirmation, verified);
+    assert_eq!(
+        ending.late,
+        Some(LateResult::Failure(Failure::Signal(9))),
+        "the real signal is kept"
+    );
 }
 
 #[test]
@@ -161,7 +170,7 @@ fn a_success_after_the_stop_is_cancelled_with_the_late_result() {
     let no = env.spawn(agent());
     env.stop_task(no);
     env.succeed(no);
-    assert_eq!(cancelled(&env, no).late, Some(Late::Result(json("soup"))));
+    assert_eq!(cancelled(&env, no).late, Some(LateResult::Result(json("soup"))));
 }
 
 #[test]
@@ -169,7 +178,7 @@ fn a_stop_after_the_success_is_a_no_op() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.succeed(no);
-    assert_eq!(env.stop_task(no), Stopped { tasks: 0, already: true });
+    assert_eq!(env.stop_task(no), StopResult { tasks: 0, already_stopped: true });
     assert_eq!(env.state(no), "succeeded");
 }
 
@@ -183,7 +192,7 @@ fn a_stop_while_children_are_awaited_cancels_with_the_result_attached() {
     env.stop_task(no);
     assert_eq!(env.state(child), "stopping");
     env.aborted(child);
-    assert_eq!(cancelled(&env, no).late, Some(Late::Result(json("soup"))));
+    assert_eq!(cancelled(&env, no).late, Some(LateResult::Result(json("soup"))));
 }
 
 #[test]
@@ -193,7 +202,7 @@ fn a_second_stop_is_fine_and_changes_nothing() {
     env.below(no, job());
     env.stop_task(no);
     env.clear();
-    assert_eq!(env.stop_task(no), Stopped { tasks: 2, already: true });
+    assert_eq!(env.stop_task(no), StopResult { tasks: 2, already_stopped: true });
     assert!(env.events.is_empty());
 }
 
@@ -207,7 +216,7 @@ fn a_task_can_stop_itself_and_its_children_go_with_it() {
     env.states(&[(no, "stopping"), (child, "stopping")]);
     env.aborted(child);
     env.aborted(no);
-    assert_eq!(cancelled(&env, no).order.by, Stopper::Itself);
+    assert_eq!(cancelled(&env, no).order.by, StopInitiator::Itself);
     refused(env.stop(operator(), StopTarget::Itself), RefusalKind::Invalid, "only a task");
 }
 
@@ -219,7 +228,7 @@ fn stopping_all_is_per_owner() {
     let theirs = env.below(two, job());
     let caller = env.by(one);
     let stopped = env.stop(caller, StopTarget::Children).unwrap();
-    assert_eq!(stopped, Stopped { tasks: 2, already: false });
+    assert_eq!(stopped, StopResult { tasks: 2, already_stopped: false });
     assert!(mine.iter().all(|no| env.state(*no) == "stopping"));
     env.states(&[(one, "running"), (two, "running"), (theirs, "running")]);
 }
@@ -230,7 +239,7 @@ fn a_queued_task_is_cancelled_without_having_run() {
     env.spawn(job());
     let no = env.spawn(job());
     env.stop_task(no);
-    assert_eq!(cancelled(&env, no).verified, Verified::Gone);
+    assert_eq!(cancelled(&env, no).confirmation, EndConfirmation::Confirmed);
     assert_eq!(env.acted(|action| matches!(action, Action::Start(start) if start.no == no)), 0);
 }
 
@@ -243,7 +252,7 @@ fn a_jobs_return_stops_what_it_left_behind() {
     env.states(&[(no, "closing"), (child, "stopping")]);
     env.aborted(child);
     assert_eq!(env.state(no), "succeeded");
-    assert_eq!(cancelled(&env, child).order.by, Stopper::ParentEnded);
+    assert_eq!(cancelled(&env, child).order.by, StopInitiator::ParentEnded);
 }
 
 #[test]
@@ -302,18 +311,21 @@ fn a_kept_child_does_not_escape_a_stop_that_has_not_reached_its_parent() {
         env.below(top, job());
     }
     let parent = env.below(top, closure());
-    let kept = env.below(parent, job_that(Recovery::resume(9)).kept());
+    let kept = env.below(parent, job_that(RecoveryPolicy::resume(9)).kept());
     env.stop_task(top);
     env.states(&[(parent, "running"), (kept, "running")]);
     // The closure is lost with its process while the order is on its way to it.
-    env.recover(parent, brigade_model::command::Gone::Crash);
+    env.recover(parent, brigade_model::command::RecoveryFinding::Crash);
     assert_eq!(env.row(kept).owner, Owner::Task(parent));
     while env.tree.has_sweep() {
         env.submit(&Command::Sweep).unwrap();
     }
     assert_eq!(env.state(kept), "stopping");
     env.aborted(kept);
-    assert!(matches!(cancelled(&env, parent).late, Some(Late::Failure(Failure::Lost { .. }))));
+    assert!(matches!(
+        cancelled(&env, parent).late,
+        Some(LateResult::Failure(Failure::Lost { .. }))
+    ));
 }
 
 #[test]
@@ -345,7 +357,7 @@ fn a_kept_child_does_not_escape_a_closing_session() {
     let kept = env.below(parent, job().kept());
     env.close();
     assert_eq!(env.state(parent), "running", "the order is on its way");
-    env.recover(parent, brigade_model::command::Gone::Crash);
+    env.recover(parent, brigade_model::command::RecoveryFinding::Crash);
     while env.tree.has_sweep() {
         env.submit(&Command::Sweep).unwrap();
     }
@@ -364,7 +376,7 @@ fn a_report_after_the_ending_is_refused() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.succeed(no);
-    let late = Reported::Ended(EndedHow::Returned(json("again")).into());
+    let late = AttemptReport::Ended(WorkResult::Returned(json("again")).into());
     refused(env.try_report(no, late), RefusalKind::Ended, "is over");
 }
 
@@ -374,7 +386,7 @@ fn a_second_stop_with_less_grace_brings_the_deadline_forward_and_never_back() {
     let no = env.spawn(job().grace(60_000));
     let child = env.below(no, job().grace(60_000));
     env.stop_task(no);
-    let stop = |grace| Stop {
+    let stop = |grace| StopCommand {
         caller: operator(),
         target: StopTarget::Task(no.into()),
         reason: None,

@@ -5,37 +5,40 @@ use std::sync::Arc;
 use brigade_model::action::Action;
 use brigade_model::address::TaskRef;
 use brigade_model::approval::ApprovalRequest;
-use brigade_model::call::{Answer, Asked, Ending, Entry, Spawned, WaitMode};
-use brigade_model::command::{
-    AfterPark, Caller, ClientCaller, Close, Collect, Command, EndedHow, GiveAnswer, Given, Gone,
-    ReadInbox, Recipient, Recover, Report, Reported, Resume, Send, SetLimits, Spawn, Stop,
-    StopTarget, Take,
+use brigade_model::call::{
+    CallCompletion, ConditionRequest, JournalEntry, RunResult, SpawnedTask, WaitMode,
 };
-use brigade_model::decide::{Reply, Stopped};
+use brigade_model::command::{
+    AfterPark, AnswerCommand, AttemptReport, Caller, ClientCaller, CloseCommand, CollectCommand,
+    Command, GivenAnswer, MarkRead, ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding,
+    ReportCommand, ResumeCommand, SendCommand, SetLimitsCommand, SpawnCommand, StopCommand,
+    StopTarget, WorkResult,
+};
+use brigade_model::decide::{CommandReply, StopResult};
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{
-    CallIndex, ClientIdentity, Epoch, MessageNo, Millis, Owner, RunNo, TaskNo, Time, TreeId,
+    CallIndex, ClientIdentity, Epoch, MessageNo, Millis, Owner, RunNo, SessionId, TaskNo, Time,
 };
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money, Usage};
 use brigade_model::message::Message;
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::permission::Subject;
+use brigade_model::permission::PermissionSubject;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::spec::Spec;
-use brigade_model::task::{State, TaskRow};
-use brigade_model::tree::Tree;
-use brigade_model::turn::{handle, open_session};
+use brigade_model::spec::TaskSpec;
+use brigade_model::task::{TaskRow, TaskState};
+use brigade_model::task_tree::TaskTree;
+use brigade_model::transition::{handle_command, open_session};
 use brigade_model::work::{
-    AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
-    OnReturn, ProcessWork, Recovery, Stdin, WakeOn, Work,
+    AgentWork, CommandLine, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, KindPolicy,
+    ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, WakeOn, Work,
 };
 
 pub(crate) struct Env {
-    pub(crate) tree: Tree,
+    pub(crate) tree: TaskTree,
     pub(crate) now: Time,
     pub(crate) events: Vec<Arc<EventRecord>>,
-    pub(crate) journal: Vec<(TaskNo, Entry)>,
+    pub(crate) journal: Vec<(TaskNo, JournalEntry)>,
     pub(crate) actions: Vec<Action>,
 }
 
@@ -62,11 +65,11 @@ pub(crate) fn json(text: &str) -> Json {
 }
 
 /// Leave to run this command.
-pub(crate) fn asks_for(command: &str) -> Asked {
-    let subject = Subject { tool: "run_process", text: Some(command), is_shell: true };
+pub(crate) fn asks_for(command: &str) -> ConditionRequest {
+    let subject = PermissionSubject { tool: "run_process", text: Some(command), is_shell: true };
     let rule = "run_process".parse().expect("a rule");
     let request = ApprovalRequest::new(&subject, "{}", (rule, "the session".into()));
-    Asked::Approval { request: Arc::new(request) }
+    ConditionRequest::Approval { request: Arc::new(request) }
 }
 
 pub(crate) fn tokens(tokens: u64) -> Usage {
@@ -74,50 +77,59 @@ pub(crate) fn tokens(tokens: u64) -> Usage {
 }
 
 /// A registered job that goes on after at most two crashes.
-pub(crate) fn job() -> Spec {
-    job_that(Recovery::resume(2))
+pub(crate) fn job() -> TaskSpec {
+    job_that(RecoveryPolicy::resume(2))
 }
 
-pub(crate) fn job_that(recovery: Recovery) -> Spec {
+pub(crate) fn job_that(recovery: RecoveryPolicy) -> TaskSpec {
     let (handler, args) = ("cook".into(), Json::null());
-    Spec::new(Work::Job(JobWork::Named { handler, args, recovery }))
+    TaskSpec::new(Work::Job(JobWork::Named { handler, args, recovery }))
 }
 
-pub(crate) fn closure() -> Spec {
-    Spec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
+pub(crate) fn closure() -> TaskSpec {
+    TaskSpec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
 }
 
 /// An agent that ends when it says so, and is closing while its children live.
-pub(crate) fn agent() -> Spec {
-    Spec::new(Work::Agent(AgentWork { leaves_children: true, ..AgentWork::new("make soup") }))
+pub(crate) fn agent() -> TaskSpec {
+    TaskSpec::new(Work::Agent(AgentWork {
+        may_end_before_children: true,
+        ..AgentWork::new("make soup")
+    }))
 }
 
 /// An agent that does not end before it has heard of everything.
-pub(crate) fn hearing_agent() -> Spec {
-    Spec::new(Work::Agent(AgentWork::new("make soup")))
+pub(crate) fn hearing_agent() -> TaskSpec {
+    TaskSpec::new(Work::Agent(AgentWork::new("make soup")))
 }
 
-pub(crate) fn process() -> Spec {
+pub(crate) fn process() -> TaskSpec {
     let command = CommandLine::Shell("cat".into());
-    Spec::new(Work::Process(ProcessWork { stdin: Stdin::Messages, ..ProcessWork::new(command) }))
+    TaskSpec::new(Work::Process(ProcessWork {
+        stdin: StdinSource::Messages,
+        ..ProcessWork::new(command)
+    }))
 }
 
-pub(crate) fn external() -> Spec {
-    Spec::new(Work::External(ExternalWork { program: "other".into(), task: "make soup".into() }))
+pub(crate) fn external() -> TaskSpec {
+    TaskSpec::new(Work::External(ExternalWork {
+        program: "other".into(),
+        task: "make soup".into(),
+    }))
 }
 
 /// How a job that is not registered would be treated; tests change what they are about.
-pub(crate) const CONDUCT: Conduct = Conduct {
-    recovery: Recovery::Lost,
-    on_return: OnReturn::StopChildren,
+pub(crate) const CONDUCT: KindPolicy = KindPolicy {
+    recovery: RecoveryPolicy::Lost,
+    parent_close: ParentClosePolicy::StopChildren,
     follow_up: FollowUp::Refused,
-    inbox: InboxMode::Pull,
-    wake: WakeOn::AnyAnswer,
+    inbox_mode: InboxMode::Pull,
+    wake_on: WakeOn::AnyCompletion,
 };
 
-pub(crate) fn custom(conduct: Conduct) -> Spec {
+pub(crate) fn custom(conduct: KindPolicy) -> TaskSpec {
     let (kind, payload) = ("station".into(), Json::null());
-    Spec::new(Work::Custom(CustomWork { kind, payload, conduct }))
+    TaskSpec::new(Work::Custom(CustomWork { kind, payload, policy: conduct }))
 }
 
 /// Small changes to a request, in the order of reading.
@@ -129,7 +141,7 @@ pub(crate) trait With: Sized {
     fn grace(self, grace: u64) -> Self;
 }
 
-impl With for Spec {
+impl With for TaskSpec {
     fn named(mut self, name: &str) -> Self {
         self.name = Some(name.parse().expect("a good name"));
         self
@@ -163,15 +175,15 @@ impl Env {
 
     pub(crate) fn limited(limits: Limits) -> Self {
         let now = Time(1_000_000);
-        let id = TreeId::from_uuid(uuid::Uuid::from_u128(1));
+        let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
         let name = "kitchen".parse().expect("a good session name");
         let (tree, opened) = open_session(id, name, limits, (now, Epoch(1)));
         Self { tree, now, events: vec![opened], journal: Vec::new(), actions: Vec::new() }
     }
 
-    pub(crate) fn submit(&mut self, command: &Command) -> Asking<Reply> {
+    pub(crate) fn submit(&mut self, command: &Command) -> Asking<CommandReply> {
         let before = self.tree.clone();
-        match handle(&mut self.tree, command, self.now) {
+        match handle_command(&mut self.tree, command, self.now) {
             Ok(handled) => {
                 self.events.extend(handled.outputs.events);
                 self.journal.extend(handled.outputs.journal);
@@ -202,7 +214,7 @@ impl Env {
 
     /// `queued`, `running`, `succeeded` and so on.
     pub(crate) fn state(&self, no: TaskNo) -> &'static str {
-        self.row(no).state.word()
+        self.row(no).state.label()
     }
 
     #[track_caller]
@@ -214,63 +226,63 @@ impl Env {
     #[track_caller]
     pub(crate) fn outcome(&self, no: TaskNo) -> &Outcome {
         match &self.row(no).state {
-            State::Ended(ended) => &ended.outcome,
-            other => panic!("{no:?} is {}", other.word()),
+            TaskState::Ended(ended) => &ended.outcome,
+            other => panic!("{no:?} is {}", other.label()),
         }
     }
 
-    pub(crate) fn try_spawn(&mut self, caller: Caller, spec: Spec) -> Asking<Spawned> {
-        let spawn = Spawn { caller, spec: Arc::new(spec), call: None };
+    pub(crate) fn try_spawn(&mut self, caller: Caller, spec: TaskSpec) -> Asking<SpawnedTask> {
+        let spawn = SpawnCommand { caller, spec: Arc::new(spec), call: None };
         match self.submit(&Command::Spawn(spawn))? {
-            Reply::Spawned(spawned) => Ok(spawned),
+            CommandReply::Spawned(spawned) => Ok(spawned),
             other => panic!("a spawn was answered with {other:?}"),
         }
     }
 
     /// At top level, by a client called `me`.
     #[track_caller]
-    pub(crate) fn spawn(&mut self, spec: Spec) -> TaskNo {
+    pub(crate) fn spawn(&mut self, spec: TaskSpec) -> TaskNo {
         self.try_spawn(client("me"), spec).expect("nothing stands in the way").no
     }
 
     #[track_caller]
-    pub(crate) fn below(&mut self, parent: TaskNo, spec: Spec) -> TaskNo {
+    pub(crate) fn below(&mut self, parent: TaskNo, spec: TaskSpec) -> TaskNo {
         let caller = self.by(parent);
         self.try_spawn(caller, spec).expect("nothing stands in the way").no
     }
 
-    pub(crate) fn try_report(&mut self, no: TaskNo, what: Reported) -> Asking<Reply> {
+    pub(crate) fn try_report(&mut self, no: TaskNo, what: AttemptReport) -> Asking<CommandReply> {
         let attempt = self.row(no).attempt;
-        self.submit(&Command::Report(Report { no, attempt, what }))
+        self.submit(&Command::Report(ReportCommand { no, attempt, report: what }))
     }
 
     #[track_caller]
-    pub(crate) fn report(&mut self, no: TaskNo, what: Reported) -> Reply {
+    pub(crate) fn report(&mut self, no: TaskNo, what: AttemptReport) -> CommandReply {
         self.try_report(no, what).expect("the attempt is under way")
     }
 
     #[track_caller]
     pub(crate) fn succeed(&mut self, no: TaskNo) {
-        self.report(no, Reported::Ended(EndedHow::Returned(json("soup")).into()));
+        self.report(no, AttemptReport::Ended(WorkResult::Returned(json("soup")).into()));
     }
 
     #[track_caller]
     pub(crate) fn fail(&mut self, no: TaskNo) {
         let failure = Failure::Error("burnt".into());
-        self.report(no, Reported::Ended(EndedHow::Failed { failure, partial: None }.into()));
+        self.report(no, AttemptReport::Ended(WorkResult::Failed { failure, partial: None }.into()));
     }
 
     #[track_caller]
     pub(crate) fn aborted(&mut self, no: TaskNo) {
-        self.report(no, Reported::Ended(EndedHow::Aborted.into()));
+        self.report(no, AttemptReport::Ended(WorkResult::Aborted.into()));
     }
 
     /// Parks one call and lets go; returns whether the task now waits.
     #[track_caller]
-    pub(crate) fn park(&mut self, no: TaskNo, index: u32, asked: Asked) -> bool {
-        let open = self.row(no).calls.len() + 1;
-        match self.park_all(no, vec![(index, asked)], AfterPark::Suspend { open }) {
-            Ok(Reply::Parked { suspended }) => suspended,
+    pub(crate) fn park(&mut self, no: TaskNo, index: u32, asked: ConditionRequest) -> bool {
+        let open = self.row(no).parked_calls.len() + 1;
+        match self.park_all(no, vec![(index, asked)], AfterPark::Suspend { parked_count: open }) {
+            Ok(CommandReply::Parked { suspended }) => suspended,
             other => panic!("a park was answered with {other:?}"),
         }
     }
@@ -278,20 +290,20 @@ impl Env {
     pub(crate) fn park_all(
         &mut self,
         no: TaskNo,
-        calls: Vec<(u32, Asked)>,
+        calls: Vec<(u32, ConditionRequest)>,
         then: AfterPark,
-    ) -> Asking<Reply> {
+    ) -> Asking<CommandReply> {
         let calls = calls.into_iter().map(|(index, asked)| (CallIndex(index), asked)).collect();
-        self.try_report(no, Reported::Park { calls, heard: u32::MAX, then })
+        self.try_report(no, AttemptReport::Park { calls, acked_entries: u32::MAX, then })
     }
 
     /// What a call of a task was told, if it was.
-    pub(crate) fn answer(&self, no: TaskNo, index: u32) -> Option<&Answer> {
+    pub(crate) fn answer(&self, no: TaskNo, index: u32) -> Option<&CallCompletion> {
         let mut found = self
             .journal
             .iter()
             .filter(|(task, entry)| *task == no && entry.index == CallIndex(index));
-        let answer = found.next().map(|(_, entry)| &*entry.answer);
+        let answer = found.next().map(|(_, entry)| &*entry.completion);
         assert!(found.next().is_none(), "call {index} of {no:?} was answered twice");
         answer
     }
@@ -299,22 +311,22 @@ impl Env {
     #[track_caller]
     pub(crate) fn endings(&self, no: TaskNo, index: u32) -> Vec<(TaskNo, bool)> {
         match self.answer(no, index) {
-            Some(Answer::Endings(endings)) => short(endings),
+            Some(CallCompletion::Results(endings)) => short(endings),
             other => panic!("call {index} of {no:?} was told {other:?}"),
         }
     }
 
-    pub(crate) fn stop(&mut self, caller: Caller, target: StopTarget) -> Asking<Stopped> {
-        let stop = Stop { caller, target, reason: None, grace: None, call: None };
+    pub(crate) fn stop(&mut self, caller: Caller, target: StopTarget) -> Asking<StopResult> {
+        let stop = StopCommand { caller, target, reason: None, grace: None, call: None };
         match self.submit(&Command::Stop(stop))? {
-            Reply::Stopped(stopped) => Ok(stopped),
+            CommandReply::Stopped(stopped) => Ok(stopped),
             other => panic!("a stop was answered with {other:?}"),
         }
     }
 
     /// The operator stops a task.
     #[track_caller]
-    pub(crate) fn stop_task(&mut self, no: TaskNo) -> Stopped {
+    pub(crate) fn stop_task(&mut self, no: TaskNo) -> StopResult {
         self.stop(operator(), StopTarget::Task(no.into())).expect("the operator may")
     }
 
@@ -324,13 +336,13 @@ impl Env {
 
     pub(crate) fn interrupt(&mut self, no: TaskNo) {
         let to = Recipient::Task(no.into());
-        let send = Send {
+        let send = SendCommand {
             caller: operator(),
             to,
             body: json("now"),
             interrupt: true,
             reply_to: None,
-            last: false,
+            closes_input: false,
             call: None,
         };
         self.submit(&Command::Send(send)).expect("an interrupting message is taken");
@@ -342,9 +354,17 @@ impl Env {
 
     fn send_and(&mut self, caller: Caller, to: Recipient, last: bool) -> Asking<Vec<MessageNo>> {
         let (body, call) = (json("more salt"), None);
-        let send = Send { caller, to, body, interrupt: false, reply_to: None, last, call };
+        let send = SendCommand {
+            caller,
+            to,
+            body,
+            interrupt: false,
+            reply_to: None,
+            closes_input: last,
+            call,
+        };
         match self.submit(&Command::Send(send))? {
-            Reply::Sent(numbers) => Ok(numbers),
+            CommandReply::Sent(numbers) => Ok(numbers),
             other => panic!("a message was answered with {other:?}"),
         }
     }
@@ -360,54 +380,66 @@ impl Env {
         caller: Caller,
         tasks: &[TaskRef],
         mode: WaitMode,
-    ) -> Asking<Reply> {
-        self.submit(&Command::Collect(Collect { caller, tasks: tasks.to_vec(), mode }))
+    ) -> Asking<CommandReply> {
+        self.submit(&Command::Collect(CollectCommand { caller, tasks: tasks.to_vec(), mode }))
     }
 
     /// A client's wait for all of some tasks that have ended.
     #[track_caller]
     pub(crate) fn collected(&mut self, caller: Caller, tasks: &[TaskRef]) -> Vec<(TaskNo, bool)> {
         match self.collect(caller, tasks, WaitMode::All) {
-            Ok(Reply::Endings(endings)) => short(&endings),
+            Ok(CommandReply::Results(endings)) => short(&endings),
             other => panic!("a wait was answered with {other:?}"),
         }
     }
 
-    pub(crate) fn give(&mut self, caller: Caller, no: TaskNo, answer: Given) -> Asking<Reply> {
+    pub(crate) fn give(
+        &mut self,
+        caller: Caller,
+        no: TaskNo,
+        answer: GivenAnswer,
+    ) -> Asking<CommandReply> {
         let task = no.into();
-        self.submit(&Command::Answer(GiveAnswer { caller, task, call: None, answer, record: None }))
+        self.submit(&Command::Answer(AnswerCommand {
+            caller,
+            task,
+            call: None,
+            answer,
+            caller_call: None,
+        }))
     }
 
-    pub(crate) fn resume(&mut self, caller: Caller, no: TaskNo) -> Asking<Reply> {
-        self.submit(&Command::Resume(Resume { caller, task: no.into(), limits: None }))
+    pub(crate) fn resume(&mut self, caller: Caller, no: TaskNo) -> Asking<CommandReply> {
+        self.submit(&Command::Resume(ResumeCommand { caller, task: no.into(), limits: None }))
     }
 
     #[track_caller]
     pub(crate) fn set_limits(&mut self, no: Option<TaskNo>, limits: Limits) {
-        let set = SetLimits { caller: operator(), task: no.map(TaskRef::from), limits };
+        let set = SetLimitsCommand { caller: operator(), task: no.map(TaskRef::from), limits };
         self.submit(&Command::SetLimits(set)).expect("the operator may");
     }
 
     pub(crate) fn close(&mut self) {
-        let close = Close { caller: operator(), reason: None };
+        let close = CloseCommand { caller: operator(), reason: None };
         self.submit(&Command::Close(close)).expect("the operator may");
     }
 
     pub(crate) fn read_inbox(&mut self) -> Vec<Arc<Message>> {
-        self.read(Take::Oldest(usize::MAX))
+        self.read(MarkRead::Oldest(usize::MAX))
     }
 
-    pub(crate) fn read(&mut self, take: Take) -> Vec<Arc<Message>> {
-        let read = ReadInbox { caller: operator(), take };
+    pub(crate) fn read(&mut self, take: MarkRead) -> Vec<Arc<Message>> {
+        let read = ReadInboxCommand { caller: operator(), mark_read: take };
         match self.submit(&Command::ReadInbox(read)) {
-            Ok(Reply::Inbox(messages)) => messages,
+            Ok(CommandReply::Inbox(messages)) => messages,
             other => panic!("an inbox was answered with {other:?}"),
         }
     }
 
     #[track_caller]
-    pub(crate) fn recover(&mut self, no: TaskNo, why: Gone) {
-        self.submit(&Command::Recover(Recover { no, why })).expect("the task exists");
+    pub(crate) fn recover(&mut self, no: TaskNo, why: RecoveryFinding) {
+        self.submit(&Command::Recover(RecoverCommand { no, finding: why }))
+            .expect("the task exists");
     }
 
     /// Moves the clock, and lets it bring about what is due.
@@ -417,7 +449,7 @@ impl Env {
     }
 
     pub(crate) fn unread(&self, of: Owner) -> usize {
-        self.tree.unread(of)
+        self.tree.unread_count(of)
     }
 
     pub(crate) fn count(&self, which: impl Fn(&Event) -> bool) -> usize {
@@ -429,7 +461,7 @@ impl Env {
     }
 }
 
-fn short(endings: &[Ending]) -> Vec<(TaskNo, bool)> {
+fn short(endings: &[RunResult]) -> Vec<(TaskNo, bool)> {
     endings.iter().map(|ending| (ending.no, ending.collected_before)).collect()
 }
 
@@ -437,8 +469,8 @@ pub(crate) fn run_of(no: TaskNo, run: u32) -> TaskRef {
     TaskRef { run: Some(RunNo(run)), ..no.into() }
 }
 
-pub(crate) fn wait_for(tasks: &[TaskNo], mode: WaitMode) -> Asked {
-    Asked::Tasks { tasks: tasks.to_vec(), mode, patience: None, interruptible: false }
+pub(crate) fn wait_for(tasks: &[TaskNo], mode: WaitMode) -> ConditionRequest {
+    ConditionRequest::Tasks { tasks: tasks.to_vec(), mode, timeout: None, interruptible: false }
 }
 
 /// Refused, for this reason, in words that contain this.

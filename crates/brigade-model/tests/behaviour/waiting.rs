@@ -1,14 +1,14 @@
 //! Waiting: any, all, time, messages, cycles; woken once, told once.
 
 use brigade_model::action::Action;
-use brigade_model::call::{Answer, Asked, WaitMode};
-use brigade_model::command::{AfterPark, Reported};
-use brigade_model::decide::Reply;
+use brigade_model::call::{CallCompletion, ConditionRequest, WaitMode};
+use brigade_model::command::{AfterPark, AttemptReport};
+use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, Millis, Owner, TaskNo};
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::{Conduct, WakeOn};
+use brigade_model::work::{KindPolicy, WakeOn};
 
 use crate::support::*;
 
@@ -18,9 +18,14 @@ fn family(env: &mut Env) -> (TaskNo, [TaskNo; 3]) {
     (parent, children)
 }
 
-fn patient(tasks: &[TaskNo], patience: u64) -> Asked {
+fn patient(tasks: &[TaskNo], patience: u64) -> ConditionRequest {
     let patience = Some(Millis(patience));
-    Asked::Tasks { tasks: tasks.to_vec(), mode: WaitMode::All, patience, interruptible: true }
+    ConditionRequest::Tasks {
+        tasks: tasks.to_vec(),
+        mode: WaitMode::All,
+        timeout: patience,
+        interruptible: true,
+    }
 }
 
 #[test]
@@ -80,7 +85,7 @@ fn a_timeout_consumes_nothing() {
     env.advance(499);
     assert_eq!(env.state(parent), "waiting");
     env.advance(1);
-    assert_eq!(env.answer(parent, 1), Some(&Answer::Elapsed));
+    assert_eq!(env.answer(parent, 1), Some(&CallCompletion::Elapsed));
     env.succeed(b);
     env.park(parent, 2, wait_for(&[a, b], WaitMode::All));
     assert_eq!(env.endings(parent, 2), [(a, false), (b, false)]);
@@ -90,10 +95,10 @@ fn a_timeout_consumes_nothing() {
 fn an_overdue_timer_fires_once() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    env.park(no, 1, Asked::Sleep { span: Millis(10) });
+    env.park(no, 1, ConditionRequest::Timer { duration: Millis(10) });
     env.advance(1_000_000);
     env.advance(1_000_000);
-    assert_eq!(env.answer(no, 1), Some(&Answer::Elapsed));
+    assert_eq!(env.answer(no, 1), Some(&CallCompletion::Elapsed));
 }
 
 #[test]
@@ -104,7 +109,7 @@ fn waiting_for_a_cancelled_task_succeeds_with_its_ending() {
     env.stop_task(a);
     assert_eq!(env.state(parent), "waiting", "told to stop is not ended");
     env.aborted(a);
-    let Some(Answer::Endings(endings)) = env.answer(parent, 1) else { panic!("not told") };
+    let Some(CallCompletion::Results(endings)) = env.answer(parent, 1) else { panic!("not told") };
     assert!(matches!(*endings[0].outcome, Outcome::Cancelled(_)));
 }
 
@@ -115,7 +120,7 @@ fn a_task_cannot_wait_for_itself_or_for_those_above() {
     let middle = env.below(top, agent());
     let low = env.below(middle, agent());
     let wait = |env: &mut Env, no| {
-        env.park_all(low, vec![(1, wait_for(&[no], WaitMode::All))], AfterPark::GoOn)
+        env.park_all(low, vec![(1, wait_for(&[no], WaitMode::All))], AfterPark::Continue)
     };
     refused(wait(&mut env, low), RefusalKind::Invalid, "cannot wait for itself");
     refused(wait(&mut env, middle), RefusalKind::Invalid, "a wait cycle");
@@ -129,7 +134,7 @@ fn waiting_for_others_is_forbidden_and_for_nobody_not_found() {
     let other = env.spawn(agent());
     let nobody = TaskNo::new(77).unwrap();
     let wait = |env: &mut Env, no| {
-        env.park_all(parent, vec![(1, wait_for(&[no], WaitMode::All))], AfterPark::GoOn)
+        env.park_all(parent, vec![(1, wait_for(&[no], WaitMode::All))], AfterPark::Continue)
     };
     refused(wait(&mut env, other), RefusalKind::Forbidden, "agent:5 is not a child of agent:1");
     refused(wait(&mut env, nobody), RefusalKind::NotFound, "there is no task 77");
@@ -142,7 +147,7 @@ fn news_answers_an_interruptible_wait_and_consumes_no_result() {
     env.succeed(a);
     assert!(env.park(parent, 1, patient(&[a, b], 60_000)));
     env.send_to(parent);
-    assert_eq!(env.answer(parent, 1), Some(&Answer::News));
+    assert_eq!(env.answer(parent, 1), Some(&CallCompletion::Interrupted));
     assert_eq!(env.unread(Owner::Task(parent)), 1, "the message is still to be read");
     env.succeed(b);
     env.park(parent, 2, wait_for(&[a, b], WaitMode::All));
@@ -161,26 +166,30 @@ fn a_message_does_not_answer_a_wait_that_is_not_interruptible() {
 #[test]
 fn with_any_answer_the_first_of_several_calls_wakes() {
     let mut env = Env::new();
-    let no = env.spawn(custom(Conduct { wake: WakeOn::AnyAnswer, ..CONDUCT }));
-    let calls =
-        vec![(1, Asked::Sleep { span: Millis(100) }), (2, Asked::Message { patience: None })];
-    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    let no = env.spawn(custom(KindPolicy { wake_on: WakeOn::AnyCompletion, ..CONDUCT }));
+    let calls = vec![
+        (1, ConditionRequest::Timer { duration: Millis(100) }),
+        (2, ConditionRequest::Message { patience: None }),
+    ];
+    env.park_all(no, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
     assert_eq!(env.state(no), "waiting");
     env.send_to(no);
     assert_eq!(env.state(no), "running");
-    env.report(no, Reported::Abandon { calls: vec![CallIndex(1)] });
-    assert_eq!(env.answer(no, 1), Some(&Answer::Abandoned));
+    env.report(no, AttemptReport::Abandon { calls: vec![CallIndex(1)] });
+    assert_eq!(env.answer(no, 1), Some(&CallCompletion::Abandoned));
     env.advance(1_000);
-    assert_eq!(env.answer(no, 1), Some(&Answer::Abandoned), "its timer is gone with it");
+    assert_eq!(env.answer(no, 1), Some(&CallCompletion::Abandoned), "its timer is gone with it");
 }
 
 #[test]
 fn with_all_answers_only_the_last_of_several_calls_wakes() {
     let mut env = Env::new();
-    let no = env.spawn(custom(Conduct { wake: WakeOn::AllAnswers, ..CONDUCT }));
-    let calls =
-        vec![(1, Asked::Sleep { span: Millis(100) }), (2, Asked::Message { patience: None })];
-    env.park_all(no, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    let no = env.spawn(custom(KindPolicy { wake_on: WakeOn::AllCompletions, ..CONDUCT }));
+    let calls = vec![
+        (1, ConditionRequest::Timer { duration: Millis(100) }),
+        (2, ConditionRequest::Message { patience: None }),
+    ];
+    env.park_all(no, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
     env.send_to(no);
     assert_eq!(env.state(no), "waiting");
     env.advance(100);
@@ -194,7 +203,7 @@ fn one_ending_that_answers_several_calls_wakes_once() {
     let mut env = Env::new();
     let (parent, [a, b, _]) = family(&mut env);
     let calls = vec![(1, wait_for(&[a], WaitMode::All)), (2, wait_for(&[a, b], WaitMode::Any))];
-    env.park_all(parent, calls, AfterPark::Suspend { open: 2 }).unwrap();
+    env.park_all(parent, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
     env.clear();
     env.succeed(a);
     assert_eq!(env.endings(parent, 1), [(a, false)]);
@@ -206,29 +215,35 @@ fn one_ending_that_answers_several_calls_wakes_once() {
 fn an_answer_on_its_way_keeps_the_work_awake() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    env.park_all(no, vec![(1, Asked::Message { patience: None })], AfterPark::GoOn).unwrap();
+    env.park_all(no, vec![(1, ConditionRequest::Message { patience: None })], AfterPark::Continue)
+        .unwrap();
     env.send_to(no);
     let parked = env.park_all(
         no,
-        vec![(2, Asked::Sleep { span: Millis(500) })],
-        AfterPark::Suspend { open: 2 },
+        vec![(2, ConditionRequest::Timer { duration: Millis(500) })],
+        AfterPark::Suspend { parked_count: 2 },
     );
-    assert_eq!(parked, Ok(Reply::Parked { suspended: false }));
+    assert_eq!(parked, Ok(CommandReply::Parked { suspended: false }));
 }
 
 #[test]
 fn a_timer_that_is_due_when_the_work_lets_go_is_not_lost() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    env.park_all(no, vec![(1, Asked::Sleep { span: Millis(100) })], AfterPark::GoOn).unwrap();
+    env.park_all(
+        no,
+        vec![(1, ConditionRequest::Timer { duration: Millis(100) })],
+        AfterPark::Continue,
+    )
+    .unwrap();
     env.now = env.now.after(Millis(100));
     let parked = env.park_all(
         no,
-        vec![(2, Asked::Message { patience: None })],
-        AfterPark::Suspend { open: 2 },
+        vec![(2, ConditionRequest::Message { patience: None })],
+        AfterPark::Suspend { parked_count: 2 },
     );
-    assert_eq!(parked, Ok(Reply::Parked { suspended: false }));
-    assert_eq!(env.answer(no, 1), Some(&Answer::Elapsed));
+    assert_eq!(parked, Ok(CommandReply::Parked { suspended: false }));
+    assert_eq!(env.answer(no, 1), Some(&CallCompletion::Elapsed));
     assert_eq!(env.state(no), "running");
 }
 
@@ -236,22 +251,24 @@ fn a_timer_that_is_due_when_the_work_lets_go_is_not_lost() {
 fn a_dropped_call_whose_time_is_up_is_answered_once() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    let calls =
-        vec![(1, Asked::Message { patience: None }), (2, Asked::Sleep { span: Millis(100) })];
-    env.park_all(no, calls, AfterPark::GoOn).unwrap();
+    let calls = vec![
+        (1, ConditionRequest::Message { patience: None }),
+        (2, ConditionRequest::Timer { duration: Millis(100) }),
+    ];
+    env.park_all(no, calls, AfterPark::Continue).unwrap();
     env.now = env.now.after(Millis(100));
-    env.report(no, Reported::Abandon { calls: vec![CallIndex(1), CallIndex(2)] });
-    assert_eq!(env.answer(no, 1), Some(&Answer::Abandoned));
+    env.report(no, AttemptReport::Abandon { calls: vec![CallIndex(1), CallIndex(2)] });
+    assert_eq!(env.answer(no, 1), Some(&CallCompletion::Abandoned));
     assert!(env.answer(no, 2).is_some());
-    assert_eq!(env.row(no).journal, 2);
+    assert_eq!(env.row(no).journal_len, 2);
 }
 
 #[test]
 fn nobody_waits_for_nothing() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    let parked = env.park_all(no, Vec::new(), AfterPark::Suspend { open: 0 });
-    assert_eq!(parked, Ok(Reply::Parked { suspended: false }));
+    let parked = env.park_all(no, Vec::new(), AfterPark::Suspend { parked_count: 0 });
+    assert_eq!(parked, Ok(CommandReply::Parked { suspended: false }));
     assert_eq!(env.state(no), "running");
 }
 
@@ -259,15 +276,15 @@ fn nobody_waits_for_nothing() {
 fn a_job_that_is_entered_again_finds_its_call_still_parked() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    let sleep = || vec![(1, Asked::Sleep { span: Millis(1_000) })];
-    env.park_all(no, sleep(), AfterPark::GoOn).unwrap();
-    env.recover(no, brigade_model::command::Gone::Crash);
+    let sleep = || vec![(1, ConditionRequest::Timer { duration: Millis(1_000) })];
+    env.park_all(no, sleep(), AfterPark::Continue).unwrap();
+    env.recover(no, brigade_model::command::RecoveryFinding::Crash);
     env.advance(600);
-    let again = env.park_all(no, sleep(), AfterPark::Suspend { open: 1 });
-    assert_eq!(again, Ok(Reply::Parked { suspended: true }));
+    let again = env.park_all(no, sleep(), AfterPark::Suspend { parked_count: 1 });
+    assert_eq!(again, Ok(CommandReply::Parked { suspended: true }));
     assert_eq!(env.count(|event| matches!(event, Event::Parked { .. })), 1);
     env.advance(400);
-    assert_eq!(env.answer(no, 1), Some(&Answer::Elapsed), "it slept since it first asked");
+    assert_eq!(env.answer(no, 1), Some(&CallCompletion::Elapsed), "it slept since it first asked");
 }
 
 #[test]

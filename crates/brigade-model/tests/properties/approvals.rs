@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use brigade_model::approval::{ApprovalRequest, CallDigest, Covers, Grant, Verdict};
-use brigade_model::call::{Asked, Condition};
-use brigade_model::command::{Caller, ClientCaller, Command, GiveAnswer, Given, Revoke};
+use brigade_model::approval::{
+    ApprovalGrant, ApprovalRequest, ApprovalVerdict, CallDigest, GrantScope,
+};
+use brigade_model::call::{Condition, ConditionRequest};
+use brigade_model::command::{
+    AnswerCommand, Caller, ClientCaller, Command, GivenAnswer, RevokeCommand,
+};
 use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo};
-use brigade_model::permission::Subject;
+use brigade_model::permission::PermissionSubject;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::TaskRow;
 
@@ -17,24 +21,24 @@ use crate::world::World;
 
 const TOOL: &str = "stir";
 
-pub(crate) fn asked(dice: &mut Dice) -> Asked {
+pub(crate) fn asked(dice: &mut Dice) -> ConditionRequest {
     let text = [Some("soup"), Some("stew"), None][dice.roll(3)];
-    let subject = Subject { tool: TOOL, text, is_shell: false };
+    let subject = PermissionSubject { tool: TOOL, text, is_shell: false };
     let arguments = ["{}", "{\"hot\":true}"][dice.roll(2)];
     let rule = TOOL.parse().expect("a rule");
     let request = ApprovalRequest::new(&subject, arguments, (rule, "the test".into()));
     let directory = [None, Some("/soup".into()), Some("/stew".into())][dice.roll(3)].clone();
     let request = request.in_directory(directory);
     let is_unattended = dice.one_in(6);
-    Asked::Approval { request: Arc::new(ApprovalRequest { is_unattended, ..request }) }
+    ConditionRequest::Approval { request: Arc::new(ApprovalRequest { is_unattended, ..request }) }
 }
 
 /// Says something to an approval, often to one that is open, or takes back what was said.
 pub(crate) fn rule(world: &mut World, dice: &mut Dice) {
     let caller = if dice.one_in(2) { Caller::Operator } else { caller(world, dice) };
     if dice.one_in(5) {
-        let grant = dice.roll(world.folded.row().grants.last as usize + 2) as u32;
-        return submit(world, Command::Revoke(Revoke { caller, grant }));
+        let grant = dice.roll(world.folded.row().grants.last_no as usize + 2) as u32;
+        return submit(world, Command::Revoke(RevokeCommand { caller, grant }));
     }
     let open: Vec<(TaskNo, CallIndex)> = world
         .folded
@@ -47,18 +51,18 @@ pub(crate) fn rule(world: &mut World, dice: &mut Dice) {
     };
     let call = if dice.one_in(3) { None } else { index };
     let verdict = match dice.roll(5) {
-        0 => Verdict::AllowOnce,
-        1 => Verdict::Deny { reason: "too hot".into() },
-        2 => Verdict::AllowAlways { rule: None },
-        3 => Verdict::AllowAlways { rule: Some(TOOL.parse().expect("a rule")) },
-        _ => Verdict::AllowAlways { rule: Some("stir(soup)".parse().expect("a rule")) },
+        0 => ApprovalVerdict::AllowOnce,
+        1 => ApprovalVerdict::Deny { reason: "too hot".into() },
+        2 => ApprovalVerdict::AllowAlways { rule: None },
+        3 => ApprovalVerdict::AllowAlways { rule: Some(TOOL.parse().expect("a rule")) },
+        _ => ApprovalVerdict::AllowAlways { rule: Some("stir(soup)".parse().expect("a rule")) },
     };
-    let answer = Given::Verdict(verdict);
-    submit(world, Command::Answer(GiveAnswer { caller, task, call, answer, record: None }));
+    let answer = GivenAnswer::Verdict(verdict);
+    submit(world, Command::Answer(AnswerCommand { caller, task, call, answer, caller_call: None }));
 }
 
 fn approvals(row: &TaskRow) -> impl Iterator<Item = (CallIndex, &ApprovalRequest)> {
-    row.calls.iter().filter_map(|call| match &call.on {
+    row.parked_calls.iter().filter_map(|call| match &call.condition {
         Condition::Approval { request, .. } => Some((call.index, &**request)),
         _ => None,
     })
@@ -76,8 +80,8 @@ impl Naive<'_> {
     /// What comes of a verdict.
     pub(crate) fn verdict(
         self,
-        given: &GiveAnswer,
-        verdict: &Verdict,
+        given: &AnswerCommand,
+        verdict: &ApprovalVerdict,
     ) -> Result<Expected, RefusalKind> {
         let found = match &given.caller {
             Caller::Client(_) => self.find(&Caller::Operator, &given.task)?,
@@ -102,14 +106,15 @@ impl Naive<'_> {
         let open: Vec<_> = approvals(row).filter(|(index, _)| meant(*index)).collect();
         match (open.as_slice(), verdict) {
             ([], _) => {
-                let mut ruled = row.extra.iter().flat_map(|extra| extra.ruled.iter().rev());
+                let mut ruled =
+                    row.extras.iter().flat_map(|extra| extra.decided_approvals.iter().rev());
                 match ruled.find(|(index, _)| meant(*index)).map(|(_, said)| said) {
                     None => Err(RefusalKind::NotFound),
                     Some(said) if given.call.is_some() && said == verdict => Ok(Expected::Accepted),
                     Some(_) => Err(RefusalKind::Conflict),
                 }
             }
-            ([(_, request)], Verdict::AllowAlways { rule: Some(rule) })
+            ([(_, request)], ApprovalVerdict::AllowAlways { rule: Some(rule) })
                 if !speaks_of(&rule.to_string(), request) =>
             {
                 Err(RefusalKind::Invalid)
@@ -119,7 +124,7 @@ impl Naive<'_> {
         }
     }
 
-    pub(crate) fn revoke(self, revoke: &Revoke) -> Result<Expected, RefusalKind> {
+    pub(crate) fn revoke(self, revoke: &RevokeCommand) -> Result<Expected, RefusalKind> {
         let grants = &self.all.row().grants.all;
         let grant = grants.iter().find(|grant| grant.no == revoke.grant);
         match (&revoke.caller, grant) {
@@ -136,17 +141,17 @@ impl Naive<'_> {
 
     /// Whether it needs nobody to answer an approval.
     pub(crate) fn is_ruled_on(self, no: TaskNo, request: &ApprovalRequest) -> bool {
-        let is_here = |grant: &Grant| grant.directory == request.directory;
-        let covers = |grant: &Grant| match &grant.covers {
-            Covers::Rule(rule) if rule.to_string() == TOOL => true,
-            Covers::Rule(rule) => is_here(grant) && speaks_of(&rule.to_string(), request),
-            Covers::Call { digest, .. } => {
+        let is_here = |grant: &ApprovalGrant| grant.directory == request.directory;
+        let covers = |grant: &ApprovalGrant| match &grant.scope {
+            GrantScope::Rule(rule) if rule.to_string() == TOOL => true,
+            GrantScope::Rule(rule) => is_here(grant) && speaks_of(&rule.to_string(), request),
+            GrantScope::Call { digest, .. } => {
                 is_here(grant) && *digest == CallDigest::of_content(request)
             }
         };
         let client = self.started_by(no);
         let client = client.map(|client| client.name);
-        let reaches = |grant: &Grant| grant.client.is_none() || grant.client == client;
+        let reaches = |grant: &ApprovalGrant| grant.client.is_none() || grant.client == client;
         let grants = &self.all.row().grants.all;
         request.is_unattended || grants.iter().any(|grant| reaches(grant) && covers(grant))
     }

@@ -3,38 +3,38 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brigade_model::command::Command;
-use brigade_model::decide::Reply;
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::{MessageNo, Owner, TaskNo};
 use brigade_model::limits::Usage;
 use brigade_model::message::Receipt;
-use brigade_model::task::{QueuedWhy, State, TaskRow};
-use brigade_model::tree::SessionState;
+use brigade_model::task::{QueueReason, TaskRow, TaskState};
+use brigade_model::task_tree::SessionState;
 
 use crate::naive::Expected;
 use crate::rows::{being_stopped, limit_holder, living};
 use crate::world::World;
 
 /// The real answer against the one that was predicted.
-pub(crate) fn reply(expected: &Expected, reply: &Reply, command: &Command) {
+pub(crate) fn reply(expected: &Expected, reply: &CommandReply, command: &Command) {
     let got = match (expected, reply) {
         (Expected::Accepted, _) => return,
-        (Expected::Spawned { existing, .. }, Reply::Spawned(spawned)) => {
+        (Expected::Spawned { existing, .. }, CommandReply::Spawned(spawned)) => {
             assert_eq!(existing.is_some(), spawned.existing, "{command:?}");
             assert!(existing.is_none_or(|no| no == spawned.no), "{command:?}");
             return;
         }
-        (Expected::Stopped { reached, already }, Reply::Stopped(stopped)) => {
-            let got = (stopped.tasks as usize, stopped.already);
+        (Expected::Stopped { reached, already }, CommandReply::Stopped(stopped)) => {
+            let got = (stopped.tasks as usize, stopped.already_stopped);
             assert_eq!((reached.len(), *already), got, "{command:?}");
             return;
         }
-        (_, Reply::Endings(endings)) => {
-            let told = |e: &brigade_model::call::Ending| (e.no, e.run, e.collected_before);
+        (_, CommandReply::Results(endings)) => {
+            let told = |e: &brigade_model::call::RunResult| (e.no, e.run, e.collected_before);
             let set: BTreeSet<_> = endings.iter().map(told).collect();
             assert_eq!(set.len(), endings.len(), "an ending was told twice");
             Expected::Endings(set)
         }
-        (_, Reply::Pending(pending)) => Expected::Pending(pending.iter().copied().collect()),
+        (_, CommandReply::Pending(pending)) => Expected::Pending(pending.iter().copied().collect()),
         (_, other) => panic!("{command:?}: expected {expected:?}, got {other:?}"),
     };
     assert_eq!(*expected, got, "{command:?}");
@@ -55,7 +55,7 @@ pub(crate) fn all(world: &World, command: &Command) {
     names_are_unique(world);
     usage_adds_up(world);
     if world.tree.row().state == SessionState::Closed {
-        assert_eq!(world.tree.living(), 0, "a closed session has living tasks");
+        assert_eq!(world.tree.alive_count(), 0, "a closed session has living tasks");
     }
     if matches!(command, Command::Tick) {
         for (no, row) in world.folded.rows() {
@@ -73,11 +73,11 @@ pub(crate) fn stored_folded_and_live_agree(world: &World) {
     assert!(folded.rows().eq(store.tasks.iter().map(|(no, row)| (*no, row))), "rows differ");
     for (no, row) in tree.rows() {
         assert_eq!(Some(row), store.tasks.get(&no), "{no:?} in memory is not as stored");
-        let below = folded.living_below(no);
-        assert_eq!(tree.living_below(no), below, "{no:?} has lost count of its tasks");
+        let below = folded.alive_descendants(no);
+        assert_eq!(tree.alive_descendants(no), below, "{no:?} has lost count of its tasks");
     }
     let living_count = store.tasks.values().filter(|row| living(row)).count();
-    assert_eq!(tree.living() as usize, living_count);
+    assert_eq!(tree.alive_count() as usize, living_count);
     let accepted = store.messages.values().filter(|row| row.receipt == Receipt::Accepted);
     let mut kept: BTreeMap<Owner, Vec<MessageNo>> = BTreeMap::new();
     for row in accepted {
@@ -105,15 +105,15 @@ fn lives_under_the_living(world: &World, no: TaskNo, row: &TaskRow) {
 }
 
 fn is_performed_only_if_started(world: &World, no: TaskNo, row: &TaskRow) {
-    if matches!(row.state, State::Running | State::Stopping(_)) {
+    if matches!(row.state, TaskState::Running | TaskState::Stopping(_)) {
         let started = world.ledger.was_started(no, row.attempt);
         assert!(started, "{no:?} runs and was not started");
     }
 }
 
 fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {
-    let State::Queued(queued) = &row.state else { return };
-    let QueuedWhy::Full(holder) = queued.why else { return };
+    let TaskState::Queued(queued) = &row.state else { return };
+    let QueueReason::RunningLimit(holder) = queued.reason else { return };
     let above = world.naive().limit_chain(limit_holder(row));
     assert!(above.contains(&holder), "{no:?} queues at {holder:?}, which is not above it");
     let full = above.into_iter().any(|holder| world.naive().is_full(holder));
@@ -121,16 +121,16 @@ fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {
 }
 
 fn has_no_answer_outstanding(world: &World, no: TaskNo, row: &TaskRow) {
-    if matches!(row.state, State::Waiting) {
-        assert!(!row.calls.is_empty(), "{no:?} waits for nothing");
-        assert_eq!(row.told, None, "{no:?} rests and has not reacted to an answer");
+    if matches!(row.state, TaskState::Waiting) {
+        assert!(!row.parked_calls.is_empty(), "{no:?} waits for nothing");
+        assert_eq!(row.unacked, None, "{no:?} rests and has not reacted to an answer");
     }
-    if row.told.is_some() {
+    if row.unacked.is_some() {
         // It is told one thing at a time, and has not reacted to the last.
         return;
     }
-    for call in &row.calls {
-        assert!(!world.naive().holds(no, &call.on), "{no:?} was not told of {call:?}");
+    for call in &row.parked_calls {
+        assert!(!world.naive().holds(no, &call.condition), "{no:?} was not told of {call:?}");
     }
 }
 
@@ -144,7 +144,7 @@ fn was_reached_by_stops(world: &World, no: TaskNo, row: &TaskRow) {
         }
     });
     if living(row) && stopped_above {
-        assert!(being_stopped(row), "{no:?} is {} below a stop", row.state.word());
+        assert!(being_stopped(row), "{no:?} is {} below a stop", row.state.label());
     }
 }
 
@@ -191,6 +191,7 @@ fn has_its_holders_in_memory(world: &World, no: TaskNo, row: &TaskRow) {
 /// Nothing goes on past a deadline that it inherited.
 fn ends_at_its_inherited_deadline(world: &World, no: TaskNo, row: &TaskRow) {
     let over = row.inherited_deadline().is_some_and(|deadline| deadline.at <= world.now);
-    let goes_on = matches!(row.state, State::Queued(_) | State::Running | State::Waiting);
-    assert!(!(over && goes_on), "{no:?} is {} past its deadline", row.state.word());
+    let goes_on =
+        matches!(row.state, TaskState::Queued(_) | TaskState::Running | TaskState::Waiting);
+    assert!(!(over && goes_on), "{no:?} is {} past its deadline", row.state.label());
 }

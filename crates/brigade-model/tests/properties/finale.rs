@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use brigade_model::approval::Verdict;
-use brigade_model::call::{Asked, Condition, WaitMode};
+use brigade_model::approval::ApprovalVerdict;
+use brigade_model::call::{Condition, ConditionRequest, WaitMode};
 use brigade_model::command::{
-    AfterPark, Caller, ClientCaller, Collect, Command, EndedHow, GiveAnswer, Given, Gone,
-    ReadInbox, Recover, Report, Reported, Take,
+    AfterPark, AnswerCommand, AttemptReport, Caller, ClientCaller, CollectCommand, Command,
+    GivenAnswer, MarkRead, ReadInboxCommand, RecoverCommand, RecoveryFinding, ReportCommand,
+    WorkResult,
 };
-use brigade_model::decide::Reply;
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Millis, Owner, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Usage};
-use brigade_model::task::{QueuedWhy, State, TaskRow};
-use brigade_model::work::OnReturn;
+use brigade_model::task::{QueueReason, TaskRow, TaskState};
+use brigade_model::work::ParentClosePolicy;
 
 use crate::rows::living;
 use crate::world::World;
@@ -41,7 +42,7 @@ fn lift_the_limits(world: &mut World) {
     let limited = |no: &TaskNo| world.folded.get(*no).is_some_and(|row| row.limits.is_some());
     let of: Vec<TaskNo> = holders.into_iter().rev().filter(limited).collect();
     for task in of.into_iter().map(|no| Some(no.into())).chain([None]) {
-        let set = brigade_model::command::SetLimits {
+        let set = brigade_model::command::SetLimitsCommand {
             caller: Caller::Operator,
             task,
             limits: Limits::default(),
@@ -58,21 +59,21 @@ fn one_round(world: &mut World) {
     while world.tree.has_sweep() {
         world.submit(&Command::Sweep).expect("a sweep goes on");
     }
-    for no in tasks(world, |row| matches!(row.state, State::Running)) {
+    for no in tasks(world, |row| matches!(row.state, TaskState::Running)) {
         take_results(world, no);
     }
     for no in tasks(world, TaskRow::holds_slot) {
         returned(world, no);
     }
     let nobody = |row: &TaskRow| {
-        matches!(&row.state, State::Queued(queued)
-            if matches!(queued.why, QueuedWhy::NoPerformer { .. }))
+        matches!(&row.state, TaskState::Queued(queued)
+            if matches!(queued.reason, QueueReason::NoPerformer { .. }))
     };
     for no in tasks(world, nobody) {
-        let recover = Recover { no, why: Gone::Shutdown };
+        let recover = RecoverCommand { no, finding: RecoveryFinding::Shutdown };
         world.submit(&Command::Recover(recover)).expect("a performer came back");
     }
-    for no in tasks(world, |row| matches!(row.state, State::Waiting)) {
+    for no in tasks(world, |row| matches!(row.state, TaskState::Waiting)) {
         answer_all(world, no);
     }
     world.now = world.now.after(Millis(100_000));
@@ -82,83 +83,95 @@ fn one_round(world: &mut World) {
 
 /// A parent that is at work hears of every child that ended in this run.
 fn take_results(world: &mut World, no: TaskNo) {
-    let Some(row) = world.folded.get(no).filter(|row| matches!(row.state, State::Running)) else {
+    let Some(row) = world.folded.get(no).filter(|row| matches!(row.state, TaskState::Running))
+    else {
         return;
     };
     let (attempt, run) = (row.attempt, row.run);
-    let asked = Asked::Tasks {
+    let asked = ConditionRequest::Tasks {
         tasks: Vec::new(),
         mode: WaitMode::Any,
-        patience: Some(Millis(1)),
+        timeout: Some(Millis(1)),
         interruptible: false,
     };
-    let what = Reported::Park {
+    let what = AttemptReport::Park {
         calls: vec![(world.next_call(), asked)],
-        heard: u32::MAX,
-        then: AfterPark::GoOn,
+        acked_entries: u32::MAX,
+        then: AfterPark::Continue,
     };
-    world.submit(&Command::Report(Report { no, attempt, what })).expect("it runs");
+    world.submit(&Command::Report(ReportCommand { no, attempt, report: what })).expect("it runs");
     // It hears of one thing at a time, and older calls may come first.
-    while world.folded.get(no).is_some_and(|row| row.told.is_some()) {
-        let what = Reported::Park { calls: Vec::new(), heard: u32::MAX, then: AfterPark::GoOn };
-        world.submit(&Command::Report(Report { no, attempt, what })).expect("it runs");
+    while world.folded.get(no).is_some_and(|row| row.unacked.is_some()) {
+        let what = AttemptReport::Park {
+            calls: Vec::new(),
+            acked_entries: u32::MAX,
+            then: AfterPark::Continue,
+        };
+        world
+            .submit(&Command::Report(ReportCommand { no, attempt, report: what }))
+            .expect("it runs");
     }
     for child in tasks(world, |row| row.owner == Owner::Task(no) && !living(row)) {
         let row = world.folded.get(child).expect("the child was just there");
         let collected = world.ledger.collected.contains(&(child, row.run));
-        assert!(collected || row.asked_by() != run, "{no:?} did not hear of {child:?}");
+        assert!(collected || row.opened_by_run() != run, "{no:?} did not hear of {child:?}");
     }
 }
 
 fn returned(world: &mut World, no: TaskNo) {
     let Some(row) = world.folded.get(no).filter(|row| row.holds_slot()) else { return };
-    let what = Reported::Ended(EndedHow::Returned(Json::null()).into());
-    let (attempt, conduct) = (row.attempt, row.spec.work.conduct());
-    let ended = world.submit(&Command::Report(Report { no, attempt, what }));
-    if ended.is_err() && conduct.on_return == OnReturn::HearChildren {
+    let what = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
+    let (attempt, conduct) = (row.attempt, row.spec.work.policy());
+    let ended = world.submit(&Command::Report(ReportCommand { no, attempt, report: what }));
+    if ended.is_err() && conduct.parent_close == ParentClosePolicy::CollectChildren {
         let (index, usage) = (world.next_call(), Usage::NONE);
-        let what = Reported::Proceed { index, most: usage, least: usage };
-        world.submit(&Command::Report(Report { no, attempt, what })).expect("it goes on instead");
+        let what = AttemptReport::BeginStep { index, max: usage, min: usage };
+        world
+            .submit(&Command::Report(ReportCommand { no, attempt, report: what }))
+            .expect("it goes on instead");
         return;
     }
     ended.expect("what is performed may end");
 }
 
 fn answer_all(world: &mut World, no: TaskNo) {
-    let calls = world.folded.get(no).map(|row| row.calls.clone()).unwrap_or_default();
+    let calls = world.folded.get(no).map(|row| row.parked_calls.clone()).unwrap_or_default();
     for call in calls {
         let still_open =
-            world.folded.get(no).is_some_and(|row| row.open_call(call.index).is_some());
-        let answer = match call.on {
-            Condition::Answer { .. } | Condition::ClientTool { .. } => Given::Reply(Json::null()),
-            Condition::Approval { .. } => Given::Verdict(Verdict::AllowOnce),
-            Condition::Message { until: None } | Condition::News if still_open => {
+            world.folded.get(no).is_some_and(|row| row.parked_call(call.index).is_some());
+        let answer = match call.condition {
+            Condition::Question { .. } | Condition::ClientTool { .. } => {
+                GivenAnswer::Reply(Json::null())
+            }
+            Condition::Approval { .. } => GivenAnswer::Verdict(ApprovalVerdict::AllowOnce),
+            Condition::Message { until: None } | Condition::Inbox if still_open => {
                 write_to(world, no);
                 continue;
             }
             _ => continue,
         };
         let (caller, task) = (Caller::Operator, no.into());
-        let given = GiveAnswer { caller, task, call: Some(call.index), answer, record: None };
+        let given =
+            AnswerCommand { caller, task, call: Some(call.index), answer, caller_call: None };
         let _ = world.submit(&Command::Answer(given));
     }
 }
 
 fn write_to(world: &mut World, no: TaskNo) {
-    let send = brigade_model::command::Send {
+    let send = brigade_model::command::SendCommand {
         caller: Caller::Operator,
         to: brigade_model::command::Recipient::Task(no.into()),
         body: Json::null(),
         interrupt: false,
         reply_to: None,
-        last: false,
+        closes_input: false,
         call: None,
     };
     let _ = world.submit(&Command::Send(send));
     // Work that takes messages as they come is not woken by one: somebody ends its wait.
-    let waits = world.folded.get(no).is_some_and(|row| matches!(row.state, State::Waiting));
-    if waits && world.folded.unread(Owner::Task(no)) > 0 {
-        let stop = brigade_model::command::Stop {
+    let waits = world.folded.get(no).is_some_and(|row| matches!(row.state, TaskState::Waiting));
+    if waits && world.folded.unread_count(Owner::Task(no)) > 0 {
+        let stop = brigade_model::command::StopCommand {
             caller: Caller::Operator,
             target: brigade_model::command::StopTarget::Task(no.into()),
             reason: None,
@@ -173,14 +186,14 @@ fn every_result_can_be_collected_once(world: &mut World) {
     let lapsed = ["c1", "c2"].iter().filter_map(|id| id.parse().ok()).collect();
     let one = ClientCaller { lapsed, ..ClientCaller::from("one") };
     for client in [one, "two".into()] {
-        let collect = Command::Collect(Collect {
+        let collect = Command::Collect(CollectCommand {
             caller: Caller::Client(client),
             tasks: Vec::new(),
             mode: WaitMode::All,
         });
         world.submit(&collect).expect("a client collects");
         let again = world.submit(&collect).expect("a client collects");
-        assert_eq!(again, Reply::Endings(Vec::new()), "a result came twice");
+        assert_eq!(again, CommandReply::Results(Vec::new()), "a result came twice");
     }
     for (no, row) in world.folded.rows() {
         if row.owner == Owner::Session && row.client.is_some() {
@@ -194,7 +207,8 @@ fn every_result_can_be_collected_once(world: &mut World) {
 }
 
 fn every_message_arrived(world: &mut World) {
-    let read = ReadInbox { caller: Caller::Operator, take: Take::Oldest(usize::MAX) };
+    let read =
+        ReadInboxCommand { caller: Caller::Operator, mark_read: MarkRead::Oldest(usize::MAX) };
     world.submit(&Command::ReadInbox(read)).expect("the operator reads");
     let lost: Vec<_> = world.ledger.sent.difference(&world.ledger.arrived).collect();
     assert!(lost.is_empty(), "these messages are nowhere: {lost:?}");

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brigade_model::action::Action;
-use brigade_model::call::{Answer, Condition, Entry, TasksCondition};
+use brigade_model::call::{CallCompletion, Condition, JournalEntry, TasksCondition};
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Outcome;
-use brigade_model::task::{Clock, State};
-use brigade_model::tree::Tree;
+use brigade_model::task::{RunClock, TaskState};
+use brigade_model::task_tree::TaskTree;
 use brigade_model::work::{KeptDeadline, WakeOn};
 
 use crate::naive::Naive;
@@ -39,7 +39,12 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Looks at one event against the tree as it is before it.
-    pub(crate) fn record(&mut self, before: &Tree, record: &EventRecord, entry: Option<&Entry>) {
+    pub(crate) fn record(
+        &mut self,
+        before: &TaskTree,
+        record: &EventRecord,
+        entry: Option<&JournalEntry>,
+    ) {
         self.nothing_after_the_end(before, &record.event);
         wakes_when_it_should(before, &record.event);
         let (keys, totals, spawns) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -67,13 +72,13 @@ impl Ledger {
             Event::Suspended { no, .. } => {
                 assert!(!self.told.contains(no), "{no:?} let go with an answer on its way");
             }
-            Event::Answered { no, index, .. } => {
+            Event::CallCompleted { no, index, .. } => {
                 self.told.insert(*no);
                 let row = before.get(*no).expect("what is answered exists");
-                let call = row.open_call(*index).expect("what is answered is open");
+                let call = row.parked_call(*index).expect("what is answered is open");
                 let entry = entry.expect("an answer is in the journal");
-                if let Condition::Tasks(wait) = &call.on {
-                    let answered = (record, *no, &*entry.answer);
+                if let Condition::Tasks(wait) = &call.condition {
+                    let answered = (record, *no, &*entry.completion);
                     self.wait_was_answered_rightly(naive, wait, answered, &collected_just_before);
                 }
             }
@@ -106,7 +111,7 @@ impl Ledger {
             }
             Event::MessageRead { message, .. }
             | Event::MessageDelivered { message, .. }
-            | Event::MessageUnknown { message, .. } => self.arrived(*message),
+            | Event::MessageDeliveryUnknown { message, .. } => self.arrived(*message),
             Event::DeadLettered { messages, .. } => {
                 messages.iter().for_each(|message| self.arrived(*message));
             }
@@ -133,7 +138,7 @@ impl Ledger {
         assert!(self.arrived.insert(message), "message {message} arrived twice");
     }
 
-    fn nothing_after_the_end(&self, before: &Tree, event: &Event) {
+    fn nothing_after_the_end(&self, before: &TaskTree, event: &Event) {
         let Some(row) = event.task().and_then(|no| before.get(no)) else { return };
         let allowed = matches!(
             event,
@@ -178,12 +183,12 @@ impl Ledger {
         &self,
         naive: Naive<'_>,
         wait: &TasksCondition,
-        (record, no, answer): (&EventRecord, TaskNo, &Answer),
+        (record, no, answer): (&EventRecord, TaskNo, &CallCompletion),
         just_collected: &[(TaskNo, RunNo)],
     ) {
         let ended = naive.ended_enough(&wait.tasks, wait.mode);
         match answer {
-            Answer::Endings(endings) => {
+            CallCompletion::Results(endings) => {
                 assert!(ended, "{no:?} was told endings of tasks that live");
                 let fresh: BTreeSet<_> = endings
                     .iter()
@@ -197,26 +202,26 @@ impl Ledger {
                     assert!(row.is_none_or(|row| told(row.run)), "{task:?} was left out");
                 }
             }
-            Answer::News => {
+            CallCompletion::Interrupted => {
                 let mail = naive.all.inbox(Owner::Task(no)).next().is_some();
                 assert!(wait.interruptible && mail && !ended, "news without news");
             }
-            Answer::Elapsed => {
+            CallCompletion::Elapsed => {
                 let due = wait.until.is_some_and(|until| until <= record.at);
                 assert!(due && !ended, "{no:?} was told that its time was up");
             }
-            Answer::Abandoned => {}
+            CallCompletion::Abandoned => {}
             other => panic!("a wait was answered with {other:?}"),
         }
     }
 
     /// Remembers who was at work when a stop reached it.
-    pub(crate) fn doom(&mut self, before: &Tree, no: TaskNo) {
+    pub(crate) fn doom(&mut self, before: &TaskTree, no: TaskNo) {
         let Some(row) = before.get(no) else { return };
         let at_it = match &row.state {
-            State::Queued(_) | State::Running | State::Waiting => true,
-            State::Closing { .. } => !crate::rows::being_stopped(row),
-            State::Stopping(_) | State::Ended(_) => false,
+            TaskState::Queued(_) | TaskState::Running | TaskState::Waiting => true,
+            TaskState::Closing { .. } => !crate::rows::being_stopped(row),
+            TaskState::Stopping(_) | TaskState::Ended(_) => false,
         };
         if at_it {
             self.doomed.insert((no, row.run));
@@ -225,12 +230,13 @@ impl Ledger {
 }
 
 /// Work that wants all its answers is not woken by the first.
-fn wakes_when_it_should(before: &Tree, event: &Event) {
+fn wakes_when_it_should(before: &TaskTree, event: &Event) {
     let (Event::Started { no, .. } | Event::Queued { no, .. }) = event else { return };
-    let Some(row) = before.get(*no).filter(|row| matches!(row.state, State::Waiting)) else {
+    let Some(row) = before.get(*no).filter(|row| matches!(row.state, TaskState::Waiting)) else {
         return;
     };
-    let enough = row.spec.work.conduct().wake == WakeOn::AnyAnswer || row.calls.is_empty();
+    let enough =
+        row.spec.work.policy().wake_on == WakeOn::AnyCompletion || row.parked_calls.is_empty();
     assert!(enough, "{no:?} was woken with calls still open");
 }
 
@@ -240,9 +246,9 @@ fn inherits_what_it_should(naive: Naive<'_>, no: TaskNo, deadline: Option<Time>)
     let above = naive.chain(row.owner).into_iter().filter_map(Owner::task);
     let ends = above.filter_map(|no| naive.row(no)).flat_map(|row| {
         let own = match row.clock() {
-            Clock::Unlimited => None,
-            Clock::Ticking { until } => Some(until),
-            Clock::Stopped { left } => Some(naive.now.after(left)),
+            RunClock::Unlimited => None,
+            RunClock::Ticking { until } => Some(until),
+            RunClock::Stopped { remaining: left } => Some(naive.now.after(left)),
         };
         own.into_iter().chain(row.inherited_deadline().map(|deadline| deadline.at))
     });

@@ -3,22 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use brigade_model::address::{TaskRef, Who};
-use brigade_model::call::{Asked, Condition, WaitMode};
+use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::call::{Condition, ConditionRequest, WaitMode};
 use brigade_model::command::{
-    Caller, ClientControl, Collect, Command, EndedHow, GiveAnswer, Given, Recipient, Report,
-    Reported, StopTarget,
+    AnswerCommand, AttemptReport, Caller, ClientControl, CollectCommand, Command, GivenAnswer,
+    Recipient, ReportCommand, StopTarget, WorkResult,
 };
 use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::{DEPTH_MAX, Limits};
-use brigade_model::name::Name;
+use brigade_model::name::TaskName;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spawn_rate::SpawnRate;
-use brigade_model::spec::Spec;
-use brigade_model::task::{State, TaskRow};
-use brigade_model::tree::{SessionState, Tree};
-use brigade_model::work::{FollowUp, InboxMode, OnReturn};
+use brigade_model::spec::TaskSpec;
+use brigade_model::task::{TaskRow, TaskState};
+use brigade_model::task_tree::{SessionState, TaskTree};
+use brigade_model::work::{FollowUp, InboxMode, ParentClosePolicy};
 
 use crate::rows::*;
 
@@ -36,7 +36,7 @@ pub(crate) enum Expected {
 /// All there is to know: every row there ever was, and who holds which key and total.
 #[derive(Clone, Copy)]
 pub(crate) struct Naive<'a> {
-    pub(crate) all: &'a Tree,
+    pub(crate) all: &'a TaskTree,
     pub(crate) keys: &'a BTreeMap<(Owner, RunNo, String), TaskNo>,
     pub(crate) totals: &'a BTreeMap<TaskNo, u32>,
     /// When tasks were spawned below a holder while it had a spawn rate.
@@ -71,9 +71,9 @@ impl<'a> Naive<'a> {
             Command::Revoke(revoke) => {
                 self.fence(&revoke.caller).and_then(|()| self.revoke(revoke))
             }
-            Command::Answer(given @ GiveAnswer { answer: Given::Verdict(verdict), .. }) => {
-                self.fence(&given.caller).and_then(|()| self.verdict(given, verdict))
-            }
+            Command::Answer(
+                given @ AnswerCommand { answer: GivenAnswer::Verdict(verdict), .. },
+            ) => self.fence(&given.caller).and_then(|()| self.verdict(given, verdict)),
             Command::Answer(given) => {
                 let found = self
                     .fence(&given.caller)
@@ -173,7 +173,7 @@ impl<'a> Naive<'a> {
 
     fn attempt(self, no: TaskNo, attempt: Attempt) -> Verdict<()> {
         let row = self.row(no).ok_or(RefusalKind::NotFound)?;
-        let at_work = matches!(row.state, State::Running | State::Stopping(_));
+        let at_work = matches!(row.state, TaskState::Running | TaskState::Stopping(_));
         if at_work && row.attempt == attempt { Ok(()) } else { Err(RefusalKind::Ended) }
     }
 
@@ -186,16 +186,16 @@ impl<'a> Naive<'a> {
     }
 
     pub(crate) fn find(self, caller: &Caller, task: &TaskRef) -> Verdict<TaskNo> {
-        let no = match &task.who {
-            Who::No(no) => *no,
-            Who::Kinded(kind, no) => {
+        let no = match &task.selector {
+            TaskSelector::Number(no) => *no,
+            TaskSelector::KindAndNumber(kind, no) => {
                 let row = self.row(*no).ok_or(RefusalKind::NotFound)?;
                 if row.spec.work.kind() != *kind {
                     return Err(RefusalKind::NotFound);
                 }
                 *no
             }
-            Who::Named(name) => self.named(caller, name)?,
+            TaskSelector::Name(name) => self.named(caller, name)?,
         };
         let row = self.row(no).ok_or(RefusalKind::NotFound)?;
         if !self.sees(caller, row) {
@@ -227,7 +227,7 @@ impl<'a> Naive<'a> {
         !matches!(caller, Caller::Task { .. }) && top.all(|(no, _)| self.steers(caller, no))
     }
 
-    fn named(self, caller: &Caller, name: &Name) -> Verdict<TaskNo> {
+    fn named(self, caller: &Caller, name: &TaskName) -> Verdict<TaskNo> {
         let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|other| same(other, name));
         let mine = match caller {
             Caller::Operator | Caller::Client(_) => Owner::Session,
@@ -244,7 +244,7 @@ impl<'a> Naive<'a> {
         }
     }
 
-    fn spawn(self, caller: &Caller, spec: &Spec) -> Verdict<Expected> {
+    fn spawn(self, caller: &Caller, spec: &TaskSpec) -> Verdict<Expected> {
         self.fence(caller)?;
         let (owner, run) = match caller {
             Caller::Task { no, .. } => (Owner::Task(*no), self.row(*no).map(|row| row.run)),
@@ -371,7 +371,7 @@ impl<'a> Naive<'a> {
         Ok(Expected::Stopped { reached, already })
     }
 
-    fn collect(self, collect: &Collect) -> Verdict<Expected> {
+    fn collect(self, collect: &CollectCommand) -> Verdict<Expected> {
         let mut asked = Vec::new();
         for task in &collect.tasks {
             asked.push((self.find(&collect.caller, task)?, task.run));
@@ -417,7 +417,7 @@ impl<'a> Naive<'a> {
     /// What can be told of a task: each run, and whether it was told before.
     pub(crate) fn endings(self, no: TaskNo) -> Vec<(TaskNo, RunNo, bool)> {
         let Some(row) = self.row(no) else { return Vec::new() };
-        let earlier = row.extra.iter().flat_map(|extra| &extra.earlier);
+        let earlier = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
         let mut all: Vec<_> = earlier.map(|earlier| (no, earlier.run, false)).collect();
         if !living(row) {
             all.push((no, row.run, collected(row)));
@@ -441,7 +441,7 @@ impl<'a> Naive<'a> {
         match self.row(no) {
             Some(row) if !ending(row) && is_deaf(row) => Err(RefusalKind::Invalid),
             Some(row) if !ending(row) => Ok(Expected::Accepted),
-            Some(row) if !living(row) && row.spec.work.conduct().follow_up == FollowUp::NewRun => {
+            Some(row) if !living(row) && row.spec.work.policy().follow_up == FollowUp::NewRun => {
                 self.reopen(caller, no)
             }
             _ => Err(RefusalKind::Ended),
@@ -450,7 +450,7 @@ impl<'a> Naive<'a> {
 
     fn reopen(self, caller: &Caller, no: TaskNo) -> Verdict<Expected> {
         let row = self.row(no).ok_or(RefusalKind::NotFound)?;
-        let State::Ended(ended) = &row.state else { return Err(RefusalKind::Conflict) };
+        let TaskState::Ended(ended) = &row.state else { return Err(RefusalKind::Conflict) };
         if ended.lingering {
             return Err(RefusalKind::Unavailable);
         }
@@ -466,9 +466,9 @@ impl<'a> Naive<'a> {
         if limited { Err(RefusalKind::Limit) } else { Ok(Expected::Accepted) }
     }
 
-    fn report(self, report: &Report) -> Option<Expected> {
+    fn report(self, report: &ReportCommand) -> Option<Expected> {
         let (no, attempt) = (report.no, report.attempt);
-        let returns = matches!(report.what, Reported::Ended(_));
+        let returns = matches!(report.report, AttemptReport::Ended(_));
         let lingers = self.row(no).is_some_and(|row| {
             row.attempt == attempt && row.ended().is_some_and(|ended| ended.lingering)
         });
@@ -479,20 +479,22 @@ impl<'a> Naive<'a> {
             return Some(Expected::Refused(kind));
         }
         let row = self.row(no)?;
-        if let Reported::Ended(end) = &report.what {
-            let unheard = matches!(end.how, EndedHow::Returned(_)) && self.has_to_hear(no, row);
+        if let AttemptReport::Ended(end) = &report.report {
+            let unheard =
+                matches!(end.result, WorkResult::Returned(_)) && self.has_to_hear(no, row);
             return unheard.then_some(Expected::Refused(RefusalKind::Conflict));
         }
-        let Reported::Park { calls, .. } = &report.what else { return None };
-        if matches!(row.state, State::Stopping(_)) {
+        let AttemptReport::Park { calls, .. } = &report.report else { return None };
+        if matches!(row.state, TaskState::Stopping(_)) {
             return Some(Expected::Refused(RefusalKind::Ended));
         }
         for (_, asked) in calls {
-            let pushed = row.spec.work.conduct().inbox == InboxMode::Push;
-            if pushed && matches!(asked, Asked::Message { .. } | Asked::News) {
+            let pushed = row.spec.work.policy().inbox_mode == InboxMode::Push;
+            if pushed && matches!(asked, ConditionRequest::Message { .. } | ConditionRequest::Inbox)
+            {
                 return Some(Expected::Refused(RefusalKind::Invalid));
             }
-            let Asked::Tasks { tasks, .. } = asked else { continue };
+            let ConditionRequest::Tasks { tasks, .. } = asked else { continue };
             for task in tasks {
                 if let Err(kind) = self.may_wait(no, *task) {
                     return Some(Expected::Refused(kind));
@@ -504,10 +506,10 @@ impl<'a> Naive<'a> {
 
     /// Whether work that hears of everything has to go on for that.
     fn has_to_hear(self, no: TaskNo, row: &TaskRow) -> bool {
-        let conduct = row.spec.work.conduct();
-        let hears = conduct.on_return == OnReturn::HearChildren
-            && conduct.inbox == InboxMode::Pull
-            && matches!(row.state, State::Running);
+        let conduct = row.spec.work.policy();
+        let hears = conduct.parent_close == ParentClosePolicy::CollectChildren
+            && conduct.inbox_mode == InboxMode::Pull
+            && matches!(row.state, TaskState::Running);
         let mut children = self.all.rows().filter(|(_, row)| row.owner == Owner::Task(no));
         let lives = children.any(|(_, child)| living(child) && !child.spec.keep);
         hears && (lives || self.has_news(no))
@@ -518,8 +520,8 @@ impl<'a> Naive<'a> {
         let run = self.row(no).map(|row| row.run);
         let mut children = self.all.rows().filter(|(_, row)| row.owner == Owner::Task(no));
         let untold = |row: &TaskRow| {
-            let earlier = row.extra.as_ref().is_some_and(|extra| !extra.earlier.is_empty());
-            Some(row.asked_by()) == run && (earlier || !living(row) && !collected(row))
+            let earlier = row.extras.as_ref().is_some_and(|extra| !extra.earlier_runs.is_empty());
+            Some(row.opened_by_run()) == run && (earlier || !living(row) && !collected(row))
         };
         self.all.inbox(Owner::Task(no)).next().is_some() || children.any(|(_, row)| untold(row))
     }
@@ -540,7 +542,7 @@ impl<'a> Naive<'a> {
         let mail = self.all.inbox(Owner::Task(no)).next().is_some();
         match on {
             Condition::Message { .. } => mail,
-            Condition::News => self.has_news(no),
+            Condition::Inbox => self.has_news(no),
             Condition::Approval { request, .. } => self.is_ruled_on(no, request),
             Condition::Tasks(wait) => {
                 wait.interruptible && mail || self.ended_enough(&wait.tasks, wait.mode)

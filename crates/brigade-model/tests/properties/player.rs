@@ -3,24 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
-use brigade_model::address::{TaskRef, Who};
-use brigade_model::call::{Answer, Asked, Condition, WaitMode};
+use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::call::{CallCompletion, Condition, ConditionRequest, WaitMode};
 use brigade_model::command::{
-    AfterPark, Arrival, Caller, ClientCaller, ClientControl, Close, Collect, Command, End,
-    EndedHow, GiveAnswer, Given, Gone, ReadInbox, Recipient, Recover, Report, Reported, Resume,
-    Send, SetLimits, Spawn, Stop, StopTarget, Take, Written,
+    AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
+    CloseCommand, CollectCommand, Command, EndReport, GivenAnswer, MarkRead, PushResult,
+    ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReportCommand, ResumeCommand,
+    SendCommand, SetLimitsCommand, SpawnCommand, StopCommand, StopTarget, WorkResult,
 };
 use brigade_model::ids::{Attempt, ClientIdentity, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money, Usage};
-use brigade_model::outcome::{Failure, Verified};
+use brigade_model::outcome::{EndConfirmation, Failure};
 use brigade_model::spawn_rate::SpawnRate;
-use brigade_model::spec::Spec;
-use brigade_model::stall::{Stall, Watch};
+use brigade_model::spec::TaskSpec;
+use brigade_model::stall::{StallPolicy, StallWatch};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
-    AgentWork, CommandLine, Conduct, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork,
-    KeptDeadline, OnReturn, ProcessWork, Recovery, Stdin, WakeOn, Work,
+    AgentWork, CommandLine, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, KeptDeadline,
+    KindPolicy, ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, WakeOn, Work,
 };
 
 use crate::approvals;
@@ -80,7 +81,7 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
         71..=73 => resume(world, &mut dice),
         74..=76 => set_limits(world, &mut dice),
         77 if dice.one_in(6) => {
-            let close = Close { caller: caller(world, &mut dice), reason: None };
+            let close = CloseCommand { caller: caller(world, &mut dice), reason: None };
             submit(world, Command::Close(close));
         }
         77..=84 => {
@@ -96,8 +97,8 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
         89..=93 => world.evict(),
         94..=97 => world.rebuild(),
         _ => {
-            let take = Take::Oldest(dice.roll(3));
-            let read = ReadInbox { caller: caller(world, &mut dice), take };
+            let take = MarkRead::Oldest(dice.roll(3));
+            let read = ReadInboxCommand { caller: caller(world, &mut dice), mark_read: take };
             submit(world, Command::ReadInbox(read));
         }
     }
@@ -160,16 +161,16 @@ pub(crate) fn task_ref(world: &World, dice: &mut Dice, caller: &Caller) -> TaskR
     let any = TaskNo::new(dice.roll(last as usize + 1) as u32 + 1).unwrap_or(TaskNo::FIRST);
     let no = if dice.one_in(4) { any } else { dice.pick(&mine).unwrap_or(any) };
     let who = match dice.roll(6) {
-        0 => Who::Named(NAMES[dice.roll(NAMES.len())].parse().expect("a good name")),
+        0 => TaskSelector::Name(NAMES[dice.roll(NAMES.len())].parse().expect("a good name")),
         1 => {
             let of = if dice.one_in(4) { any } else { no };
             let kind = world.folded.get(of).map(|row| row.spec.work.kind());
-            kind.map_or(Who::No(no), |kind| Who::Kinded(kind, no))
+            kind.map_or(TaskSelector::Number(no), |kind| TaskSelector::KindAndNumber(kind, no))
         }
-        _ => Who::No(no),
+        _ => TaskSelector::Number(no),
     };
     let run = dice.one_in(6).then(|| RunNo(dice.roll(3) as u32 + 1));
-    TaskRef { who, run }
+    TaskRef { selector: who, run }
 }
 
 fn limits(dice: &mut Dice) -> Limits {
@@ -193,48 +194,59 @@ fn limits(dice: &mut Dice) -> Limits {
 /// One for all, so that what a reference says of it can be simple.
 pub(crate) const RATE: SpawnRate = SpawnRate { count: 3, per: Millis(2_000) };
 
-fn stall(dice: &mut Dice) -> Stall {
+fn stall(dice: &mut Dice) -> StallPolicy {
     let after = Millis(500);
     let nudges = dice.roll(3) as u8;
     match dice.roll(4) {
-        0 => Stall::Off,
-        _ => Stall::Watched(Watch { after, nudges, then_stop: dice.one_in(2) }),
+        0 => StallPolicy::Off,
+        _ => StallPolicy::Watched(StallWatch { after, nudges, then_stop: dice.one_in(2) }),
     }
 }
 
-fn conduct(dice: &mut Dice) -> Conduct {
+fn conduct(dice: &mut Dice) -> KindPolicy {
     let backoff = Millis(100);
-    let policies = [Recovery::Lost, Recovery::Adopt, Recovery::Resume { max: 1, backoff }];
-    let returns = [OnReturn::AwaitChildren, OnReturn::StopChildren, OnReturn::HearChildren];
+    let policies = [
+        RecoveryPolicy::Lost,
+        RecoveryPolicy::Adopt,
+        RecoveryPolicy::Resume { max_attempts: 1, backoff },
+    ];
+    let returns = [
+        ParentClosePolicy::AwaitChildren,
+        ParentClosePolicy::StopChildren,
+        ParentClosePolicy::CollectChildren,
+    ];
     let inboxes = [InboxMode::Pull, InboxMode::Pull, InboxMode::Push];
-    Conduct {
+    KindPolicy {
         recovery: policies[dice.roll(3)],
-        on_return: returns[dice.roll(3)],
+        parent_close: returns[dice.roll(3)],
         follow_up: [FollowUp::NewRun, FollowUp::Refused][dice.roll(2)],
-        inbox: inboxes[dice.roll(3)],
-        wake: [WakeOn::AllAnswers, WakeOn::AnyAnswer][dice.roll(2)],
+        inbox_mode: inboxes[dice.roll(3)],
+        wake_on: [WakeOn::AllCompletions, WakeOn::AnyCompletion][dice.roll(2)],
     }
 }
 
-fn spec(dice: &mut Dice) -> Spec {
+fn spec(dice: &mut Dice) -> TaskSpec {
     let args = Json::null();
-    let mut spec = Spec::new(match dice.roll(8) {
-        0 | 1 => {
-            Work::Job(JobWork::Named { handler: "h".into(), args, recovery: Recovery::resume(2) })
-        }
+    let mut spec = TaskSpec::new(match dice.roll(8) {
+        0 | 1 => Work::Job(JobWork::Named {
+            handler: "h".into(),
+            args,
+            recovery: RecoveryPolicy::resume(2),
+        }),
         2 => Work::Job(JobWork::Closure { label: "c".into() }),
         3 | 4 => {
             let leaves_children = dice.one_in(2);
-            Work::Agent(AgentWork { leaves_children, ..AgentWork::new("do it") })
+            Work::Agent(AgentWork {
+                may_end_before_children: leaves_children,
+                ..AgentWork::new("do it")
+            })
         }
         5 => Work::Process(ProcessWork {
-            stdin: [Stdin::Null, Stdin::Messages][dice.roll(2)],
+            stdin: [StdinSource::Null, StdinSource::Messages][dice.roll(2)],
             ..ProcessWork::new(CommandLine::Shell("true".into()))
         }),
         6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
-        _ => {
-            Work::Custom(CustomWork { kind: "cook".into(), payload: args, conduct: conduct(dice) })
-        }
+        _ => Work::Custom(CustomWork { kind: "cook".into(), payload: args, policy: conduct(dice) }),
     });
     let names = dice.one_in(3).then(|| NAMES[dice.roll(NAMES.len())]);
     spec.name = names.map(|name| name.parse().expect("a good name"));
@@ -251,27 +263,27 @@ fn spec(dice: &mut Dice) -> Spec {
 fn spawn(world: &mut World, dice: &mut Dice) {
     let caller = caller(world, dice);
     // Often the very request that somebody has made before, so that keys are met again.
-    let before: Vec<Arc<Spec>> =
+    let before: Vec<Arc<TaskSpec>> =
         world.folded.rows().filter(|(_, row)| row.spec.key.is_some()).map(spec_of).collect();
     let again = dice.one_in(3).then(|| dice.pick(&before)).flatten();
     let spec = again.unwrap_or_else(|| Arc::new(spec(dice)));
     let call = dice.one_in(3).then(|| world.next_call());
-    submit(world, Command::Spawn(Spawn { caller, spec, call }));
+    submit(world, Command::Spawn(SpawnCommand { caller, spec, call }));
 }
 
-fn spec_of((_, row): (TaskNo, &TaskRow)) -> Arc<Spec> {
+fn spec_of((_, row): (TaskNo, &TaskRow)) -> Arc<TaskSpec> {
     row.spec.clone()
 }
 
-fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> Asked {
+fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionRequest {
     let patience = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
     match dice.roll(10) {
-        9 => Asked::News,
-        0 => Asked::Message { patience },
-        1 => Asked::Sleep { span: Millis([0, 100, 2_000][dice.roll(3)]) },
-        2 => Asked::Question { question: Json::null() },
+        9 => ConditionRequest::Inbox,
+        0 => ConditionRequest::Message { patience },
+        1 => ConditionRequest::Timer { duration: Millis([0, 100, 2_000][dice.roll(3)]) },
+        2 => ConditionRequest::Question { question: Json::null() },
         3 if dice.one_in(2) => approvals::asked(dice),
-        3 => Asked::ClientTool { request: Json::null() },
+        3 => ConditionRequest::ClientTool { request: Json::null() },
         _ => {
             let rows = world.folded.rows();
             let mine: Vec<TaskNo> =
@@ -281,7 +293,12 @@ fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> Asked {
                 tasks.extend(TaskNo::new(dice.roll(12) as u32 + 1));
             }
             let mode = [WaitMode::Any, WaitMode::All][dice.roll(2)];
-            Asked::Tasks { tasks, mode, patience, interruptible: dice.one_in(2) }
+            ConditionRequest::Tasks {
+                tasks,
+                mode,
+                timeout: patience,
+                interruptible: dice.one_in(2),
+            }
         }
     }
 }
@@ -292,18 +309,18 @@ fn park(world: &mut World, dice: &mut Dice) {
     for _ in 0..=dice.roll(2) {
         calls.push((world.next_call(), asked(world, dice, no)));
     }
-    let open = world.folded.get(no).map_or(0, |row| row.calls.len()) + calls.len();
+    let open = world.folded.get(no).map_or(0, |row| row.parked_calls.len()) + calls.len();
     let then = match dice.roll(4) {
-        0 => AfterPark::GoOn,
-        1 => AfterPark::Suspend { open: open + dice.roll(2) },
-        _ => AfterPark::Suspend { open },
+        0 => AfterPark::Continue,
+        1 => AfterPark::Suspend { parked_count: open + dice.roll(2) },
+        _ => AfterPark::Suspend { parked_count: open },
     };
     submit(
         world,
-        Command::Report(Report {
+        Command::Report(ReportCommand {
             no,
             attempt,
-            what: Reported::Park { calls, heard: u32::MAX, then },
+            report: AttemptReport::Park { calls, acked_entries: u32::MAX, then },
         }),
     );
 }
@@ -313,60 +330,65 @@ fn report(world: &mut World, dice: &mut Dice) {
     let open: Vec<_> = world
         .folded
         .get(no)
-        .map(|row| row.calls.iter().map(|c| c.index).collect())
+        .map(|row| row.parked_calls.iter().map(|c| c.index).collect())
         .unwrap_or_default();
     let usage = |tokens: usize| Usage { tokens: tokens as u64, money: Money(tokens as u64 / 2) };
     let what = match dice.roll(14) {
         0 => {
             let index = world.next_call();
-            let answer = Arc::new(Answer::Value(Json::null()));
+            let answer = Arc::new(CallCompletion::Value(Json::null()));
             let spent = dice.one_in(2).then(|| usage(dice.roll(50)));
-            Reported::Record(Written { spent, ..Written::new(index, "step", answer) })
+            AttemptReport::Record(CallRecord { spent, ..CallRecord::new(index, "step", answer) })
         }
         12 | 13 => {
-            let answer = Arc::new(Answer::Value(Json::null()));
-            let written = Written::new(world.next_call(), "step", answer);
+            let answer = Arc::new(CallCompletion::Value(Json::null()));
+            let written = CallRecord::new(world.next_call(), "step", answer);
             let (index, most) = (world.next_call(), usage(dice.roll(60)));
-            let proceed = Reported::Proceed { index, most, least: usage(dice.roll(10)) };
+            let proceed = AttemptReport::BeginStep { index, max: most, min: usage(dice.roll(10)) };
             match dice.one_in(2) {
-                true => Reported::After { records: vec![written], what: Box::new(proceed) },
+                true => {
+                    AttemptReport::WithRecords { records: vec![written], report: Box::new(proceed) }
+                }
                 false => proceed,
             }
         }
-        1 => Reported::Progress(Json::null()),
-        2 => Reported::State(Json::null()),
-        3 | 4 => Reported::Abandon { calls: open },
-        5 | 6 => Reported::Reserve { most: usage(dice.roll(60)), least: usage(dice.roll(10)) },
-        7 => Reported::Charge(usage(dice.roll(50))),
-        8 => Reported::NoPerformer { reason: "nobody here".into() },
-        9 => Reported::Park {
+        1 => AttemptReport::Progress(Json::null()),
+        2 => AttemptReport::State(Json::null()),
+        3 | 4 => AttemptReport::Abandon { calls: open },
+        5 | 6 => AttemptReport::Reserve { most: usage(dice.roll(60)), least: usage(dice.roll(10)) },
+        7 => AttemptReport::Charge(usage(dice.roll(50))),
+        8 => AttemptReport::NoPerformer { reason: "nobody here".into() },
+        9 => AttemptReport::Park {
             calls: Vec::new(),
-            heard: u32::MAX,
-            then: AfterPark::Suspend { open: open.len() },
+            acked_entries: u32::MAX,
+            then: AfterPark::Suspend { parked_count: open.len() },
         },
         _ => {
             let unread: Vec<_> =
                 world.folded.inbox(Owner::Task(no)).map(|message| message.no).collect();
             let Some(message) = dice.pick(&unread) else { return };
-            let reason = || Arrival::Refused { reason: "no input".into() };
-            let arrival = if dice.one_in(4) { reason() } else { Arrival::Arrived };
-            Reported::Pushed { message, arrival }
+            let reason = || PushResult::Refused { reason: "no input".into() };
+            let arrival = if dice.one_in(4) { reason() } else { PushResult::Delivered };
+            AttemptReport::Pushed { message, result: arrival }
         }
     };
-    submit(world, Command::Report(Report { no, attempt, what }));
+    submit(world, Command::Report(ReportCommand { no, attempt, report: what }));
 }
 
 fn end(world: &mut World, dice: &mut Dice) {
     let Some((no, attempt)) = performer(world, dice) else { return };
     let how = match dice.roll(5) {
-        0 => EndedHow::Failed { failure: Failure::Error("no".into()), partial: None },
-        1 => EndedHow::Aborted,
-        _ => EndedHow::Returned(Json::null()),
+        0 => WorkResult::Failed { failure: Failure::Error("no".into()), partial: None },
+        1 => WorkResult::Aborted,
+        _ => WorkResult::Returned(Json::null()),
     };
-    let verified =
-        if dice.one_in(8) { Verified::Survivors(vec!["pid 7".into()]) } else { Verified::Gone };
-    let what = Reported::Ended(End { how, verified });
-    submit(world, Command::Report(Report { no, attempt, what }));
+    let verified = if dice.one_in(8) {
+        EndConfirmation::Survivors(vec!["pid 7".into()])
+    } else {
+        EndConfirmation::Confirmed
+    };
+    let what = AttemptReport::Ended(EndReport { result: how, confirmation: verified });
+    submit(world, Command::Report(ReportCommand { no, attempt, report: what }));
 }
 
 fn send(world: &mut World, dice: &mut Dice) {
@@ -378,8 +400,15 @@ fn send(world: &mut World, dice: &mut Dice) {
     };
     let call = dice.one_in(3).then(|| world.next_call());
     let body = Json::null();
-    let send =
-        Send { caller, to, body, interrupt: dice.one_in(2), reply_to: None, last: false, call };
+    let send = SendCommand {
+        caller,
+        to,
+        body,
+        interrupt: dice.one_in(2),
+        reply_to: None,
+        closes_input: false,
+        call,
+    };
     submit(world, Command::Send(send));
 }
 
@@ -391,21 +420,21 @@ fn stop(world: &mut World, dice: &mut Dice) {
         _ => StopTarget::Task(task_ref(world, dice, &caller)),
     };
     let grace = dice.one_in(3).then_some(Millis(50));
-    submit(world, Command::Stop(Stop { caller, target, reason: None, grace, call: None }));
+    submit(world, Command::Stop(StopCommand { caller, target, reason: None, grace, call: None }));
 }
 
 fn collect(world: &mut World, dice: &mut Dice) {
     let caller = caller(world, dice);
     let tasks = (0..dice.roll(3)).map(|_| task_ref(world, dice, &caller)).collect();
     let mode = [WaitMode::Any, WaitMode::All][dice.roll(2)];
-    submit(world, Command::Collect(Collect { caller, tasks, mode }));
+    submit(world, Command::Collect(CollectCommand { caller, tasks, mode }));
 }
 
 fn answer(world: &mut World, dice: &mut Dice) {
     let asks = |row: &TaskRow| {
-        row.calls.iter().any(|call| {
+        row.parked_calls.iter().any(|call| {
             !matches!(
-                call.on,
+                call.condition,
                 Condition::Tasks(_) | Condition::Message { .. } | Condition::Timer { .. }
             )
         })
@@ -417,40 +446,44 @@ fn answer(world: &mut World, dice: &mut Dice) {
         Some(no) if !dice.one_in(5) => no.into(),
         _ => task_ref(world, dice, &caller),
     };
-    let answer = Given::Reply(Json::null());
-    submit(world, Command::Answer(GiveAnswer { caller, task, call: None, answer, record: None }));
+    let answer = GivenAnswer::Reply(Json::null());
+    submit(
+        world,
+        Command::Answer(AnswerCommand { caller, task, call: None, answer, caller_call: None }),
+    );
 }
 
 fn resume(world: &mut World, dice: &mut Dice) {
     let caller = caller(world, dice);
     let task = task_ref(world, dice, &caller);
     let limits = dice.one_in(3).then(|| limits(dice));
-    submit(world, Command::Resume(Resume { caller, task, limits }));
+    submit(world, Command::Resume(ResumeCommand { caller, task, limits }));
 }
 
 fn set_limits(world: &mut World, dice: &mut Dice) {
     let caller = caller(world, dice);
     let task = (!dice.one_in(3)).then(|| task_ref(world, dice, &caller));
     let limits = if dice.one_in(2) { Limits::default() } else { limits(dice) };
-    submit(world, Command::SetLimits(SetLimits { caller, task, limits }));
+    submit(world, Command::SetLimits(SetLimitsCommand { caller, task, limits }));
 }
 
 /// The process dies, and the next one reconciles every task that it finds.
 fn crash(world: &mut World, dice: &mut Dice) {
     world.rebuild();
     let all: Vec<TaskNo> = world.tree.rows().map(|(no, _)| no).collect();
-    let why = if dice.one_in(4) { Gone::Shutdown } else { Gone::Crash };
+    let why = if dice.one_in(4) { RecoveryFinding::Shutdown } else { RecoveryFinding::Crash };
     for no in all {
-        submit(world, Command::Recover(Recover { no, why: why.clone() }));
+        submit(world, Command::Recover(RecoverCommand { no, finding: why.clone() }));
         let adopts = world.folded.get(no).is_some_and(|row| row.is_performed());
         if adopts {
-            let gone = Gone::NotFound { by: "the shim".into(), evidence: "no pid".into() };
+            let gone =
+                RecoveryFinding::NotFound { by: "the shim".into(), evidence: "no pid".into() };
             let why = match dice.roll(4) {
-                0 | 1 => Gone::Adopted,
-                2 => Gone::NeverBegan,
+                0 | 1 => RecoveryFinding::Adopted,
+                2 => RecoveryFinding::NeverStarted,
                 _ => gone,
             };
-            submit(world, Command::Recover(Recover { no, why }));
+            submit(world, Command::Recover(RecoverCommand { no, finding: why }));
         }
     }
 }

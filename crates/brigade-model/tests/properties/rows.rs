@@ -2,19 +2,19 @@
 
 use brigade_model::command::ClientCaller;
 use brigade_model::ids::{ClientIdentity, Owner, TaskNo};
-use brigade_model::name::Name;
+use brigade_model::name::TaskName;
 use brigade_model::outcome::Outcome;
-use brigade_model::spec::Spec;
-use brigade_model::task::{Delivery, State, TaskRow};
-use brigade_model::work::{KeptDeadline, OnReturn, Stdin, Work};
+use brigade_model::spec::TaskSpec;
+use brigade_model::task::{ResultDelivery, TaskRow, TaskState};
+use brigade_model::work::{KeptDeadline, ParentClosePolicy, StdinSource, Work};
 
-pub(crate) fn same(one: &Name, other: &Name) -> bool {
+pub(crate) fn same(one: &TaskName, other: &TaskName) -> bool {
     one.as_str().to_lowercase() == other.as_str().to_lowercase()
 }
 
 /// The task that a kept one came from.
 pub(crate) fn limited_by(row: &TaskRow) -> Option<TaskNo> {
-    row.extra.as_ref().and_then(|extra| extra.limited_by)
+    row.extras.as_ref().and_then(|extra| extra.limited_by)
 }
 
 pub(crate) fn limit_holder(row: &TaskRow) -> Owner {
@@ -22,17 +22,17 @@ pub(crate) fn limit_holder(row: &TaskRow) -> Owner {
 }
 
 pub(crate) fn living(row: &TaskRow) -> bool {
-    !matches!(row.state, State::Ended(_))
+    !matches!(row.state, TaskState::Ended(_))
 }
 
 pub(crate) fn ending(row: &TaskRow) -> bool {
-    matches!(row.state, State::Stopping(_) | State::Closing { .. } | State::Ended(_))
+    matches!(row.state, TaskState::Stopping(_) | TaskState::Closing { .. } | TaskState::Ended(_))
 }
 
 pub(crate) fn holds_slot(row: &TaskRow) -> bool {
     match &row.state {
-        State::Running | State::Stopping(_) => true,
-        State::Ended(ended) => ended.lingering,
+        TaskState::Running | TaskState::Stopping(_) => true,
+        TaskState::Ended(ended) => ended.lingering,
         _ => false,
     }
 }
@@ -40,10 +40,10 @@ pub(crate) fn holds_slot(row: &TaskRow) -> bool {
 /// Whether it and what is below it have been told to end.
 pub(crate) fn being_stopped(row: &TaskRow) -> bool {
     match &row.state {
-        State::Stopping(_) | State::Ended(_) => true,
-        State::Closing { outcome } => match **outcome {
+        TaskState::Stopping(_) | TaskState::Ended(_) => true,
+        TaskState::Closing { outcome } => match **outcome {
             Outcome::Succeeded { .. } => {
-                row.spec.work.conduct().on_return == OnReturn::StopChildren
+                row.spec.work.policy().parent_close == ParentClosePolicy::StopChildren
             }
             _ => true,
         },
@@ -52,12 +52,12 @@ pub(crate) fn being_stopped(row: &TaskRow) -> bool {
 }
 
 pub(crate) fn collected(row: &TaskRow) -> bool {
-    matches!(&row.state, State::Ended(ended) if ended.delivery == Delivery::Collected)
+    matches!(&row.state, TaskState::Ended(ended) if ended.delivery == ResultDelivery::Collected)
 }
 
 /// A command that reads from nothing.
 pub(crate) fn is_deaf(row: &TaskRow) -> bool {
-    matches!(&row.spec.work, Work::Process(process) if process.stdin == Stdin::Null)
+    matches!(&row.spec.work, Work::Process(process) if process.stdin == StdinSource::Null)
 }
 
 /// To whom a result goes: to the same client in the same conversation, or in one that lapsed.
@@ -72,10 +72,10 @@ pub(crate) fn takes(client: &ClientCaller, starter: &ClientIdentity) -> bool {
 }
 
 /// A process that a deadline above it does not end when it is kept.
-pub(crate) fn outlives_deadline(spec: &Spec) -> bool {
+pub(crate) fn outlives_deadline(spec: &TaskSpec) -> bool {
     spec.kept_deadline.is_none() && matches!(spec.work, Work::Process(_))
 }
 
-pub(crate) fn ends_by_deadline(spec: &Spec) -> bool {
+pub(crate) fn ends_by_deadline(spec: &TaskSpec) -> bool {
     !outlives_deadline(spec) && spec.kept_deadline != Some(KeptDeadline::Dropped)
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use brigade_model::apply::apply;
 use brigade_model::call::Condition;
-use brigade_model::command::{Caller, Collect, Command};
-use brigade_model::decide::Reply;
+use brigade_model::command::{Caller, CollectCommand, Command};
+use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
-use brigade_model::ids::{Epoch, MessageNo, Owner, TaskNo, Time, TreeId};
+use brigade_model::ids::{Epoch, MessageNo, Owner, SessionId, TaskNo, Time};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
-use brigade_model::needs::{Need, needs};
+use brigade_model::needs::{NeededTask, needs};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{QueuedWhy, TaskRow};
-use brigade_model::tree::{KeyMark, MessageRow, Tree, TreeRow};
-use brigade_model::turn::{Outputs, handle, open_session};
+use brigade_model::task::{QueueReason, TaskRow};
+use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, TaskTree};
+use brigade_model::transition::{CommandOutputs, handle_command, open_session};
 
 use crate::ledger::Ledger;
 use crate::naive::{Expected, Naive};
@@ -24,9 +24,9 @@ use crate::{checks, round_trip};
 
 pub(crate) struct World {
     /// As a runtime holds it: tasks leave it and come back.
-    pub(crate) tree: Tree,
+    pub(crate) tree: TaskTree,
     /// Every event applied, nothing ever evicted.
-    pub(crate) folded: Tree,
+    pub(crate) folded: TaskTree,
     pub(crate) store: Store,
     pub(crate) ledger: Ledger,
     pub(crate) now: Time,
@@ -35,7 +35,7 @@ pub(crate) struct World {
 
 /// What a store keeps of one tree.
 pub(crate) struct Store {
-    pub(crate) row: TreeRow,
+    pub(crate) row: SessionRow,
     pub(crate) tasks: BTreeMap<TaskNo, TaskRow>,
     pub(crate) messages: BTreeMap<MessageNo, MessageRow>,
 }
@@ -44,9 +44,9 @@ impl World {
     pub(crate) fn new(limits: Limits) -> Self {
         let now = Time(1_000);
         let name = "properties".parse().expect("a good session name");
-        let id = TreeId::from_uuid(uuid());
+        let id = SessionId::from_uuid(uuid());
         let (tree, record) = open_session(id, name, limits, (now, Epoch(1)));
-        let folded = Tree::open(&record, Epoch(1)).expect("the first event opens the session");
+        let folded = TaskTree::open(&record, Epoch(1)).expect("the first event opens the session");
         let store =
             Store { row: tree.row().clone(), tasks: BTreeMap::new(), messages: BTreeMap::new() };
         Self { tree, folded, store, ledger: Ledger::default(), now, calls: 0 }
@@ -65,13 +65,13 @@ impl World {
     }
 
     /// Carries out one command, and holds everything about it against the rules.
-    pub(crate) fn submit(&mut self, command: &Command) -> Result<Reply, Refusal> {
+    pub(crate) fn submit(&mut self, command: &Command) -> Result<CommandReply, Refusal> {
         self.load(command);
         let expected = self.naive().predict(command);
-        match handle(&mut self.tree, command, self.now) {
+        match handle_command(&mut self.tree, command, self.now) {
             Err(refusal) => {
                 checks::stored_folded_and_live_agree(self);
-                let (rows, messages) = self.tree.take_touched();
+                let (rows, messages) = self.tree.take_dirty();
                 assert!(rows.is_empty() && messages.is_empty(), "a refusal touched rows");
                 if let Some(expected) = expected {
                     let got = Expected::Refused(refusal.kind);
@@ -85,7 +85,7 @@ impl World {
                     self.stopped_whom_it_should(&expected, &handled.outputs);
                     queued_where_it_should(&expected, &handled.outputs);
                 }
-                if let Command::Collect(Collect { caller: Caller::Operator, .. }) = command {
+                if let Command::Collect(CollectCommand { caller: Caller::Operator, .. }) = command {
                     let collected = |event: &Event| matches!(event, Event::Collected { .. });
                     let mut events = handled.outputs.events.iter().map(|record| &record.event);
                     assert!(!events.any(collected), "the operator consumed a result");
@@ -110,11 +110,11 @@ impl World {
         }
     }
 
-    fn load_needs(&mut self, missing: &[Need]) {
+    fn load_needs(&mut self, missing: &[NeededTask]) {
         for need in missing {
             let found = match need {
-                Need::Task(no) => self.store.tasks.get(no).map(|row| (*no, row.clone())),
-                Need::Named { owner, name } => {
+                NeededTask::Task(no) => self.store.tasks.get(no).map(|row| (*no, row.clone())),
+                NeededTask::Named { owner, name } => {
                     let fits = |row: &TaskRow| {
                         owner.is_none_or(|owner| row.owner == owner)
                             && row.name.as_ref().is_some_and(|other| same(other, name))
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    fn commit(&mut self, outputs: &Outputs) {
+    fn commit(&mut self, outputs: &CommandOutputs) {
         for record in &outputs.events {
             let entry = outputs.journal.iter().find(|(_, entry)| entry.order == record.seq);
             self.ledger.record(&self.folded, record, entry.map(|(_, entry)| entry));
@@ -138,7 +138,7 @@ impl World {
             apply(&mut self.folded, record);
         }
         self.ledger.acted(&outputs.actions);
-        let (rows, messages) = self.tree.take_touched();
+        let (rows, messages) = self.tree.take_dirty();
         self.store.row = self.tree.row().clone();
         for (no, row) in rows {
             round_trip(&row);
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    fn stopped_whom_it_should(&mut self, expected: &Expected, outputs: &Outputs) {
+    fn stopped_whom_it_should(&mut self, expected: &Expected, outputs: &CommandOutputs) {
         let Expected::Stopped { reached, .. } = expected else { return };
         let mut allowed: BTreeSet<TaskNo> = reached.clone();
         for no in reached {
@@ -160,7 +160,9 @@ impl World {
         }
         for record in &outputs.events {
             match &record.event {
-                Event::StopAsked { no, .. } => assert!(reached.contains(no), "{no:?} was stopped"),
+                Event::StopRequested { no, .. } => {
+                    assert!(reached.contains(no), "{no:?} was stopped")
+                }
                 Event::Ended { no, .. } => assert!(allowed.contains(no), "{no:?} was ended"),
                 _ => {}
             }
@@ -176,7 +178,7 @@ impl World {
 
     /// Loads the whole tree anew, as after a restart.
     pub(crate) fn rebuild(&mut self) {
-        let mut tree = Tree::from_row(self.store.row.clone());
+        let mut tree = TaskTree::from_row(self.store.row.clone());
         let loaded = self.to_load();
         for no in &loaded {
             tree.insert_loaded(*no, self.store.tasks[no].clone());
@@ -189,7 +191,7 @@ impl World {
                 tree.insert_key(KeyMark::new(row.owner, row.owner_run, key, *no));
             }
         }
-        tree.loaded_all();
+        tree.finish_loading();
         self.tree = tree;
     }
 
@@ -208,8 +210,8 @@ impl World {
             if living(row) || lingers || asked_for {
                 wanted.insert(*no);
             }
-            for call in &row.calls {
-                if let Condition::Tasks(wait) = &call.on {
+            for call in &row.parked_calls {
+                if let Condition::Tasks(wait) = &call.condition {
                     wanted.extend(wait.tasks.iter());
                 }
             }
@@ -227,14 +229,14 @@ impl World {
     }
 }
 
-fn queued_where_it_should(expected: &Expected, outputs: &Outputs) {
+fn queued_where_it_should(expected: &Expected, outputs: &CommandOutputs) {
     let Expected::Spawned { existing: None, queued } = expected else { return };
     let spawned = outputs.events.iter().find_map(|record| match &record.event {
         Event::Spawned(spawned) => Some(spawned),
         _ => None,
     });
     let why = spawned.expect("a new task is an event").queued.clone();
-    assert_eq!(why, queued.map(QueuedWhy::Full), "where it queues");
+    assert_eq!(why, queued.map(QueueReason::RunningLimit), "where it queues");
 }
 
 fn uuid() -> uuid::Uuid {

@@ -8,12 +8,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::Stream;
-use crate::shim::layout::{CLAIM, Layout, ORDER, STREAMS, SWITCH_BYTES};
-use crate::shim::record::Record;
+use super::StdStream;
+use crate::shim::layout::{CLAIM, FileLayout, ORDER, STREAMS, SWITCH_BYTES};
+use crate::shim::record::ShimRecord;
 
 #[derive(Debug)]
-pub(super) struct Files<'a> {
+pub(super) struct ShimFiles<'a> {
     dir: &'a Path,
     claim: File,
 }
@@ -22,41 +22,41 @@ pub(super) struct Files<'a> {
 #[derive(Debug)]
 pub(super) struct StreamFile {
     file: Option<File>,
-    layout: Layout,
+    layout: FileLayout,
 }
 
-impl<'a> Files<'a> {
+impl<'a> ShimFiles<'a> {
     /// None when there is a directory but no record in it yet.
     pub(super) fn open(dir: &'a Path) -> io::Result<Option<Self>> {
-        let claim = open_if_there(dir, CLAIM)?;
+        let claim = open_if_exists(dir, CLAIM)?;
         Ok(claim.map(|claim| Self { dir, claim }))
     }
 
-    pub(super) fn record(&self) -> io::Result<Record> {
-        Record::read_from(&self.claim)
+    pub(super) fn record(&self) -> io::Result<ShimRecord> {
+        ShimRecord::read_from(&self.claim)
     }
 
-    pub(super) fn stream(&self, stream: Stream, cap: u64) -> io::Result<StreamFile> {
-        let file = open_if_there(self.dir, STREAMS[stream.index()])?;
-        Ok(StreamFile { file, layout: Layout::bytes(cap) })
+    pub(super) fn stream(&self, stream: StdStream, cap: u64) -> io::Result<StreamFile> {
+        let file = open_if_exists(self.dir, STREAMS[stream.index()])?;
+        Ok(StreamFile { file, layout: FileLayout::bytes(cap) })
     }
 
     pub(super) fn order(&self) -> io::Result<Option<File>> {
-        open_if_there(self.dir, ORDER)
+        open_if_exists(self.dir, ORDER)
     }
 }
 
 impl StreamFile {
     /// How many bytes from this position lie together in the file.
-    pub(super) fn run(&self, position: u64) -> u64 {
-        self.layout.place(position).1
+    pub(super) fn contiguous_length(&self, position: u64) -> u64 {
+        self.layout.locate(position).1
     }
 
     /// Fewer bytes than asked for only where the file ends.
     pub(super) fn read(&self, position: u64, length: usize) -> io::Result<Vec<u8>> {
         let Some(file) = &self.file else { return Ok(Vec::new()) };
         let mut bytes = vec![0; length];
-        let got = read_up_to(file, &mut bytes, self.layout.place(position).0)?;
+        let got = read_up_to(file, &mut bytes, self.layout.locate(position).0)?;
         bytes.truncate(got);
         Ok(bytes)
     }
@@ -86,21 +86,21 @@ fn read_up_to(file: &File, bytes: &mut [u8], mut offset: u64) -> io::Result<usiz
     Ok(got)
 }
 
-fn open_if_there(dir: &Path, name: &str) -> io::Result<Option<File>> {
+fn open_if_exists(dir: &Path, name: &str) -> io::Result<Option<File>> {
     match File::open(dir.join(name)) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if dir.try_exists()? {
                 Ok(None)
             } else {
-                Err(removed(dir))
+                Err(removed_error(dir))
             }
         }
         Err(error) => Err(error),
     }
 }
 
-pub(super) fn removed(dir: &Path) -> io::Error {
+pub(super) fn removed_error(dir: &Path) -> io::Error {
     let message = format!("the output was removed: {} is gone", dir.display());
     io::Error::new(io::ErrorKind::NotFound, message)
 }

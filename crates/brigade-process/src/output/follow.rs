@@ -8,56 +8,56 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::files::removed;
-use super::page::{self, Page};
-use super::watch::{Change, Watch};
-use super::{Output, Read, Start, Which, if_made};
+use super::file_watch::{FileChange, FileWatch};
+use super::files::removed_error;
+use super::page::{self, ViewPage};
+use super::{OutputRead, OutputView, ProcessOutput, ReadStart, none_if_expected};
 use crate::shim::layout::CLAIM;
 
 const PAGE_BYTES: usize = 64 * 1024;
 /// How often to look where nothing wakes us: soon after something came, then more and more seldom.
-const LOOK_FIRST: Duration = Duration::from_millis(10);
-const LOOK_LAST: Duration = Duration::from_millis(200);
+const POLL_MIN: Duration = Duration::from_millis(10);
+const POLL_MAX: Duration = Duration::from_millis(200);
 /// How often to look although something would wake us.
-const LOOK_ANYWAY: Duration = Duration::from_secs(1);
+const WATCHED_POLL: Duration = Duration::from_secs(1);
 
 /// Hands out a view page by page as it grows, each byte once and in order.
-pub struct Follow {
+pub struct OutputFollower {
     dir: Arc<Path>,
-    which: Which,
-    from: Start,
+    view: OutputView,
+    start: ReadStart,
     max_bytes: usize,
-    watching: Watching,
+    watching: WatchTarget,
     /// The directory may be yet to come.
     expected: bool,
     /// A record was found, so that its absence means removal.
-    found: bool,
+    record_found: bool,
     finished: bool,
-    ended_by: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    end_signal: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     pause: Duration,
 }
 
 #[derive(Debug)]
-enum Watching {
+enum WatchTarget {
     Nothing,
     /// The directory, until the record appears.
-    Directory(Option<Watch>),
-    Record(Option<Watch>),
+    Directory(Option<FileWatch>),
+    Record(Option<FileWatch>),
 }
 
-impl Follow {
-    pub(super) fn new(of: Output, which: Which, from: Start) -> Self {
+impl OutputFollower {
+    pub(super) fn new(of: ProcessOutput, which: OutputView, from: ReadStart) -> Self {
         Self {
             dir: of.dir,
             expected: of.expected,
-            which,
-            from,
+            view: which,
+            start: from,
             max_bytes: PAGE_BYTES,
-            watching: Watching::Nothing,
-            found: false,
+            watching: WatchTarget::Nothing,
+            record_found: false,
             finished: false,
-            ended_by: None,
-            pause: LOOK_FIRST,
+            end_signal: None,
+            pause: POLL_MIN,
         }
     }
 
@@ -69,8 +69,8 @@ impl Follow {
 
     /// When this future ends, nothing more will come, whatever the record says: a shim that was
     /// killed cannot say so itself.
-    pub fn ended_by(mut self, ended: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.ended_by = Some(Box::pin(ended));
+    pub fn end_when(mut self, ended: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.end_signal = Some(Box::pin(ended));
         self
     }
 
@@ -81,69 +81,69 @@ impl Follow {
 
     /// Where the next page begins; None until the first look when it was counted from the end.
     pub fn position(&self) -> Option<u64> {
-        match self.from {
-            Start::At(position) => Some(position),
-            Start::FromEnd(_) => None,
+        match self.start {
+            ReadStart::At(position) => Some(position),
+            ReadStart::FromEnd(_) => None,
         }
     }
 
     /// Waits for more. None when all was handed out and nothing more will come; an error when the
     /// directory was removed. Nothing is lost when the call is abandoned.
-    pub async fn next(&mut self) -> io::Result<Option<Page>> {
+    pub async fn next(&mut self) -> io::Result<Option<ViewPage>> {
         loop {
             let finished = self.finished;
-            let page = self.look().await?;
+            let page = self.read_page().await?;
             if !page.is_empty() {
-                self.pause = LOOK_FIRST;
+                self.pause = POLL_MIN;
                 return Ok(Some(page));
             }
             if page.ended || finished {
                 return Ok(None);
             }
-            if !self.watch_closer() {
+            if !self.narrow_watch() {
                 self.wait().await;
             }
         }
     }
 
-    async fn look(&mut self) -> io::Result<Page> {
-        let read = Read { which: self.which, from: self.from, max_bytes: self.max_bytes };
+    async fn read_page(&mut self) -> io::Result<ViewPage> {
+        let read = OutputRead { view: self.view, start: self.start, max_bytes: self.max_bytes };
         let dir = Arc::clone(&self.dir);
-        let looked = tokio::task::spawn_blocking(move || page::read(&dir, read)).await;
+        let looked = tokio::task::spawn_blocking(move || page::read_page(&dir, read)).await;
         let looked = looked.map_err(io::Error::other)?;
-        let page = match if_made(self.expected && !self.found, looked)? {
+        let page = match none_if_expected(self.expected && !self.record_found, looked)? {
             Some(page) => {
-                self.found = true;
+                self.record_found = true;
                 page
             }
-            None if self.found => return Err(removed(&self.dir)),
-            None => Page::nothing(self.from),
+            None if self.record_found => return Err(removed_error(&self.dir)),
+            None => ViewPage::empty(self.start),
         };
-        self.from = Start::At(page.next);
+        self.start = ReadStart::At(page.next);
         Ok(page)
     }
 
     /// True when a watch was added: what came before it is to be looked for once more.
-    fn watch_closer(&mut self) -> bool {
+    fn narrow_watch(&mut self) -> bool {
         match self.watching {
-            Watching::Record(_) => return false,
-            Watching::Directory(_) if !self.found => return false,
-            Watching::Nothing | Watching::Directory(_) => {}
+            WatchTarget::Record(_) => return false,
+            WatchTarget::Directory(_) if !self.record_found => return false,
+            WatchTarget::Nothing | WatchTarget::Directory(_) => {}
         }
-        self.watching = if self.found {
-            Watching::Record(Watch::new(&self.dir.join(CLAIM), Change::Content))
+        self.watching = if self.record_found {
+            WatchTarget::Record(FileWatch::new(&self.dir.join(CLAIM), FileChange::Content))
         } else {
-            Watching::Directory(Watch::new(&self.dir, Change::NewFile))
+            WatchTarget::Directory(FileWatch::new(&self.dir, FileChange::NewFile))
         };
         true
     }
 
     async fn wait(&mut self) {
         let watch = match &self.watching {
-            Watching::Nothing => None,
-            Watching::Directory(watch) | Watching::Record(watch) => watch.as_ref(),
+            WatchTarget::Nothing => None,
+            WatchTarget::Directory(watch) | WatchTarget::Record(watch) => watch.as_ref(),
         };
-        let longest = if watch.is_some() { LOOK_ANYWAY } else { self.pause };
+        let longest = if watch.is_some() { WATCHED_POLL } else { self.pause };
         let changed = async {
             match watch {
                 Some(watch) => watch.changed().await,
@@ -151,7 +151,7 @@ impl Follow {
             }
         };
         let ended = async {
-            match &mut self.ended_by {
+            match &mut self.end_signal {
                 Some(ended) => ended.await,
                 None => std::future::pending().await,
             }
@@ -159,21 +159,21 @@ impl Follow {
         tokio::select! {
             () = changed => {}
             () = ended => {
-                self.ended_by = None;
+                self.end_signal = None;
                 self.finished = true;
             }
             () = tokio::time::sleep(longest) => {}
         }
-        self.pause = (self.pause * 2).min(LOOK_LAST);
+        self.pause = (self.pause * 2).min(POLL_MAX);
     }
 }
 
-impl fmt::Debug for Follow {
+impl fmt::Debug for OutputFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Follow")
             .field("dir", &self.dir)
-            .field("which", &self.which)
-            .field("from", &self.from)
+            .field("which", &self.view)
+            .field("from", &self.start)
             .field("finished", &self.finished)
             .finish_non_exhaustive()
     }
@@ -185,27 +185,31 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::shim::record::{Claimer, Phase, ProcessId, Record};
+    use crate::shim::record::{Claimer, ProcessId, ShimPhase, ShimRecord};
 
     /// As where the system refuses a watch.
     #[tokio::test]
     async fn a_follower_without_a_watch_still_notices() {
         let dir = tempfile::tempdir().unwrap();
-        let mut record = Record::new(Claimer::Shim, [0; 16], ProcessId { pid: 1, start: 1 }, 100);
+        let mut record =
+            ShimRecord::new(Claimer::Shim, [0; 16], ProcessId { pid: 1, start: 1 }, 100);
         let claim = File::create(dir.path().join(CLAIM)).unwrap();
         record.write_to(&claim).unwrap();
-        let mut follow =
-            Follow::new(Output::open(dir.path()).unwrap(), Which::Stdout, Start::At(0));
-        follow.watching = Watching::Record(None);
+        let mut follow = OutputFollower::new(
+            ProcessOutput::open(dir.path()).unwrap(),
+            OutputView::Stdout,
+            ReadStart::At(0),
+        );
+        follow.watching = WatchTarget::Record(None);
         let began = Instant::now();
         let writing = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
-            record.phase = Phase::Done;
+            record.phase = ShimPhase::Done;
             record.write_to(&claim).unwrap();
         });
         assert!(follow.next().await.unwrap().is_none());
         assert!(began.elapsed() >= Duration::from_millis(100));
-        assert!(follow.pause > LOOK_FIRST, "it looks more and more seldom");
+        assert!(follow.pause > POLL_MIN, "it looks more and more seldom");
         writing.join().unwrap();
     }
 }

@@ -8,8 +8,8 @@ use std::io;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::lines::{LONGEST_SHOWN, Lines};
-use super::{Output, Page, Piece, Read, Start, Stream, Which};
+use super::line_matcher::{EXCERPT_MAX_BYTES, LineMatcher};
+use super::{OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage};
 
 /// How much is read at once.
 const PAGE_BYTES: usize = 256 * 1024;
@@ -18,13 +18,13 @@ const PATTERN_BYTES: usize = 1024 * 1024;
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
-pub struct Search<'a> {
-    pub which: Which,
+pub struct OutputSearch<'a> {
+    pub view: OutputView,
     /// A regular expression over the bytes of one line without its end. Classes such as `\w` and
     /// the ignoring of case know ASCII alone.
     pub pattern: &'a str,
     pub ignore_case: bool,
-    pub from: Resume,
+    pub cursor: SearchCursor,
     /// Stop after so many, at least one. Where two lines end at one place it can be one more.
     pub max_matches: usize,
     /// The most of a line that is shown, up to 32 KiB. Longer ones are searched all the same.
@@ -33,31 +33,31 @@ pub struct Search<'a> {
 
 /// Where a search goes on, so that no line is found twice or split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resume {
+pub struct SearchCursor {
     /// Where reading begins: the oldest line that was not complete.
     pub read_from: u64,
     /// Lines that end up to here were looked at.
-    pub seen_to: u64,
+    pub searched_to: u64,
 }
 
 /// What a search has found so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// In the order in which they end.
-    pub lines: Vec<Line>,
-    pub next: Resume,
+    pub lines: Vec<LineMatch>,
+    pub next_cursor: SearchCursor,
     /// Bytes that could not be searched because they were cut.
-    pub cut: u64,
+    pub dropped_bytes: u64,
     /// All there is was searched, and nothing more will come.
     pub ended: bool,
 }
 
 /// A line that matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LineMatch {
     /// Where it begins in the view.
     pub at: u64,
-    pub stream: Stream,
+    pub stream: StdStream,
     /// Without its end. Of a long line the part with the match, and how much was left out.
     pub text: String,
     /// Its end has not come yet. It is found again when it has grown.
@@ -73,51 +73,55 @@ pub enum SearchError {
     Io(#[from] io::Error),
 }
 
-impl Resume {
+impl SearchCursor {
     /// At a position of the view, as if a line began there.
     pub fn at(position: u64) -> Self {
-        Self { read_from: position, seen_to: position }
+        Self { read_from: position, searched_to: position }
     }
 }
 
-pub(super) fn search(output: &Output, search: &Search<'_>) -> Result<Found, SearchError> {
+pub(super) fn search(
+    output: &ProcessOutput,
+    search: &OutputSearch<'_>,
+) -> Result<SearchResult, SearchError> {
     let pattern = compile(search)?;
-    let shown = search.max_line_bytes.min(LONGEST_SHOWN);
-    let mut searching = Searching {
-        lines: Lines::new(&pattern, shown, search.from.seen_to),
-        position: search.from.read_from,
+    let shown = search.max_line_bytes.min(EXCERPT_MAX_BYTES);
+    let mut searching = SearchState {
+        lines: LineMatcher::new(&pattern, shown, search.cursor.searched_to),
+        position: search.cursor.read_from,
         limit: search.max_matches.max(1),
-        seen_to: search.from.seen_to,
-        cut: 0,
+        searched_to: search.cursor.searched_to,
+        dropped_bytes: 0,
     };
     let mut goal = None;
     loop {
-        let from = Start::At(searching.position);
-        let page = output.read(Read { which: search.which, from, max_bytes: PAGE_BYTES })?;
-        if !searching.page(&page) {
-            return Ok(searching.found(false));
+        let from = ReadStart::At(searching.position);
+        let page =
+            output.read(OutputRead { view: search.view, start: from, max_bytes: PAGE_BYTES })?;
+        if !searching.search_page(&page) {
+            return Ok(searching.into_result(false));
         }
         // What there was at the first look is enough: a command that writes without end does not
         // hold its reader.
         if page.next >= *goal.get_or_insert(page.total) {
-            searching.lines.at_end(searching.position, !page.ended);
-            return Ok(searching.found(page.ended));
+            searching.lines.finish_open_lines(searching.position, !page.ended);
+            return Ok(searching.into_result(page.ended));
         }
     }
 }
 
-fn compile(search: &Search<'_>) -> Result<Regex, SearchError> {
+fn compile(search: &OutputSearch<'_>) -> Result<Regex, SearchError> {
     RegexBuilder::new(search.pattern)
         .unicode(false)
         .case_insensitive(search.ignore_case)
         .size_limit(PATTERN_BYTES)
         .dfa_size_limit(PATTERN_BYTES)
         .build()
-        .map_err(|error| SearchError::Pattern(problem(&error)))
+        .map_err(|error| SearchError::Pattern(pattern_problem(&error)))
 }
 
 /// The one line that names the problem, without the drawing that comes with it.
-fn problem(error: &regex::Error) -> String {
+fn pattern_problem(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(_) => "it is too large; use fewer repetitions".to_owned(),
         error => {
@@ -128,32 +132,32 @@ fn problem(error: &regex::Error) -> String {
     }
 }
 
-struct Searching<'a> {
-    lines: Lines<'a>,
+struct SearchState<'a> {
+    lines: LineMatcher<'a>,
     position: u64,
     limit: usize,
-    seen_to: u64,
-    cut: u64,
+    searched_to: u64,
+    dropped_bytes: u64,
 }
 
-impl Searching<'_> {
+impl SearchState<'_> {
     /// False when enough was found.
-    fn page(&mut self, page: &Page) -> bool {
+    fn search_page(&mut self, page: &ViewPage) -> bool {
         page.pieces.iter().all(|piece| match piece {
-            Piece::Bytes { stream, bytes, .. } => self.bytes(*stream, bytes),
-            Piece::Cut { bytes } => {
+            PagePiece::Bytes { stream, bytes, .. } => self.search_bytes(*stream, bytes),
+            PagePiece::Dropped { bytes } => {
                 let end = self.position + bytes;
-                self.cut += end.saturating_sub(self.seen_to).min(*bytes);
-                self.lines.at_end(end, false);
+                self.dropped_bytes += end.saturating_sub(self.searched_to).min(*bytes);
+                self.lines.finish_open_lines(end, false);
                 self.position = end;
                 !self.is_enough()
             }
         })
     }
 
-    fn bytes(&mut self, stream: Stream, mut bytes: &[u8]) -> bool {
+    fn search_bytes(&mut self, stream: StdStream, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
-            let used = self.lines.take(stream, self.position, bytes);
+            let used = self.lines.push_bytes(stream, self.position, bytes);
             self.position += used as u64;
             bytes = &bytes[used..];
             if self.is_enough() {
@@ -164,12 +168,17 @@ impl Searching<'_> {
     }
 
     fn is_enough(&self) -> bool {
-        self.lines.found.len() >= self.limit
+        self.lines.matches.len() >= self.limit
     }
 
-    fn found(self, ended: bool) -> Found {
+    fn into_result(self, ended: bool) -> SearchResult {
         let read_from = self.lines.oldest_open().unwrap_or(self.position);
-        let next = Resume { read_from, seen_to: self.position.max(self.seen_to) };
-        Found { lines: self.lines.found, next, cut: self.cut, ended }
+        let next = SearchCursor { read_from, searched_to: self.position.max(self.searched_to) };
+        SearchResult {
+            lines: self.lines.matches,
+            next_cursor: next,
+            dropped_bytes: self.dropped_bytes,
+            ended,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Output, Page, Piece, Read, Start, Stream, Which};
+use super::{OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage};
 
 /// Turns pages that follow each other into text without splitting a character at a border.
 ///
@@ -14,21 +14,23 @@ pub struct TextDecoder {
 }
 
 /// A page by itself as text.
-pub fn text(page: &Page) -> String {
+pub fn page_text(page: &ViewPage) -> String {
     let mut decoder = TextDecoder::default();
-    let mut text = decoder.page(page);
+    let mut text = decoder.decode_page(page);
     text.push_str(&decoder.finish());
     text
 }
 
 impl TextDecoder {
     /// The text of the page that follows the last one.
-    pub fn page(&mut self, page: &Page) -> String {
+    pub fn decode_page(&mut self, page: &ViewPage) -> String {
         let mut text = String::new();
         for piece in &page.pieces {
             match piece {
-                Piece::Bytes { stream, bytes, .. } => self.bytes(*stream, bytes, &mut text),
-                Piece::Cut { bytes } => {
+                PagePiece::Bytes { stream, bytes, .. } => {
+                    self.decode_bytes(*stream, bytes, &mut text)
+                }
+                PagePiece::Dropped { bytes } => {
                     self.flush(&mut text);
                     text.push_str(&format!("\n[... {bytes} bytes cut ...]\n"));
                 }
@@ -44,7 +46,7 @@ impl TextDecoder {
         text
     }
 
-    fn bytes(&mut self, stream: Stream, bytes: &[u8], text: &mut String) {
+    fn decode_bytes(&mut self, stream: StdStream, bytes: &[u8], text: &mut String) {
         let held = &mut self.unfinished[stream.index()];
         let joined;
         let bytes = if held.is_empty() {
@@ -54,7 +56,7 @@ impl TextDecoder {
             joined = std::mem::take(held);
             &joined
         };
-        let (whole, rest) = bytes.split_at(bytes.len() - unfinished_character(bytes));
+        let (whole, rest) = bytes.split_at(bytes.len() - incomplete_character_bytes(bytes));
         text.push_str(&String::from_utf8_lossy(whole));
         held.extend_from_slice(rest);
     }
@@ -68,7 +70,7 @@ impl TextDecoder {
 }
 
 /// Bytes at the end that begin a character which more bytes could complete.
-pub(super) fn unfinished_character(bytes: &[u8]) -> usize {
+pub(super) fn incomplete_character_bytes(bytes: &[u8]) -> usize {
     let last = &bytes[bytes.len().saturating_sub(3)..];
     (0..last.len())
         .find_map(|from| match std::str::from_utf8(&last[from..]) {
@@ -80,23 +82,24 @@ pub(super) fn unfinished_character(bytes: &[u8]) -> usize {
         .unwrap_or(0)
 }
 
-pub(super) fn tail(output: &Output, max_bytes: usize) -> io::Result<String> {
+pub(super) fn read_tail_text(output: &ProcessOutput, max_bytes: usize) -> io::Result<String> {
     // One byte more tells whether the rest begins a line.
     let reach = max_bytes.saturating_add(1);
-    let from = Start::FromEnd(reach as u64);
-    let mut page = output.read(Read { which: Which::Combined, from, max_bytes: reach })?;
+    let from = ReadStart::FromEnd(reach as u64);
+    let mut page =
+        output.read(OutputRead { view: OutputView::Combined, start: from, max_bytes: reach })?;
     if page.next - page.from >= reach as u64 {
         let skip = line_start(&page).unwrap_or_else(|| character_start(&page));
         skip_bytes(&mut page, skip);
     }
-    Ok(text(&page))
+    Ok(page_text(&page))
 }
 
 /// Bytes up to and with the first line end, unless it is the last byte of all or behind a cut.
-fn line_start(page: &Page) -> Option<usize> {
+fn line_start(page: &ViewPage) -> Option<usize> {
     let mut before = 0;
     for (index, piece) in page.pieces.iter().enumerate() {
-        let Piece::Bytes { bytes, .. } = piece else { return None };
+        let PagePiece::Bytes { bytes, .. } = piece else { return None };
         if let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
             let last = index + 1 == page.pieces.len() && at + 1 == bytes.len();
             return (!last).then_some(before + at + 1);
@@ -107,24 +110,24 @@ fn line_start(page: &Page) -> Option<usize> {
 }
 
 /// The byte too many, and with it the rest of the character that it may belong to.
-fn character_start(page: &Page) -> usize {
-    let Some(Piece::Bytes { bytes, .. }) = page.pieces.first() else { return 1 };
+fn character_start(page: &ViewPage) -> usize {
+    let Some(PagePiece::Bytes { bytes, .. }) = page.pieces.first() else { return 1 };
     let continues = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
     1 + bytes.iter().skip(1).take(3).take_while(continues).count()
 }
 
-fn skip_bytes(page: &mut Page, skip: usize) {
+fn skip_bytes(page: &mut ViewPage, skip: usize) {
     page.from += skip as u64;
     let mut left = skip;
     page.pieces.retain_mut(|piece| match piece {
-        Piece::Bytes { at, bytes, .. } => {
+        PagePiece::Bytes { at, bytes, .. } => {
             let gone = left.min(bytes.len());
             bytes.drain(..gone);
             *at += gone as u64;
             left -= gone;
             !bytes.is_empty()
         }
-        Piece::Cut { bytes } => {
+        PagePiece::Dropped { bytes } => {
             let gone = (left as u64).min(*bytes);
             *bytes -= gone;
             left -= gone as usize;
@@ -152,7 +155,7 @@ mod tests {
             (b"\x80", 0),
             (b"\xe2\x28", 0),
         ] {
-            assert_eq!(unfinished_character(bytes), expected, "{bytes:x?}");
+            assert_eq!(incomplete_character_bytes(bytes), expected, "{bytes:x?}");
         }
     }
 }

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::layout;
-use super::orders::Orders;
-use super::record::{Claimer, ProcessId, Record};
+use super::record::{Claimer, ProcessId, ShimRecord};
+use super::shim_args::ShimArgs;
 
-const LAST_TRIES: u32 = 100;
+const FINAL_WRITE_TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// The record of a shim that won, and the file it is kept in.
@@ -19,13 +19,13 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Claim {
     file: File,
-    pub(super) record: Record,
+    pub(super) record: ShimRecord,
 }
 
 impl Claim {
     /// None when somebody else has claimed the directory, or it is gone: nothing is to be executed.
-    pub(super) fn take(orders: &Orders, shim: ProcessId) -> Option<Self> {
-        let record = Record::new(Claimer::Shim, orders.boot, shim, orders.cap);
+    pub(super) fn take(orders: &ShimArgs, shim: ProcessId) -> Option<Self> {
+        let record = ShimRecord::new(Claimer::Shim, orders.boot_id, shim, orders.output_cap);
         let draft = orders.directory.join(format!("claim.{}", shim.pid));
         let taken = (|| -> io::Result<File> {
             let mut options = OpenOptions::new();
@@ -59,8 +59,8 @@ impl Claim {
     }
 
     /// The same, where nothing follows that would tell: tried for a while.
-    pub(super) fn write_surely(&self) {
-        for _ in 0..LAST_TRIES {
+    pub(super) fn write_with_retries(&self) {
+        for _ in 0..FINAL_WRITE_TRIES {
             if self.try_write().is_ok() {
                 return;
             }

@@ -10,10 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 const HEAD: &[u8] = b"brigade environment\0";
 
 /// A variable and its value.
-pub type Variable = (OsString, OsString);
+pub type EnvVariable = (OsString, OsString);
 
 /// The content of the file.
-pub fn encode(variables: &[Variable]) -> Vec<u8> {
+pub fn encode(variables: &[EnvVariable]) -> Vec<u8> {
     let mut bytes = HEAD.to_vec();
     for (name, value) in variables {
         bytes.extend_from_slice(name.as_bytes());
@@ -25,7 +25,7 @@ pub fn encode(variables: &[Variable]) -> Vec<u8> {
 }
 
 /// The variables, or none where nothing was handed over. A variable without a name is left out.
-pub(super) fn decode(bytes: &[u8]) -> Option<Vec<Variable>> {
+pub(super) fn decode(bytes: &[u8]) -> Option<Vec<EnvVariable>> {
     let variables = bytes.strip_prefix(HEAD)?.split(|byte| *byte == 0);
     let pairs = variables.filter_map(|variable| {
         let at = variable.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;

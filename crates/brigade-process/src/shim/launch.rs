@@ -7,111 +7,115 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::cgroup;
+use super::child_setup::{ChildSetup, failed_step, set_up_child};
 use super::claim::Claim;
-use super::enclose::{Enclosing, enclose, failed_step};
-use super::group;
+use super::launch_settings::{FIRST_RULESET, LaunchSettings, PtySize};
 use super::layout;
-use super::orders::{self, Orders};
-use super::record::{Ending, Phase, ProcessId, Step};
+use super::record::{ProcessExit, ProcessId, ShimPhase, StartStep};
 use super::sandbox::{SandboxParts, ShimSandbox};
-use super::surroundings::{FIRST_RULESET, Surroundings, Terminal};
+use super::shim_args::{self, ShimArgs};
 use super::sys::{self, flags};
-use super::terminal::{Pair, Typist};
+use super::terminal::{PtyPair, TerminalInput};
 use super::tree;
 
 /// The error for what is not understood.
-const INVALID: i32 = 22;
+const INVALID_ARGUMENT: i32 = 22;
 
 /// A command that was started, seen from the shim.
 #[derive(Debug)]
-pub(super) struct Launched {
+pub(super) struct LaunchedProcess {
     pub(super) id: ProcessId,
     /// By a clock that nobody sets, and not later than the command itself.
     pub(super) began: Instant,
     /// Its stdout and stderr; its terminal is the first.
     pub(super) outputs: [Option<File>; 2],
-    pub(super) input: Input,
+    pub(super) input: InputSource,
 }
 
 /// Where the command's input comes from.
 #[derive(Debug)]
-pub(super) enum Input {
+pub(super) enum InputSource {
     None,
     /// The command reads the pipe itself. This end keeps it from reading an end of file between two
     /// writers, and what was brought for the command is written to it. It never waits.
     Pipe {
         held: File,
     },
-    Terminal(Typist),
+    Terminal(TerminalInput),
 }
 
 /// What the command and the shim hold of its streams.
-struct Streams {
-    commands: [Stdio; 3],
+struct CommandStreams {
+    child_ends: [Stdio; 3],
     outputs: [Option<File>; 2],
-    input: Input,
+    input: InputSource,
 }
 
 /// Starts the command and leaves the record at `Running`. The error is for the record.
-pub(super) fn launch(orders: &Orders, claim: &mut Claim) -> Result<Launched, Ending> {
+pub(super) fn launch_process(
+    orders: &ShimArgs,
+    claim: &mut Claim,
+) -> Result<LaunchedProcess, ProcessExit> {
     if let Some(path) = &orders.working_directory {
-        std::env::set_current_dir(path).map_err(refused(Step::WorkingDirectory))?;
+        std::env::set_current_dir(path).map_err(not_started(StartStep::WorkingDirectory))?;
     }
-    let enclosing = enclosing(orders)?;
-    let streams = match orders.surroundings.terminal {
-        Some(size) => terminal(orders, size).map_err(refused(Step::Terminal))?,
-        None => pipes(orders)?,
+    let enclosing = build_child_setup(orders)?;
+    let streams = match orders.settings.terminal {
+        Some(size) => open_terminal(orders, size).map_err(not_started(StartStep::Terminal))?,
+        None => open_pipes(orders)?,
     };
-    let [stdin, stdout, stderr] = streams.commands;
+    let [stdin, stdout, stderr] = streams.child_ends;
     let mut command = Command::new(&orders.program);
     command.args(&orders.arguments).stdin(stdin).stdout(stdout).stderr(stderr);
-    let parts = parts(&enclosing);
-    enclose(&mut command, enclosing);
+    let parts = sandbox_parts(&enclosing);
+    set_up_child(&mut command, enclosing);
 
-    claim.record.phase = Phase::Launching;
+    claim.record.phase = ShimPhase::Launching;
     claim.record.started_at = now();
     let began = Instant::now();
-    claim.record.has_terminal = orders.surroundings.terminal.is_some();
+    claim.record.has_terminal = orders.settings.terminal.is_some();
     // Who finds an earlier phase takes it that nothing was executed.
-    claim.try_write().map_err(refused(Step::Execute))?;
-    let child = command.spawn().map_err(|error| not_executed(orders, &error))?;
+    claim.try_write().map_err(not_started(StartStep::Execute))?;
+    let child = command.spawn().map_err(|error| execute_failure(orders, &error))?;
     drop(command);
     let id = ProcessId { pid: child.id(), start: tree::start_time(child.id()) };
-    claim.record.phase = Phase::Running;
+    claim.record.phase = ShimPhase::Running;
     claim.record.command = Some(id);
     claim.record.sandbox = parts;
     claim.write();
     // The command's directory may be unmounted or removed while the shim lives on.
     let _ = std::env::set_current_dir("/");
-    Ok(Launched { id, began, outputs: streams.outputs, input: streams.input })
+    Ok(LaunchedProcess { id, began, outputs: streams.outputs, input: streams.input })
 }
 
 /// Reads the rest of the sandbox, where there is one.
-fn enclosing(orders: &Orders) -> Result<Enclosing, Ending> {
-    let surroundings = orders.surroundings;
-    let group = group::of(&orders.directory);
+fn build_child_setup(orders: &ShimArgs) -> Result<ChildSetup, ProcessExit> {
+    let surroundings = orders.settings;
+    let group = cgroup::read_group_path(&orders.directory);
     if surroundings.layers == 0 {
-        return Ok(Enclosing { surroundings, group, ..Enclosing::default() });
+        return Ok(ChildSetup { settings: surroundings, group, ..ChildSetup::default() });
     }
     let read = sys::read_descriptor(FIRST_RULESET + surroundings.layers);
     let sandbox = read.and_then(|bytes| {
-        ShimSandbox::decode(&bytes).ok_or_else(|| io::Error::from_raw_os_error(INVALID))
+        ShimSandbox::decode(&bytes).ok_or_else(|| io::Error::from_raw_os_error(INVALID_ARGUMENT))
     });
-    let sandbox = sandbox.map_err(refused(Step::Confine))?;
-    let working_directory = std::env::current_dir().map_err(refused(Step::WorkingDirectory))?;
-    Ok(Enclosing { surroundings, sandbox, group, working_directory })
+    let sandbox = sandbox.map_err(not_started(StartStep::Sandbox))?;
+    let working_directory =
+        std::env::current_dir().map_err(not_started(StartStep::WorkingDirectory))?;
+    Ok(ChildSetup { settings: surroundings, sandbox, group, working_directory })
 }
 
-fn parts(enclosing: &Enclosing) -> SandboxParts {
-    let is_confined = enclosing.surroundings.layers > 0;
+fn sandbox_parts(enclosing: &ChildSetup) -> SandboxParts {
+    let is_confined = enclosing.settings.layers > 0;
     let namespaces = enclosing.sandbox.namespaces;
     SandboxParts {
         landlock: is_confined,
         seccomp: is_confined,
         mount: namespaces.mount,
         network: namespaces.network,
-        group: enclosing.group.is_some(),
-        memory: enclosing.group.as_deref().is_some_and(group::bounds_memory),
+        control_group: enclosing.group.is_some(),
+        memory_limit: enclosing.group.as_deref().is_some_and(cgroup::has_memory_limit),
     }
 }
 
@@ -121,11 +125,11 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-fn refused(step: Step) -> impl Fn(io::Error) -> Ending {
-    move |error| Ending::NotStarted { step, errno: error.raw_os_error().unwrap_or(0) }
+fn not_started(step: StartStep) -> impl Fn(io::Error) -> ProcessExit {
+    move |error| ProcessExit::NotStarted { step, errno: error.raw_os_error().unwrap_or(0) }
 }
 
-fn not_executed(orders: &Orders, error: &io::Error) -> Ending {
+fn execute_failure(orders: &ShimArgs, error: &io::Error) -> ProcessExit {
     let (step, errno) = failed_step(error);
     // What is hidden is not found.
     let is_outside = matches!(
@@ -133,21 +137,24 @@ fn not_executed(orders: &Orders, error: &io::Error) -> Ending {
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
     );
     let step = match step {
-        Step::Execute if is_outside && orders.surroundings.layers > 0 => Step::ExecuteConfined,
+        StartStep::Execute if is_outside && orders.settings.layers > 0 => {
+            StartStep::ExecuteSandboxed
+        }
         step => step,
     };
-    Ending::NotStarted { step, errno }
+    ProcessExit::NotStarted { step, errno }
 }
 
-fn pipes(orders: &Orders) -> Result<Streams, Ending> {
+fn open_pipes(orders: &ShimArgs) -> Result<CommandStreams, ProcessExit> {
     let (stdin, input) = match orders.input {
-        orders::Input::Open => open_input(orders).map_err(refused(Step::Input))?,
+        shim_args::InputMode::Open => open_input(orders).map_err(not_started(StartStep::Input))?,
         // The shim's own stdin is the null device.
-        orders::Input::None => (Stdio::inherit(), Input::None),
+        shim_args::InputMode::None => (Stdio::inherit(), InputSource::None),
     };
-    let (out, err) = pipe().and_then(|out| Ok((out, pipe()?))).map_err(refused(Step::Execute))?;
+    let (out, err) =
+        pipe().and_then(|out| Ok((out, pipe()?))).map_err(not_started(StartStep::Execute))?;
     let commands = [stdin, out.1.into(), err.1.into()];
-    Ok(Streams { commands, outputs: [Some(out.0), Some(err.0)], input })
+    Ok(CommandStreams { child_ends: commands, outputs: [Some(out.0), Some(err.0)], input })
 }
 
 fn pipe() -> io::Result<(File, PipeWriter)> {
@@ -156,7 +163,7 @@ fn pipe() -> io::Result<(File, PipeWriter)> {
 }
 
 /// The command gets the only reading end, so that writers hear when it has closed its input.
-fn open_input(orders: &Orders) -> io::Result<(Stdio, Input)> {
+fn open_input(orders: &ShimArgs) -> io::Result<(Stdio, InputSource)> {
     let path = orders.directory.join(layout::STDIN);
     sys::make_fifo(&path)?;
     let ends = (|| {
@@ -165,7 +172,7 @@ fn open_input(orders: &Orders) -> io::Result<(Stdio, Input)> {
         let reader = File::open(&path)?;
         let held = OpenOptions::new().write(true).custom_flags(flags::NO_WAITING).open(&path)?;
         drop(both);
-        Ok((Stdio::from(reader), Input::Pipe { held }))
+        Ok((Stdio::from(reader), InputSource::Pipe { held }))
     })();
     if ends.is_err() {
         let _ = fs::remove_file(&path);
@@ -174,21 +181,21 @@ fn open_input(orders: &Orders) -> io::Result<(Stdio, Input)> {
 }
 
 /// One terminal for all three. It can be typed on, whether or not anybody does.
-fn terminal(orders: &Orders, size: Terminal) -> io::Result<Streams> {
-    let pair = Pair::open(size)?;
-    let shared = || pair.commands.try_clone().map(Stdio::from);
+fn open_terminal(orders: &ShimArgs, size: PtySize) -> io::Result<CommandStreams> {
+    let pair = PtyPair::open(size)?;
+    let shared = || pair.child_end.try_clone().map(Stdio::from);
     let commands = [shared()?, shared()?, shared()?];
-    allow(&pair, &orders.surroundings)?;
-    let outputs = [Some(pair.ours.try_clone()?), None];
-    let typist = Typist::new(pair, &orders.directory.join(layout::STDIN))?;
-    Ok(Streams { commands, outputs, input: Input::Terminal(typist) })
+    allow_own_terminal(&pair, &orders.settings)?;
+    let outputs = [Some(pair.shim_end.try_clone()?), None];
+    let typist = TerminalInput::new(pair, &orders.directory.join(layout::STDIN))?;
+    Ok(CommandStreams { child_ends: commands, outputs, input: InputSource::Terminal(typist) })
 }
 
 /// A confined command may open its own terminal again, and no other.
-fn allow(pair: &Pair, surroundings: &Surroundings) -> io::Result<()> {
+fn allow_own_terminal(pair: &PtyPair, surroundings: &LaunchSettings) -> io::Result<()> {
     #[cfg(full_linux)]
     for layer in 0..surroundings.layers {
-        sys::allow_terminal(FIRST_RULESET + layer, &pair.commands)?;
+        sys::allow_terminal(FIRST_RULESET + layer, &pair.child_end)?;
     }
     #[cfg(not(full_linux))]
     let _ = (pair, surroundings, FIRST_RULESET);

@@ -33,14 +33,14 @@ pub const SWITCH_BYTES: u64 = 16;
 
 /// How one stream is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct FileLayout {
     head: u64,
     tail: u64,
     /// Units of the ring that are being overwritten while a reader may look.
     slack: u64,
 }
 
-impl Layout {
+impl FileLayout {
     /// Of a stream with this cap, in bytes.
     pub fn bytes(cap: u64) -> Self {
         let head = cap / 2;
@@ -53,7 +53,7 @@ impl Layout {
     }
 
     /// Where the position lies in the file, and how many units follow it there without a break.
-    pub fn place(&self, position: u64) -> (u64, u64) {
+    pub fn locate(&self, position: u64) -> (u64, u64) {
         if position < self.head {
             return (position, self.head - position);
         }
@@ -63,7 +63,7 @@ impl Layout {
     }
 
     /// What has been dropped when this much was produced. Empty when nothing was.
-    pub fn dropped(&self, produced: u64) -> Range<u64> {
+    pub fn dropped_range(&self, produced: u64) -> Range<u64> {
         let tail_from = produced.saturating_sub(self.tail).max(self.head);
         self.head..tail_from
     }
@@ -71,14 +71,14 @@ impl Layout {
 
 /// An entry of the order file: from here on, in each stream, bytes of `stream` follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switch {
+pub struct StreamSwitch {
     /// 0 for stdout, 1 for stderr.
     pub stream: usize,
     /// Bytes each stream had produced when it began.
     pub at: [u64; 2],
 }
 
-impl Switch {
+impl StreamSwitch {
     const STDERR: u64 = 1 << 63;
 
     pub fn encode(&self) -> [u8; SWITCH_BYTES as usize] {
@@ -106,22 +106,22 @@ mod tests {
 
     #[test]
     fn the_beginning_and_the_end_are_kept() {
-        let layout = Layout::bytes(100);
-        assert!(layout.dropped(0).is_empty());
-        assert!(layout.dropped(100).is_empty());
-        assert_eq!(layout.dropped(101), 50..51);
-        assert_eq!(layout.dropped(1_000), 50..950);
+        let layout = FileLayout::bytes(100);
+        assert!(layout.dropped_range(0).is_empty());
+        assert!(layout.dropped_range(100).is_empty());
+        assert_eq!(layout.dropped_range(101), 50..51);
+        assert_eq!(layout.dropped_range(1_000), 50..950);
     }
 
     #[test]
     fn what_is_kept_is_not_overwritten_by_the_next_piece() {
-        let layout = Layout::bytes(100);
+        let layout = FileLayout::bytes(100);
         for produced in (0..400_000).step_by(997) {
-            let kept_from = layout.dropped(produced).end.max(50);
+            let kept_from = layout.dropped_range(produced).end.max(50);
             for next in [produced, produced + PIECE - 1] {
-                let (place, _) = layout.place(next);
+                let (place, _) = layout.locate(next);
                 for kept in kept_from..produced {
-                    assert_ne!(layout.place(kept).0, place, "{kept} of {produced}");
+                    assert_ne!(layout.locate(kept).0, place, "{kept} of {produced}");
                 }
             }
         }
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn switches_survive_their_encoding() {
         for stream in [0, 1] {
-            let switch = Switch { stream, at: [1 << 40, 7] };
-            assert_eq!(Switch::decode(&switch.encode()), switch);
+            let switch = StreamSwitch { stream, at: [1 << 40, 7] };
+            assert_eq!(StreamSwitch::decode(&switch.encode()), switch);
         }
     }
 }

@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use super::fnv::fnv1a;
 
 /// Readers that can hold the output of one command at a time.
-const SLOTS: usize = 15;
-const WORDS: usize = 2 + SLOTS * 3;
+const LEASES_MAX: usize = 15;
+const TABLE_WORDS: usize = 2 + LEASES_MAX * 3;
 /// Bytes of the file. One page holds it.
-pub const LEASE_BYTES: usize = WORDS * 8;
+pub const LEASE_BYTES: usize = TABLE_WORDS * 8;
 const MAGIC: u64 = u64::from_le_bytes(*b"brlease\x01");
 
 /// One reader's lease.
@@ -26,12 +26,12 @@ pub struct OutputLease {
     /// Bytes of both streams together that it has read.
     pub position: u64,
     /// Milliseconds of the machine's clock.
-    pub expires: u64,
+    pub expires_at: u64,
 }
 
 /// The leases on one command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeaseTable([OutputLease; SLOTS]);
+pub struct LeaseTable([OutputLease; LEASES_MAX]);
 
 impl LeaseTable {
     /// None when there is no whole table in the file.
@@ -47,9 +47,9 @@ impl LeaseTable {
     }
 
     /// Puts a lease in the place of the same holder's, or in a free one. False when all are taken.
-    pub fn put(&mut self, lease: OutputLease, now: u64) -> bool {
+    pub fn insert(&mut self, lease: OutputLease, now: u64) -> bool {
         let own = self.0.iter().position(|one| one.holder == lease.holder);
-        let free = || self.0.iter().position(|one| one.holder == 0 || one.expires <= now);
+        let free = || self.0.iter().position(|one| one.holder == 0 || one.expires_at <= now);
         let Some(at) = own.or_else(free) else { return false };
         self.0[at] = lease;
         true
@@ -63,18 +63,18 @@ impl LeaseTable {
     }
 
     /// How far the slowest of the readers has read whose leases are fresh.
-    pub fn position(&self, now: u64) -> Option<u64> {
-        let fresh = self.0.iter().filter(|one| one.holder != 0 && one.expires > now);
+    pub fn slowest_position(&self, now: u64) -> Option<u64> {
+        let fresh = self.0.iter().filter(|one| one.holder != 0 && one.expires_at > now);
         fresh.map(|one| one.position).min()
     }
 
     /// The time of the machine's clock, which nobody sets.
-    pub fn now() -> u64 {
+    pub fn now_millis() -> u64 {
         super::sys::monotonic_milliseconds()
     }
 
     fn encode(&self) -> [u8; LEASE_BYTES] {
-        let fields = self.0.iter().flat_map(|one| [one.holder, one.position, one.expires]);
+        let fields = self.0.iter().flat_map(|one| [one.holder, one.position, one.expires_at]);
         let sum = fnv1a(fields.clone());
         let mut bytes = [0; LEASE_BYTES];
         let words = [MAGIC, sum].into_iter().chain(fields);
@@ -86,7 +86,7 @@ impl LeaseTable {
 
     fn decode(bytes: &[u8; LEASE_BYTES]) -> Option<Self> {
         let (words, _) = bytes.as_chunks();
-        let words: [u64; WORDS] = std::array::from_fn(|at| u64::from_le_bytes(words[at]));
+        let words: [u64; TABLE_WORDS] = std::array::from_fn(|at| u64::from_le_bytes(words[at]));
         let (head, fields) = words.split_at(2);
         if head != [MAGIC, fnv1a(fields.iter().copied())] {
             return None;
@@ -94,7 +94,7 @@ impl LeaseTable {
         Some(Self(std::array::from_fn(|at| OutputLease {
             holder: fields[3 * at],
             position: fields[3 * at + 1],
-            expires: fields[3 * at + 2],
+            expires_at: fields[3 * at + 2],
         })))
     }
 }
@@ -104,33 +104,33 @@ mod tests {
     use super::*;
 
     fn lease(holder: u64, position: u64, expires: u64) -> OutputLease {
-        OutputLease { holder, position, expires }
+        OutputLease { holder, position, expires_at: expires }
     }
 
     #[test]
     fn the_slowest_reader_counts_until_its_lease_is_over() {
         let mut table = LeaseTable::default();
-        assert_eq!(table.position(0), None);
-        assert!(table.put(lease(1, 500, 100), 0));
-        assert!(table.put(lease(2, 300, 50), 0));
-        assert_eq!(table.position(49), Some(300));
-        assert_eq!(table.position(50), Some(500));
-        assert_eq!(table.position(100), None);
-        assert!(table.put(lease(2, 400, 90), 10));
-        assert_eq!(table.position(60), Some(400), "renewed");
+        assert_eq!(table.slowest_position(0), None);
+        assert!(table.insert(lease(1, 500, 100), 0));
+        assert!(table.insert(lease(2, 300, 50), 0));
+        assert_eq!(table.slowest_position(49), Some(300));
+        assert_eq!(table.slowest_position(50), Some(500));
+        assert_eq!(table.slowest_position(100), None);
+        assert!(table.insert(lease(2, 400, 90), 10));
+        assert_eq!(table.slowest_position(60), Some(400), "renewed");
         table.remove(2);
-        assert_eq!(table.position(60), Some(500));
+        assert_eq!(table.slowest_position(60), Some(500));
     }
 
     #[test]
     fn places_are_bounded_and_given_to_others_when_a_lease_is_over() {
         let mut table = LeaseTable::default();
-        for holder in 1..=SLOTS as u64 {
-            assert!(table.put(lease(holder, holder, 100), 0));
+        for holder in 1..=LEASES_MAX as u64 {
+            assert!(table.insert(lease(holder, holder, 100), 0));
         }
-        assert!(!table.put(lease(77, 0, 100), 99));
-        assert!(table.put(lease(77, 0, 200), 100));
-        assert_eq!(table.position(150), Some(0));
+        assert!(!table.insert(lease(77, 0, 100), 99));
+        assert!(table.insert(lease(77, 0, 200), 100));
+        assert_eq!(table.slowest_position(150), Some(0));
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(LeaseTable::read_from(&file), None);
         let mut table = LeaseTable::default();
-        assert!(table.put(lease(u64::MAX, 7, 9), 0));
+        assert!(table.insert(lease(u64::MAX, 7, 9), 0));
         table.write_to(&file).unwrap();
         assert_eq!(LeaseTable::read_from(&file), Some(table));
         for at in 0..LEASE_BYTES {

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::sandbox::{BindAccess, MountLayer, MountStep, Namespaces};
+use super::sandbox::{BindAccess, MountLayer, MountStep, SandboxNamespaces};
 use super::sys;
 
 const OPEN_TREE: c_long = 428;
@@ -61,7 +61,7 @@ struct OpenHow {
 }
 
 /// Leaves the namespaces that the shim is in. Whatever fails, the command is not to be executed.
-pub(super) fn separate(namespaces: Namespaces) -> io::Result<()> {
+pub(super) fn unshare_namespaces(namespaces: SandboxNamespaces) -> io::Result<()> {
     const MOUNTS: c_int = 0x0002_0000;
     const IPC: c_int = 0x0800_0000;
     const USERS: c_int = 0x1000_0000;
@@ -82,29 +82,32 @@ pub(super) fn separate(namespaces: Namespaces) -> io::Result<()> {
         flags |= USERS;
     }
     // SAFETY: takes a number. The shim has one thread, so nothing else sees the change.
-    checked(unsafe { unshare(flags) }.into())?;
+    check_result(unsafe { unshare(flags) }.into())?;
     if user != 0 {
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
         fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
     }
     if namespaces.mount {
-        keep_to_itself()?;
+        make_mounts_private()?;
     }
     Ok(())
 }
 
 /// Carries out all layers. `rulesets` are those of Landlock, which learn of directories made here.
-pub(super) fn mount(layers: &[MountLayer], rulesets: std::ops::Range<u32>) -> io::Result<()> {
+pub(super) fn mount_all_layers(
+    layers: &[MountLayer],
+    rulesets: std::ops::Range<u32>,
+) -> io::Result<()> {
     for (depth, layer) in layers.iter().enumerate() {
-        let sources = sources(layer, depth)?;
+        let sources = open_sources(layer, depth)?;
         set_attributes(CURRENT_DIRECTORY, c"/", RECURSIVE, READ_ONLY)?;
         let mut hidden = Vec::new();
         for (step, source) in layer.steps.iter().zip(sources) {
             match step {
-                MountStep::Hide(at) => hidden.extend(cover(at)?),
+                MountStep::Hide(at) => hidden.extend(cover_with_tmpfs(at)?),
                 MountStep::Memory(at) => {
-                    if let Some(memory) = cover(at)? {
+                    if let Some(memory) = cover_with_tmpfs(at)? {
                         let mut rulesets = rulesets.clone();
                         rulesets.try_for_each(|ruleset| sys::allow_memory(ruleset, &memory))?;
                     }
@@ -112,7 +115,7 @@ pub(super) fn mount(layers: &[MountLayer], rulesets: std::ops::Range<u32>) -> io
                 MountStep::Link { at, target } => std::os::unix::fs::symlink(target, at)?,
                 MountStep::Bind { at, .. } => {
                     if let Some(source) = source {
-                        place(&source, at)?;
+                        place_source(&source, at)?;
                     }
                 }
             }
@@ -127,38 +130,40 @@ pub(super) fn mount(layers: &[MountLayer], rulesets: std::ops::Range<u32>) -> io
 /// Tries all of it, in a process that does nothing else: whether mounts can be changed, and whether the
 /// network can be left.
 pub(super) fn probe() -> [io::Result<()>; 2] {
-    let mounted = separate(Namespaces { mount: true, network: false }).and_then(|()| {
-        let root = "/".into();
-        let source = MountStep::Bind { source: "/usr".into(), at: root, access: BindAccess::Read };
-        let layer = MountLayer { steps: vec![source] };
-        sources(&layer, 0)?;
-        set_attributes(CURRENT_DIRECTORY, c"/", RECURSIVE, READ_ONLY)?;
-        cover(Path::new("/dev")).map(drop)
-    });
+    let mounted =
+        unshare_namespaces(SandboxNamespaces { mount: true, network: false }).and_then(|()| {
+            let root = "/".into();
+            let source =
+                MountStep::Bind { source: "/usr".into(), at: root, access: BindAccess::Read };
+            let layer = MountLayer { steps: vec![source] };
+            open_sources(&layer, 0)?;
+            set_attributes(CURRENT_DIRECTORY, c"/", RECURSIVE, READ_ONLY)?;
+            cover_with_tmpfs(Path::new("/dev")).map(drop)
+        });
     let separated = match &mounted {
         // In the user namespace that there is now, if one was needed.
         Ok(()) => {
             const NETWORK: c_int = 0x4000_0000;
             // SAFETY: takes a number.
-            checked(unsafe { unshare(NETWORK) }.into()).map(drop)
+            check_result(unsafe { unshare(NETWORK) }.into()).map(drop)
         }
-        Err(_) => separate(Namespaces { mount: false, network: true }),
+        Err(_) => unshare_namespaces(SandboxNamespaces { mount: false, network: true }),
     };
     [mounted, separated]
 }
 
 /// What is mounted or unmounted outside from now on is not seen here, nor the other way round.
-fn keep_to_itself() -> io::Result<()> {
+fn make_mounts_private() -> io::Result<()> {
     const PRIVATE: u64 = 1 << 18;
     let attributes = MountAttributes { propagation: PRIVATE, ..MountAttributes::default() };
     mount_setattr(CURRENT_DIRECTORY, c"/", RECURSIVE, &attributes)
 }
 
 /// The sources of a layer, as they are now: none where a step has none, or an outer layer has hidden it.
-fn sources(layer: &MountLayer, depth: usize) -> io::Result<Vec<Option<OwnedFd>>> {
+fn open_sources(layer: &MountLayer, depth: usize) -> io::Result<Vec<Option<OwnedFd>>> {
     let source = |step: &MountStep| {
         let MountStep::Bind { source, access, .. } = step else { return Ok(None) };
-        let opened = match open(source) {
+        let opened = match open_path(source) {
             Err(error) if depth > 0 && error.raw_os_error() == Some(NOT_FOUND) => return Ok(None),
             opened => opened?,
         };
@@ -172,30 +177,30 @@ fn sources(layer: &MountLayer, depth: usize) -> io::Result<Vec<Option<OwnedFd>>>
 }
 
 /// Puts an empty directory in memory over one. None where there is no such directory.
-fn cover(at: &Path) -> io::Result<Option<File>> {
-    let target = match open(at) {
+fn cover_with_tmpfs(at: &Path) -> io::Result<Option<File>> {
+    let target = match open_path(at) {
         Err(error) if error.raw_os_error() == Some(NOT_FOUND) => return Ok(None),
         opened => opened?,
     };
-    let memory = memory()?;
-    attach(&memory, &target)?;
+    let memory = create_tmpfs()?;
+    attach_mount(&memory, &target)?;
     Ok(Some(File::from(memory)))
 }
 
 /// Puts a source where it belongs, which is made first if it is in a hidden directory.
-fn place(source: &OwnedFd, at: &Path) -> io::Result<()> {
-    let target = match open(at) {
+fn place_source(source: &OwnedFd, at: &Path) -> io::Result<()> {
+    let target = match open_path(at) {
         Err(error) if error.raw_os_error() == Some(NOT_FOUND) => {
             let is_directory = File::from(source.try_clone()?).metadata()?.is_dir();
-            make(at, is_directory)?;
-            open(at)?
+            create_target(at, is_directory)?;
+            open_path(at)?
         }
         opened => opened?,
     };
-    attach(source, &target)
+    attach_mount(source, &target)
 }
 
-fn make(at: &Path, is_directory: bool) -> io::Result<()> {
+fn create_target(at: &Path, is_directory: bool) -> io::Result<()> {
     if is_directory {
         return fs::create_dir_all(at);
     }
@@ -206,7 +211,7 @@ fn make(at: &Path, is_directory: bool) -> io::Result<()> {
 }
 
 /// By its path alone: whoever was confined here before may have put a link into it.
-fn open(path: &Path) -> io::Result<OwnedFd> {
+fn open_path(path: &Path) -> io::Result<OwnedFd> {
     const PATH_ONLY: u64 = 0o10000000;
     const NO_LINKS: u64 = 4;
     let path = c_path(path)?;
@@ -214,7 +219,7 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     // SAFETY: the path ends with a zero; both live through the call, and the size is the struct's.
     let opened =
         unsafe { syscall(OPENAT2, CURRENT_DIRECTORY, path.as_ptr(), &how, size_of::<OpenHow>()) };
-    owned(opened)
+    into_owned_fd(opened)
 }
 
 /// A copy of the mounts from here on down, which is nowhere yet.
@@ -222,34 +227,34 @@ fn clone_tree(of: &OwnedFd) -> io::Result<OwnedFd> {
     const CLONE: c_uint = 1;
     let flags = CLONE | CLOSE_ON_EXEC | EMPTY_PATH | RECURSIVE;
     // SAFETY: the path is empty and ends with a zero.
-    owned(unsafe { syscall(OPEN_TREE, of.as_raw_fd(), c"".as_ptr(), flags) })
+    into_owned_fd(unsafe { syscall(OPEN_TREE, of.as_raw_fd(), c"".as_ptr(), flags) })
 }
 
 /// A file system in memory, which is nowhere yet.
-fn memory() -> io::Result<OwnedFd> {
+fn create_tmpfs() -> io::Result<OwnedFd> {
     const SET_STRING: c_uint = 1;
     const CREATE: c_uint = 6;
     const CLOEXEC: c_uint = 1;
     let none = std::ptr::null::<c_char>();
     // SAFETY: all strings end with a zero and live through the calls.
     unsafe {
-        let context = owned(syscall(FSOPEN, c"tmpfs".as_ptr(), CLOEXEC))?;
+        let context = into_owned_fd(syscall(FSOPEN, c"tmpfs".as_ptr(), CLOEXEC))?;
         let fd = context.as_raw_fd();
         let (mode, value) = (c"mode".as_ptr(), c"0755".as_ptr());
-        checked(syscall(FSCONFIG, fd, SET_STRING, mode, value, 0 as c_int))?;
-        checked(syscall(FSCONFIG, fd, CREATE, none, none, 0 as c_int))?;
-        owned(syscall(FSMOUNT, fd, CLOEXEC, (NO_SET_UID | NO_DEVICES) as c_uint))
+        check_result(syscall(FSCONFIG, fd, SET_STRING, mode, value, 0 as c_int))?;
+        check_result(syscall(FSCONFIG, fd, CREATE, none, none, 0 as c_int))?;
+        into_owned_fd(syscall(FSMOUNT, fd, CLOEXEC, (NO_SET_UID | NO_DEVICES) as c_uint))
     }
 }
 
-fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+fn attach_mount(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     const FROM_EMPTY_PATH: c_uint = 0x04;
     const TO_EMPTY_PATH: c_uint = 0x40;
     let (from, to) = (mount.as_raw_fd(), target.as_raw_fd());
     let empty = c"".as_ptr();
     let flags = FROM_EMPTY_PATH | TO_EMPTY_PATH;
     // SAFETY: both paths are empty and end with a zero.
-    checked(unsafe { syscall(MOVE_MOUNT, from, empty, to, empty, flags) }).map(drop)
+    check_result(unsafe { syscall(MOVE_MOUNT, from, empty, to, empty, flags) }).map(drop)
 }
 
 fn set_attributes(fd: c_int, path: &CStr, flags: c_uint, set: u64) -> io::Result<()> {
@@ -266,19 +271,19 @@ fn mount_setattr(
     // SAFETY: the path ends with a zero, the struct is as the kernel has it, and both live through the
     // call.
     let set = unsafe { syscall(MOUNT_SETATTR, fd, path.as_ptr(), flags, attributes, size) };
-    checked(set).map(drop)
+    check_result(set).map(drop)
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-fn checked(result: c_long) -> io::Result<c_long> {
+fn check_result(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-fn owned(result: c_long) -> io::Result<OwnedFd> {
-    let fd = checked(result)? as c_int;
+fn into_owned_fd(result: c_long) -> io::Result<OwnedFd> {
+    let fd = check_result(result)? as c_int;
     // SAFETY: the kernel has just made this descriptor, nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -12,7 +12,7 @@ const AMBIENT: c_int = 47;
 
 /// chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service: those over its files and
 /// processes. The others (loading modules, tracing everything, mounting) go around all rules.
-const KEPT: [u32; 8] = [0, 1, 3, 4, 5, 6, 7, 10];
+const KEPT_CAPABILITIES: [u32; 8] = [0, 1, 3, 4, 5, 6, 7, 10];
 /// More than the kernel has; it says so itself where they end.
 const CAPABILITIES: u32 = 64;
 
@@ -46,16 +46,16 @@ type CapabilitySets = [CapabilityHalf; 2];
 /// Makes sure that what is executed next gains nothing by being set-uid, and of root's capabilities has
 /// only those that are kept. An error means that it would have more. Whoever is not root cannot take them
 /// out of its bounding set, and has no way to get any. Safe between fork and exec.
-pub(super) fn give_up() -> io::Result<()> {
+pub(super) fn drop_privileges() -> io::Result<()> {
     const CLEAR_ALL: c_ulong = 4;
     let (yes, no): (c_ulong, c_ulong) = (1, 0);
     // SAFETY: all take numbers only.
     let is_root = unsafe {
-        checked(prctl(NO_NEW_PRIVILEGES, yes, no, no, no))?;
-        checked(prctl(AMBIENT, CLEAR_ALL, no, no, no))?;
+        check_result(prctl(NO_NEW_PRIVILEGES, yes, no, no, no))?;
+        check_result(prctl(AMBIENT, CLEAR_ALL, no, no, no))?;
         getuid() == 0 || geteuid() == 0
     };
-    for capability in (0..CAPABILITIES).filter(|one| !KEPT.contains(one)) {
+    for capability in (0..CAPABILITIES).filter(|one| !KEPT_CAPABILITIES.contains(one)) {
         let number = c_ulong::from(capability);
         // SAFETY: the same.
         let is_bounded = unsafe {
@@ -66,44 +66,45 @@ pub(super) fn give_up() -> io::Result<()> {
             return Err(io::Error::from_raw_os_error(NOT_PERMITTED));
         }
     }
-    give_up_own()
+    drop_capabilities()
 }
 
 /// Executing a program gives root the inheritable set too, whatever the bounding set says.
-fn give_up_own() -> io::Result<()> {
+fn drop_capabilities() -> io::Result<()> {
     const VERSION: u32 = 0x2008_0522;
     let mut header = CapabilityHeader { version: VERSION, pid: 0 };
     let mut sets = CapabilitySets::default();
     // SAFETY: the structs are as the kernel has them for this version, and live through the call.
-    checked(unsafe { capget(&mut header, &mut sets) })?;
+    check_result(unsafe { capget(&mut header, &mut sets) })?;
     // All that are kept are in the first half.
-    let kept = KEPT.iter().fold(0, |bits, capability| bits | 1 << capability);
+    let kept = KEPT_CAPABILITIES.iter().fold(0, |bits, capability| bits | 1 << capability);
     for (half, kept) in sets.iter_mut().zip([kept, 0]) {
         half.permitted &= kept;
         half.effective &= kept;
         half.inheritable = 0;
     }
     // SAFETY: the same.
-    checked(unsafe { capset(&mut header, &sets) }).map(drop)
+    check_result(unsafe { capset(&mut header, &sets) }).map(drop)
 }
 
 /// Has the kernel judge every system call from now on by the filter, in this process and in all that it
 /// ever starts. Safe between fork and exec.
-pub(super) fn filter_calls(filter: &[u8]) -> io::Result<()> {
+pub(super) fn install_filter(filter: &[u8]) -> io::Result<()> {
     const BY_FILTER: c_ulong = 2;
     const INSTRUCTION_BYTES: usize = 8;
     #[repr(C)]
-    struct Program {
+    struct FilterProgram {
         length: c_ushort,
         instructions: *const c_void,
     }
     let instructions = filter.as_ptr().cast();
-    let program = Program { length: (filter.len() / INSTRUCTION_BYTES) as c_ushort, instructions };
+    let program =
+        FilterProgram { length: (filter.len() / INSTRUCTION_BYTES) as c_ushort, instructions };
     let no: c_ulong = 0;
     // SAFETY: the struct is as the kernel has it, and the bytes that it speaks of live through the call.
-    checked(unsafe { prctl(SET_SECCOMP, BY_FILTER, &program, no, no) }).map(drop)
+    check_result(unsafe { prctl(SET_SECCOMP, BY_FILTER, &program, no, no) }).map(drop)
 }
 
-fn checked(result: c_int) -> io::Result<c_int> {
+fn check_result(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

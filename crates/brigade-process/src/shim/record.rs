@@ -21,14 +21,14 @@ pub const SURVIVORS_MAX: usize = 16;
 const MAGIC: [u8; 8] = *b"brigade\x01";
 const NAME_BYTES: usize = 16;
 /// Where the fields begin that earlier versions did not have and left as zeros.
-const LATER: usize = 896;
+const LATER_FIELDS_OFFSET: usize = 896;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct ShimRecord {
     pub claimer: Claimer,
-    pub phase: Phase,
+    pub phase: ShimPhase,
     /// The kernel's boot id: pids and start times of another boot mean nothing.
-    pub boot: [u8; 16],
+    pub boot_id: [u8; 16],
     pub shim: ProcessId,
     /// None until the command was started.
     pub command: Option<ProcessId>,
@@ -36,16 +36,16 @@ pub struct Record {
     pub has_terminal: bool,
     /// None of them until the command was started.
     pub sandbox: SandboxParts,
-    pub ending: Option<Ending>,
-    pub stage: StopStage,
+    pub exit: Option<ProcessExit>,
+    pub stop_phase: ShimStopPhase,
     /// Bytes that each stream has produced, kept or not.
-    pub produced: [u64; 2],
+    pub produced_bytes: [u64; 2],
     /// Bytes that could not be written to the disk.
-    pub unwritten: [u64; 2],
+    pub unwritten_bytes: [u64; 2],
     /// Entries of the order file ever made.
-    pub switches: u64,
+    pub switch_count: u64,
     /// The most bytes kept of each stream.
-    pub cap: u64,
+    pub output_cap: u64,
     /// Milliseconds since the epoch.
     pub started_at: u64,
     pub ended_at: u64,
@@ -55,11 +55,11 @@ pub struct Record {
     /// How long output has waited for readers with a lease, in milliseconds.
     pub held_ms: u64,
     /// Bytes that the command was given of those that were brought for its input.
-    pub input_taken: u64,
+    pub input_delivered: u64,
     /// Nothing can be given to it any more.
     pub input_closed: bool,
     /// The shim is of a version that can be brought bytes.
-    pub reads_spool: bool,
+    pub supports_spool: bool,
     /// The time after which it was ended because its deadline had passed, in milliseconds; else zero.
     pub overdue_after_ms: u64,
 }
@@ -73,7 +73,7 @@ pub enum Claimer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum ShimPhase {
     /// Nothing was executed yet.
     Claimed,
     /// The command is being started: from here on it may have run.
@@ -94,36 +94,36 @@ pub struct ProcessId {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ProcessExit {
     Code(i32),
     Signal(i32),
     /// The system refused to start it; the error is an errno.
     NotStarted {
-        step: Step,
+        step: StartStep,
         errno: i32,
     },
 }
 
 /// What failed before the command could run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StartStep {
     WorkingDirectory,
     Input,
     Execute,
     /// The same of a command that is confined, whose confinement may be why.
-    ExecuteConfined,
+    ExecuteSandboxed,
     Terminal,
     Limits,
-    Confine,
+    Sandbox,
     Namespaces,
     Filter,
-    Group,
+    ControlGroup,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopStage {
+pub enum ShimStopPhase {
     None,
-    Asked,
+    Graceful,
     Forced,
 }
 
@@ -133,9 +133,9 @@ pub struct Survivor {
     pub name: String,
 }
 
-impl Record {
+impl ShimRecord {
     /// Those that led the sessions of the command's processes, the shim first.
-    pub fn leaders(&self) -> Vec<ProcessId> {
+    pub fn session_leaders(&self) -> Vec<ProcessId> {
         let command = self.command.filter(|_| self.has_terminal);
         [self.shim].into_iter().chain(command).collect()
     }
@@ -143,26 +143,26 @@ impl Record {
     pub fn new(claimer: Claimer, boot: [u8; 16], shim: ProcessId, cap: u64) -> Self {
         Self {
             claimer,
-            phase: Phase::Claimed,
-            boot,
+            phase: ShimPhase::Claimed,
+            boot_id: boot,
             shim,
             command: None,
             has_terminal: false,
             sandbox: SandboxParts::default(),
-            ending: None,
-            stage: StopStage::None,
-            produced: [0; 2],
-            unwritten: [0; 2],
-            switches: 0,
-            cap,
+            exit: None,
+            stop_phase: ShimStopPhase::None,
+            produced_bytes: [0; 2],
+            unwritten_bytes: [0; 2],
+            switch_count: 0,
+            output_cap: cap,
             started_at: 0,
             ended_at: 0,
             survivors: Vec::new(),
             survivors_total: 0,
             held_ms: 0,
-            input_taken: 0,
+            input_delivered: 0,
             input_closed: false,
-            reads_spool: claimer == Claimer::Shim,
+            supports_spool: claimer == Claimer::Shim,
             overdue_after_ms: 0,
         }
     }
@@ -177,7 +177,7 @@ impl Record {
         let mut bytes = [0; RECORD_BYTES];
         for _ in 0..10 {
             file.read_exact_at(&mut bytes, 0).map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => damaged("the record is cut short"),
+                io::ErrorKind::UnexpectedEof => damaged_record_error("the record is cut short"),
                 _ => error,
             })?;
             if let Some(record) = Self::decode(&bytes) {
@@ -185,25 +185,25 @@ impl Record {
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        Err(damaged("the record is damaged"))
+        Err(damaged_record_error("the record is damaged"))
     }
 
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
-        let mut out = Writer { bytes: [0; RECORD_BYTES], at: 0 };
+        let mut out = RecordWriter { bytes: [0; RECORD_BYTES], at: 0 };
         out.put(&MAGIC);
         out.put(&[0; 8]);
         let has_terminal = u8::from(self.has_terminal);
-        out.put(&[self.claimer as u8, self.phase as u8, self.stage as u8, has_terminal]);
-        let (kind, step, value) = match self.ending {
+        out.put(&[self.claimer as u8, self.phase as u8, self.stop_phase as u8, has_terminal]);
+        let (kind, step, value) = match self.exit {
             None => (0, 0, 0),
-            Some(Ending::Code(code)) => (1, 0, code),
-            Some(Ending::Signal(signal)) => (2, 0, signal),
-            Some(Ending::NotStarted { step, errno }) => (3, step as u8, errno),
+            Some(ProcessExit::Code(code)) => (1, 0, code),
+            Some(ProcessExit::Signal(signal)) => (2, 0, signal),
+            Some(ProcessExit::NotStarted { step, errno }) => (3, step as u8, errno),
         };
         out.put(&[kind, step, u8::from(self.command.is_some()), self.sandbox.bits()]);
         out.put(&value.to_le_bytes());
         out.put(&self.survivors_total.to_le_bytes());
-        out.put(&self.boot);
+        out.put(&self.boot_id);
         out.process(self.shim);
         out.process(self.command.unwrap_or(ProcessId { pid: 0, start: 0 }));
         for number in self.numbers() {
@@ -219,8 +219,8 @@ impl Record {
             fixed[..length].copy_from_slice(&name[..length]);
             out.put(&fixed);
         }
-        out.at = LATER;
-        for number in self.later_numbers() {
+        out.at = LATER_FIELDS_OFFSET;
+        for number in self.later_fields() {
             out.put(&number.to_le_bytes());
         }
         let sum = checksum(&out.bytes);
@@ -229,19 +229,19 @@ impl Record {
     }
 
     fn numbers(&self) -> [u64; 8] {
-        let ([out, err], [out_lost, err_lost]) = (self.produced, self.unwritten);
+        let ([out, err], [out_lost, err_lost]) = (self.produced_bytes, self.unwritten_bytes);
         let (started, ended) = (self.started_at, self.ended_at);
-        [out, err, out_lost, err_lost, self.switches, self.cap, started, ended]
+        [out, err, out_lost, err_lost, self.switch_count, self.output_cap, started, ended]
     }
 
-    fn later_numbers(&self) -> [u64; 5] {
-        let [closed, reads_spool] = [self.input_closed, self.reads_spool].map(u64::from);
-        [self.held_ms, self.input_taken, closed, self.overdue_after_ms, reads_spool]
+    fn later_fields(&self) -> [u64; 5] {
+        let [closed, reads_spool] = [self.input_closed, self.supports_spool].map(u64::from);
+        [self.held_ms, self.input_delivered, closed, self.overdue_after_ms, reads_spool]
     }
 
     /// None when the bytes are not a whole record.
     pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
-        let mut input = Reader { bytes, at: 0 };
+        let mut input = RecordReader { bytes, at: 0 };
         if input.take::<8>() != MAGIC || u64::from_le_bytes(input.take()) != checksum(bytes) {
             return None;
         }
@@ -256,62 +256,68 @@ impl Record {
         let [out, err, out_lost, err_lost, switches, cap, started_at, ended_at] = numbers;
         let named = (input.number() as usize).min(SURVIVORS_MAX);
         let survivors = (0..named).map(|_| input.survivor()).collect();
-        input.at = LATER;
+        input.at = LATER_FIELDS_OFFSET;
         let later: [u64; 5] = std::array::from_fn(|_| input.number());
         let [held_ms, input_taken, input_closed, overdue_after_ms, reads_spool] = later;
         Some(Self {
             claimer: [Claimer::Shim, Claimer::Runtime].get(usize::from(claimer)).copied()?,
             phase: PHASES.get(usize::from(phase)).copied()?,
-            boot,
+            boot_id: boot,
             shim,
             command: (has_command != 0).then_some(command),
             has_terminal: has_terminal != 0,
             sandbox: SandboxParts::from_bits(sandbox),
-            ending: match kind {
+            exit: match kind {
                 0 => None,
-                1 => Some(Ending::Code(value)),
-                2 => Some(Ending::Signal(value)),
+                1 => Some(ProcessExit::Code(value)),
+                2 => Some(ProcessExit::Signal(value)),
                 3 => {
-                    let step = STEPS.get(usize::from(step)).copied()?;
-                    Some(Ending::NotStarted { step, errno: value })
+                    let step = START_STEPS.get(usize::from(step)).copied()?;
+                    Some(ProcessExit::NotStarted { step, errno: value })
                 }
                 _ => return None,
             },
-            stage: STAGES.get(usize::from(stage)).copied()?,
-            produced: [out, err],
-            unwritten: [out_lost, err_lost],
-            switches,
-            cap,
+            stop_phase: STOP_PHASES.get(usize::from(stage)).copied()?,
+            produced_bytes: [out, err],
+            unwritten_bytes: [out_lost, err_lost],
+            switch_count: switches,
+            output_cap: cap,
             started_at,
             ended_at,
             survivors,
             survivors_total,
             held_ms,
-            input_taken,
+            input_delivered: input_taken,
             input_closed: input_closed != 0,
-            reads_spool: reads_spool != 0,
+            supports_spool: reads_spool != 0,
             overdue_after_ms,
         })
     }
 }
 
-const PHASES: [Phase; 5] =
-    [Phase::Claimed, Phase::Launching, Phase::Running, Phase::Exited, Phase::Done];
-const STEPS: [Step; 10] = [
-    Step::WorkingDirectory,
-    Step::Input,
-    Step::Execute,
-    Step::ExecuteConfined,
-    Step::Terminal,
-    Step::Limits,
-    Step::Confine,
-    Step::Namespaces,
-    Step::Filter,
-    Step::Group,
+const PHASES: [ShimPhase; 5] = [
+    ShimPhase::Claimed,
+    ShimPhase::Launching,
+    ShimPhase::Running,
+    ShimPhase::Exited,
+    ShimPhase::Done,
 ];
-const STAGES: [StopStage; 3] = [StopStage::None, StopStage::Asked, StopStage::Forced];
+const START_STEPS: [StartStep; 10] = [
+    StartStep::WorkingDirectory,
+    StartStep::Input,
+    StartStep::Execute,
+    StartStep::ExecuteSandboxed,
+    StartStep::Terminal,
+    StartStep::Limits,
+    StartStep::Sandbox,
+    StartStep::Namespaces,
+    StartStep::Filter,
+    StartStep::ControlGroup,
+];
+const STOP_PHASES: [ShimStopPhase; 3] =
+    [ShimStopPhase::None, ShimStopPhase::Graceful, ShimStopPhase::Forced];
 
-fn damaged(how: &str) -> io::Error {
+fn damaged_record_error(how: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, how)
 }
 
@@ -323,12 +329,12 @@ fn checksum(bytes: &[u8; RECORD_BYTES]) -> u64 {
     fnv1a(covered.map(|word| u64::from_le_bytes(*word)))
 }
 
-struct Writer {
+struct RecordWriter {
     bytes: [u8; RECORD_BYTES],
     at: usize,
 }
 
-impl Writer {
+impl RecordWriter {
     fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
@@ -340,12 +346,12 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
+struct RecordReader<'a> {
     bytes: &'a [u8; RECORD_BYTES],
     at: usize,
 }
 
-impl Reader<'_> {
+impl RecordReader<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let mut taken = [0; N];
         taken.copy_from_slice(&self.bytes[self.at..self.at + N]);
@@ -373,21 +379,21 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    fn full() -> Record {
+    fn full() -> ShimRecord {
         let id = |pid| ProcessId { pid, start: 77 };
-        let mut record = Record::new(Claimer::Shim, [9; 16], id(41), 8 << 20);
-        record.phase = Phase::Done;
+        let mut record = ShimRecord::new(Claimer::Shim, [9; 16], id(41), 8 << 20);
+        record.phase = ShimPhase::Done;
         record.command = Some(id(42));
         record.has_terminal = true;
-        record.ending = Some(Ending::NotStarted { step: Step::Execute, errno: 2 });
-        record.stage = StopStage::Forced;
-        record.produced = [u64::MAX, 2];
-        record.unwritten = [3, 4];
-        record.switches = 5;
+        record.exit = Some(ProcessExit::NotStarted { step: StartStep::Execute, errno: 2 });
+        record.stop_phase = ShimStopPhase::Forced;
+        record.produced_bytes = [u64::MAX, 2];
+        record.unwritten_bytes = [3, 4];
+        record.switch_count = 5;
         (record.started_at, record.ended_at) = (6, 7);
         record.survivors_total = 40;
         record.held_ms = 12_345;
-        record.input_taken = 23_456;
+        record.input_delivered = 23_456;
         record.input_closed = true;
         record.overdue_after_ms = 34_567;
         record.survivors = (0..SURVIVORS_MAX as u32)
@@ -399,12 +405,12 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let record = full();
-        assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
-        let refused = STEPS.map(|step| Some(Ending::NotStarted { step, errno: 13 }));
-        let endings = [None, Some(Ending::Code(-7)), Some(Ending::Signal(15))];
+        assert_eq!(ShimRecord::decode(&record.encode()), Some(record.clone()));
+        let refused = START_STEPS.map(|step| Some(ProcessExit::NotStarted { step, errno: 13 }));
+        let endings = [None, Some(ProcessExit::Code(-7)), Some(ProcessExit::Signal(15))];
         for ending in endings.into_iter().chain(refused) {
-            let record = Record { ending, command: None, ..record.clone() };
-            assert_eq!(Record::decode(&record.encode()), Some(record));
+            let record = ShimRecord { exit: ending, command: None, ..record.clone() };
+            assert_eq!(ShimRecord::decode(&record.encode()), Some(record));
         }
     }
 
@@ -414,7 +420,7 @@ mod tests {
         for at in 0..RECORD_BYTES {
             let mut damaged = bytes;
             damaged[at] ^= 0x40;
-            assert_eq!(Record::decode(&damaged), None, "byte {at}");
+            assert_eq!(ShimRecord::decode(&damaged), None, "byte {at}");
         }
     }
 
@@ -422,6 +428,6 @@ mod tests {
     fn a_record_cut_short_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&full().encode()[..RECORD_BYTES / 2], 0).unwrap();
-        assert!(Record::read_from(&file).is_err());
+        assert!(ShimRecord::read_from(&file).is_err());
     }
 }

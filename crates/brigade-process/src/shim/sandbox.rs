@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 pub struct ShimSandbox {
     /// Instructions of the seccomp filter, as the kernel reads them.
     pub filter: Vec<u8>,
-    pub namespaces: Namespaces,
+    pub namespaces: SandboxNamespaces,
     /// Mounts of each layer, from the outermost on. Empty without a mount namespace.
     pub layers: Vec<MountLayer>,
 }
 
 /// The namespaces that a command gets for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Namespaces {
+pub struct SandboxNamespaces {
     pub mount: bool,
     pub network: bool,
 }
@@ -32,14 +32,15 @@ pub struct SandboxParts {
     pub mount: bool,
     pub network: bool,
     /// No part of a sandbox by itself: all processes can be ended at once.
-    pub group: bool,
+    pub control_group: bool,
     /// The memory of all processes is bounded together.
-    pub memory: bool,
+    pub memory_limit: bool,
 }
 
 impl SandboxParts {
     pub(super) fn bits(self) -> u8 {
-        let Self { landlock, seccomp, mount, network, group, memory } = self;
+        let Self { landlock, seccomp, mount, network, control_group: group, memory_limit: memory } =
+            self;
         let parts = [landlock, seccomp, mount, network, group, memory];
         parts.iter().rev().fold(0, |bits, part| bits << 1 | u8::from(*part))
     }
@@ -47,7 +48,7 @@ impl SandboxParts {
     pub(super) fn from_bits(bits: u8) -> Self {
         let [landlock, seccomp, mount, network, group, memory] =
             [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
-        Self { landlock, seccomp, mount, network, group, memory }
+        Self { landlock, seccomp, mount, network, control_group: group, memory_limit: memory }
     }
 }
 
@@ -88,11 +89,11 @@ const WRITE: &[u8] = b"write";
 impl ShimSandbox {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        put(&mut out, &self.filter);
-        let Namespaces { mount, network } = self.namespaces;
-        put(&mut out, &[u8::from(mount), u8::from(network)]);
+        put_field(&mut out, &self.filter);
+        let SandboxNamespaces { mount, network } = self.namespaces;
+        put_field(&mut out, &[u8::from(mount), u8::from(network)]);
         for layer in &self.layers {
-            put(&mut out, LAYER);
+            put_field(&mut out, LAYER);
             for step in &layer.steps {
                 step.encode(&mut out);
             }
@@ -102,7 +103,7 @@ impl ShimSandbox {
 
     /// None when it is not understood as a whole.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
+        let mut fields = FieldReader(bytes);
         let filter = fields.next()?.to_vec();
         let (mount, network) = match fields.next()? {
             [mount @ 0..=1, network @ 0..=1] => (*mount == 1, *network == 1),
@@ -117,15 +118,15 @@ impl ShimSandbox {
             }
         }
         let whole = fields.0.is_empty() && (mount || layers.is_empty());
-        whole.then_some(Self { filter, namespaces: Namespaces { mount, network }, layers })
+        whole.then_some(Self { filter, namespaces: SandboxNamespaces { mount, network }, layers })
     }
 }
 
 impl MountStep {
     fn encode(&self, out: &mut Vec<u8>) {
         let mut words = |tag: &[u8], paths: &[&Path]| {
-            put(out, tag);
-            paths.iter().for_each(|path| put(out, path.as_os_str().as_bytes()));
+            put_field(out, tag);
+            paths.iter().for_each(|path| put_field(out, path.as_os_str().as_bytes()));
         };
         match self {
             Self::Hide(at) => words(HIDE, &[at]),
@@ -136,7 +137,7 @@ impl MountStep {
         }
     }
 
-    fn decode(tag: &[u8], fields: &mut Fields<'_>) -> Option<Self> {
+    fn decode(tag: &[u8], fields: &mut FieldReader<'_>) -> Option<Self> {
         let first = fields.path()?;
         Some(match tag {
             HIDE => Self::Hide(first),
@@ -150,20 +151,20 @@ impl MountStep {
 }
 
 /// A field is its length and its bytes.
-fn put(out: &mut Vec<u8>, field: &[u8]) {
+fn put_field(out: &mut Vec<u8>, field: &[u8]) {
     out.extend((field.len() as u32).to_le_bytes());
     out.extend(field);
 }
 
-struct Fields<'a>(&'a [u8]);
+struct FieldReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     fn path(&mut self) -> Option<PathBuf> {
         self.next().map(|field| PathBuf::from(OsStr::from_bytes(field)))
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for FieldReader<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -184,7 +185,7 @@ mod tests {
         let hidden = vec![MountStep::Hide("/run".into()), MountStep::Memory("/shm".into()), link];
         ShimSandbox {
             filter: vec![1, 2, 0, 4],
-            namespaces: Namespaces { mount: true, network: false },
+            namespaces: SandboxNamespaces { mount: true, network: false },
             layers: vec![
                 MountLayer { steps: hidden },
                 MountLayer { steps: vec![bind(BindAccess::Read), bind(BindAccess::Write)] },

@@ -14,9 +14,10 @@ static PENDING: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// Signals that mean something to a shim.
-const ORDERS: [i32; 5] = [signal::TERM, signal::USR1, signal::USR2, signal::IO, signal::CHLD];
+const ORDER_SIGNALS: [i32; 5] =
+    [signal::TERM, signal::USR1, signal::USR2, signal::IO, signal::CHLD];
 /// Signals that would end or stop it, or that a starter may have ignored.
-const DEAF_TO: [i32; 10] = [
+const IGNORED_SIGNALS: [i32; 10] = [
     signal::HUP,
     signal::INT,
     signal::QUIT,
@@ -30,7 +31,7 @@ const DEAF_TO: [i32; 10] = [
 ];
 
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct CaughtSignals {
     woken: PipeReader,
     /// Kept open for the handler, which knows it by its number.
     _wake: PipeWriter,
@@ -38,17 +39,17 @@ pub(super) struct Signals {
 
 /// What has come since the last look.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pending(u32);
+pub(super) struct PendingSignals(u32);
 
-impl Signals {
+impl CaughtSignals {
     pub(super) fn catch() -> io::Result<Self> {
         let (woken, wake) = io::pipe()?;
         WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
-        for number in ORDERS {
-            sys::on_signal(number, note);
+        for number in ORDER_SIGNALS {
+            sys::set_signal_handler(number, note_signal);
         }
-        for number in DEAF_TO {
-            sys::on_signal(number, do_nothing);
+        for number in IGNORED_SIGNALS {
+            sys::set_signal_handler(number, do_nothing);
         }
         sys::clear_signal_mask();
         Ok(Self { woken, _wake: wake })
@@ -60,19 +61,19 @@ impl Signals {
 
     /// Whether it was told to stop or to kill, which is still to be taken.
     pub(super) fn has_order(&self) -> bool {
-        let pending = Pending(PENDING.load(Ordering::Relaxed));
+        let pending = PendingSignals(PENDING.load(Ordering::Relaxed));
         pending.has(signal::TERM) || pending.has(signal::USR1)
     }
 
     /// To be called when the pipe is readable. The bytes go first: a signal that comes in between
     /// leaves a byte too many, never one too few.
-    pub(super) fn take(&mut self) -> Pending {
+    pub(super) fn take(&mut self) -> PendingSignals {
         let _ = self.woken.read(&mut [0; 16]);
-        Pending(PENDING.swap(0, Ordering::Relaxed))
+        PendingSignals(PENDING.swap(0, Ordering::Relaxed))
     }
 }
 
-impl Pending {
+impl PendingSignals {
     pub(super) const NOTHING: Self = Self(0);
 
     pub(super) fn has(self, number: i32) -> bool {
@@ -84,7 +85,7 @@ impl Pending {
 ///
 /// A byte goes into the pipe only with the first signal since the last look, so that the pipe can
 /// never be full and the write never waits for the thread that it interrupts.
-pub(super) extern "C" fn note(number: i32) {
+pub(super) extern "C" fn note_signal(number: i32) {
     if PENDING.fetch_or(1 << number, Ordering::Relaxed) == 0 {
         sys::write_byte(WAKE.load(Ordering::Relaxed));
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::environment;
-use super::record::Ending;
+use super::record::ProcessExit;
 
 /// Numbers that systems agree on are written once.
 pub(super) mod signal {
@@ -74,42 +74,42 @@ pub(super) mod resource {
 /// What `poll` waits for: something to read, room to write, or the other end closed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watch {
+pub(super) struct PollEntry {
     fd: c_int,
     events: i16,
-    happened: i16,
+    returned_events: i16,
 }
 
-impl Watch {
+impl PollEntry {
     const READABLE: i16 = 1;
     const WRITABLE: i16 = 4;
 
     /// A negative descriptor is never ready.
     pub(super) fn new(fd: RawFd) -> Self {
-        Self { fd, events: Self::READABLE, happened: 0 }
+        Self { fd, events: Self::READABLE, returned_events: 0 }
     }
 
     pub(super) fn writable(fd: RawFd) -> Self {
-        Self { fd, events: Self::WRITABLE, happened: 0 }
+        Self { fd, events: Self::WRITABLE, returned_events: 0 }
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.happened != 0
+        self.returned_events != 0
     }
 
     /// After a wait that was interrupted the kernel has said nothing of it.
-    pub(super) fn forget(&mut self) {
-        self.happened = 0;
+    pub(super) fn clear(&mut self) {
+        self.returned_events = 0;
     }
 }
 
-type Handler = extern "C" fn(c_int);
+type SignalHandler = extern "C" fn(c_int);
 #[cfg(target_os = "linux")]
-type Count = c_ulong;
+type PollCount = c_ulong;
 #[cfg(not(target_os = "linux"))]
 type Count = std::ffi::c_uint;
 #[cfg(target_os = "linux")]
-type Mode = u32;
+type FileMode = u32;
 #[cfg(not(target_os = "linux"))]
 type Mode = u16;
 
@@ -120,7 +120,7 @@ type Amount = u64;
 
 /// What is warned of, and what cannot be passed.
 #[repr(C)]
-struct Bounds {
+struct ResourceBounds {
     soft: Amount,
     hard: Amount,
 }
@@ -135,7 +135,7 @@ struct WindowSize {
 
 /// Since the start of the machine.
 #[repr(C)]
-struct TimeSpan {
+struct Timespec {
     seconds: c_long,
     nanoseconds: c_long,
 }
@@ -145,26 +145,26 @@ struct TimeSpan {
 struct SignalSet([c_ulong; 16]);
 
 unsafe extern "C" {
-    fn signal(number: c_int, handler: Handler) -> usize;
+    fn signal(number: c_int, handler: SignalHandler) -> usize;
     fn sigemptyset(set: *mut SignalSet) -> c_int;
     fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
     fn write(fd: c_int, bytes: *const u8, count: usize) -> isize;
-    fn poll(watches: *mut Watch, count: Count, timeout: c_int) -> c_int;
+    fn poll(watches: *mut PollEntry, count: PollCount, timeout: c_int) -> c_int;
     fn kill(pid: c_int, number: c_int) -> c_int;
-    fn mkfifo(path: *const std::ffi::c_char, mode: Mode) -> c_int;
+    fn mkfifo(path: *const std::ffi::c_char, mode: FileMode) -> c_int;
     fn dup2(from: c_int, to: c_int) -> c_int;
     fn getsid(pid: c_int) -> c_int;
     fn setsid() -> c_int;
-    fn getrlimit(resource: c_int, bounds: *mut Bounds) -> c_int;
-    fn setrlimit(resource: c_int, bounds: *const Bounds) -> c_int;
+    fn getrlimit(resource: c_int, bounds: *mut ResourceBounds) -> c_int;
+    fn setrlimit(resource: c_int, bounds: *const ResourceBounds) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
     fn grantpt(fd: c_int) -> c_int;
     fn unlockpt(fd: c_int) -> c_int;
     fn ptsname(fd: c_int) -> *const std::ffi::c_char;
-    fn clock_gettime(clock: c_int, time: *mut TimeSpan) -> c_int;
+    fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
 }
 
-pub(super) fn on_signal(number: i32, handler: Handler) {
+pub(super) fn set_signal_handler(number: i32, handler: SignalHandler) {
     // SAFETY: the handlers given only touch atomics and call `write`, which is allowed in one.
     unsafe { signal(number, handler) };
 }
@@ -187,12 +187,13 @@ pub(super) fn write_byte(fd: RawFd) {
 
 /// Waits until one of them is ready, a signal comes, or the time is up. None waits for ever.
 /// Returns whether the time was up.
-pub(super) fn wait(watches: &mut [Watch], milliseconds: Option<i32>) -> bool {
+pub(super) fn poll_entries(watches: &mut [PollEntry], milliseconds: Option<i32>) -> bool {
     // SAFETY: the pointer and the count are those of one slice.
-    let ready =
-        unsafe { poll(watches.as_mut_ptr(), watches.len() as Count, milliseconds.unwrap_or(-1)) };
+    let ready = unsafe {
+        poll(watches.as_mut_ptr(), watches.len() as PollCount, milliseconds.unwrap_or(-1))
+    };
     if ready < 0 {
-        watches.iter_mut().for_each(Watch::forget);
+        watches.iter_mut().for_each(PollEntry::clear);
     }
     ready == 0
 }
@@ -200,22 +201,22 @@ pub(super) fn wait(watches: &mut [Watch], milliseconds: Option<i32>) -> bool {
 /// The time of a clock that nobody sets, and that all processes of the machine share.
 pub(super) fn monotonic_milliseconds() -> u64 {
     const MONOTONIC: c_int = if cfg!(target_os = "linux") { 1 } else { 6 };
-    let mut time = TimeSpan { seconds: 0, nanoseconds: 0 };
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
     // SAFETY: the struct is as the C library has it and lives through the call.
     unsafe { clock_gettime(MONOTONIC, &mut time) };
     time.seconds as u64 * 1000 + time.nanoseconds as u64 / 1_000_000
 }
 
 /// A negative pid is a process group.
-pub(super) fn send(pid: i32, number: i32) -> io::Result<()> {
+pub(super) fn send_signal(pid: i32, number: i32) -> io::Result<()> {
     // SAFETY: takes two numbers.
-    checked(unsafe { kill(pid, number) }).map(drop)
+    check_result(unsafe { kill(pid, number) }).map(drop)
 }
 
 pub(super) fn make_fifo(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the path ends with a zero and lives through the call.
-    checked(unsafe { mkfifo(path.as_ptr(), 0o600) }).map(drop)
+    check_result(unsafe { mkfifo(path.as_ptr(), 0o600) }).map(drop)
 }
 
 /// Takes the byte with which the runtime lets this shim go on, or the end that stands for it.
@@ -258,7 +259,7 @@ pub(super) fn read_descriptor(fd: u32) -> io::Result<Vec<u8>> {
     }
 }
 
-pub(super) fn lead_a_session() {
+pub(super) fn become_session_leader() {
     // SAFETY: both take no memory. A failure leaves the shim in the session it was started in.
     unsafe {
         if getsid(0) != std::process::id() as c_int {
@@ -269,15 +270,15 @@ pub(super) fn lead_a_session() {
 
 /// Bounds this process and what it starts, never above what it is bounded to already. Safe to call
 /// between fork and exec.
-pub(super) fn limit(kind: i32, soft: u64, hard: u64) -> io::Result<()> {
-    let mut bounds = Bounds { soft: 0, hard: 0 };
+pub(super) fn set_limit(kind: i32, soft: u64, hard: u64) -> io::Result<()> {
+    let mut bounds = ResourceBounds { soft: 0, hard: 0 };
     // SAFETY: the struct is a local that lives through the call.
-    checked(unsafe { getrlimit(kind, &mut bounds) })?;
+    check_result(unsafe { getrlimit(kind, &mut bounds) })?;
     let amount = |wanted: u64| Amount::try_from(wanted).unwrap_or(Amount::MAX);
     bounds.hard = bounds.hard.min(amount(hard));
     bounds.soft = bounds.hard.min(amount(soft));
     // SAFETY: the same.
-    checked(unsafe { setrlimit(kind, &bounds) }).map(drop)
+    check_result(unsafe { setrlimit(kind, &bounds) }).map(drop)
 }
 
 /// Lets the command's end of a pseudo-terminal be opened, and says where it is.
@@ -286,8 +287,8 @@ pub(super) fn unlock_terminal(ours: &File) -> io::Result<PathBuf> {
     // SAFETY: all take the number of an open descriptor. The name is in memory that the next call of
     // `ptsname` would overwrite, and is copied at once; the shim has one thread.
     unsafe {
-        checked(grantpt(fd))?;
-        checked(unlockpt(fd))?;
+        check_result(grantpt(fd))?;
+        check_result(unlockpt(fd))?;
         let name = ptsname(fd);
         if name.is_null() {
             return Err(io::Error::last_os_error());
@@ -300,16 +301,16 @@ pub(super) fn resize_terminal(terminal: &File, rows: u16, columns: u16) -> io::R
     const SET_WINDOW_SIZE: c_ulong = if HAS_PLAIN_IOCTLS { 0x5414 } else { 0x8008_7467 };
     let size = WindowSize { rows, columns, pixels: [0; 2] };
     // SAFETY: the request reads one such struct, which lives through the call.
-    checked(unsafe { ioctl(terminal.as_raw_fd(), SET_WINDOW_SIZE, &size) }).map(drop)
+    check_result(unsafe { ioctl(terminal.as_raw_fd(), SET_WINDOW_SIZE, &size) }).map(drop)
 }
 
 /// The input becomes the terminal of a session that this process leads. Safe between fork and exec.
-pub(super) fn take_terminal() -> io::Result<()> {
+pub(super) fn set_controlling_terminal() -> io::Result<()> {
     const SET_TERMINAL: c_ulong = if cfg!(target_os = "linux") { 0x540e } else { 0x2000_7461 };
     // SAFETY: both take numbers only.
     unsafe {
-        checked(setsid())?;
-        checked(ioctl(0, SET_TERMINAL, 0 as c_int)).map(drop)
+        check_result(setsid())?;
+        check_result(ioctl(0, SET_TERMINAL, 0 as c_int)).map(drop)
     }
 }
 
@@ -319,7 +320,7 @@ const HAS_PLAIN_IOCTLS: bool = cfg!(all(
     not(any(target_arch = "powerpc", target_arch = "powerpc64", target_arch = "sparc64"))
 ));
 
-fn checked(result: c_int) -> io::Result<c_int> {
+fn check_result(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -334,7 +335,7 @@ mod posix {
     }
 
     /// The ending of a child, which is reaped with it. None while it lives.
-    pub(crate) fn reap(pid: u32) -> Option<Ending> {
+    pub(crate) fn reap(pid: u32) -> Option<ProcessExit> {
         const NO_HANG: c_int = 1;
         let mut status = 0;
         // SAFETY: the status is a local that lives through the call.
@@ -344,8 +345,8 @@ mod posix {
         }
         let by_signal = status & 0x7f;
         Some(match by_signal {
-            0 => Ending::Code(status >> 8 & 0xff),
-            number => Ending::Signal(number),
+            0 => ProcessExit::Code(status >> 8 & 0xff),
+            number => ProcessExit::Signal(number),
         })
     }
 }
@@ -369,7 +370,7 @@ mod linux {
         pid: c_int,
         user: c_uint,
         status: c_int,
-        rest: [c_int; 26],
+        padding: [c_int; 26],
     }
 
     const NO_HANG: c_int = 1;
@@ -386,24 +387,26 @@ mod linux {
     }
 
     /// What there is to know of the children.
-    pub(crate) enum Children {
+    pub(crate) enum ChildrenState {
         /// This one has ended and is not reaped yet.
-        Ended(u32, Ending),
+        Ended(u32, ProcessExit),
         Alive,
         None,
     }
 
     /// Looks for a child that has ended, without reaping it.
-    pub(crate) fn peek() -> Children {
+    pub(crate) fn peek_ended_child() -> ChildrenState {
         const CODE: c_int = 1;
         // SAFETY: all its fields are integers, for which zeroes are a value.
         let mut info: ChildInfo = unsafe { std::mem::zeroed() };
         // SAFETY: the struct is as long as the kernel's and lives through the call.
         match unsafe { waitid(ANY, 0, &mut info, EXITED | NO_WAIT | NO_HANG) } {
-            0 if info.pid == 0 => Children::Alive,
-            0 if info.code == CODE => Children::Ended(info.pid as u32, Ending::Code(info.status)),
-            0 => Children::Ended(info.pid as u32, Ending::Signal(info.status)),
-            _ => Children::None,
+            0 if info.pid == 0 => ChildrenState::Alive,
+            0 if info.code == CODE => {
+                ChildrenState::Ended(info.pid as u32, ProcessExit::Code(info.status))
+            }
+            0 => ChildrenState::Ended(info.pid as u32, ProcessExit::Signal(info.status)),
+            _ => ChildrenState::None,
         }
     }
 
@@ -431,7 +434,7 @@ mod linux {
         close_range(first, count, ON_EXEC)
     }
 
-    pub(crate) fn close(first: u32, count: u32) -> io::Result<()> {
+    pub(crate) fn close_fds(first: u32, count: u32) -> io::Result<()> {
         close_range(first, count, 0)
     }
 
@@ -442,7 +445,7 @@ mod linux {
         }
         // SAFETY: takes three numbers, and nobody believes to own what is closed.
         let closed = unsafe { syscall(CLOSE_RANGE, first, first + count - 1, flags) };
-        checked(closed as c_int).map(drop)
+        check_result(closed as c_int).map(drop)
     }
 
     /// What a rule of Landlock is about: a file or all below a directory. The kernel's has no gap.
@@ -480,38 +483,38 @@ mod linux {
         // SAFETY: the struct is as the kernel has it and lives through the call.
         let added =
             unsafe { syscall(ADD_RULE, ruleset as c_int, BENEATH_PATH, &rule, 0 as c_uint) };
-        checked(added as c_int).map(drop)
+        check_result(added as c_int).map(drop)
     }
 
     /// Confines this process, and all that it ever starts, for good. Safe between fork and exec.
-    pub(crate) fn restrict(ruleset: u32) -> io::Result<()> {
+    pub(crate) fn apply_ruleset(ruleset: u32) -> io::Result<()> {
         const RESTRICT_SELF: c_long = 446;
         // SAFETY: takes two numbers.
         let restricted = unsafe { syscall(RESTRICT_SELF, ruleset as c_int, 0 as c_uint) };
-        checked(restricted as c_int).map(drop)
+        check_result(restricted as c_int).map(drop)
     }
 
     /// A process that stays the same one even when its pid goes to another.
-    pub(crate) struct Handle(OwnedFd);
+    pub(crate) struct ProcessHandle(OwnedFd);
 
-    impl Handle {
+    impl ProcessHandle {
         pub(crate) fn open(pid: u32) -> io::Result<Self> {
             const PIDFD_OPEN: c_long = 434;
             // SAFETY: takes two numbers.
             let fd = unsafe { syscall(PIDFD_OPEN, pid as c_int, 0 as c_uint) };
-            let fd = checked(fd as c_int)?;
+            let fd = check_result(fd as c_int)?;
             // SAFETY: the kernel has just made this descriptor, nobody else knows it.
             Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
         }
 
-        pub(crate) fn send(&self, number: i32) -> io::Result<()> {
+        pub(crate) fn send_signal(&self, number: i32) -> io::Result<()> {
             const PIDFD_SEND_SIGNAL: c_long = 424;
             let none = std::ptr::null::<ChildInfo>();
             // SAFETY: no details of the signal are given, and the descriptor is open.
             let sent = unsafe {
                 syscall(PIDFD_SEND_SIGNAL, self.0.as_raw_fd(), number, none, 0 as c_uint)
             };
-            checked(sent as c_int).map(drop)
+            check_result(sent as c_int).map(drop)
         }
     }
 }

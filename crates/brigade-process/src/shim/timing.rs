@@ -4,22 +4,22 @@ use std::fmt;
 use std::time::Duration;
 
 /// Between two looks at the directory of a shim that has nothing else to do.
-const LOOK: Duration = Duration::from_secs(5);
+const DIR_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// `look=MS reader=MS deadline=MS`, each part of it optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShimTiming {
     /// How often a shim looks whether its directory is still there.
-    pub look: Duration,
+    pub dir_check_interval: Duration,
     /// How long a first reader is waited for who must not miss any output. None when nobody is.
-    pub first_reader: Option<Duration>,
+    pub first_reader_timeout: Option<Duration>,
     /// How long the command may run. The runtime ends it then; a shim without one does, a little later.
     pub deadline: Option<Duration>,
 }
 
 impl Default for ShimTiming {
     fn default() -> Self {
-        Self { look: LOOK, first_reader: None, deadline: None }
+        Self { dir_check_interval: DIR_CHECK_INTERVAL, first_reader_timeout: None, deadline: None }
     }
 }
 
@@ -30,8 +30,8 @@ impl ShimTiming {
             let (name, value) = part.split_once('=')?;
             let time = Duration::from_millis(value.parse().ok()?);
             match name {
-                "look" => parsed.look = time,
-                "reader" => parsed.first_reader = Some(time),
+                "look" => parsed.dir_check_interval = time,
+                "reader" => parsed.first_reader_timeout = Some(time),
                 "deadline" => parsed.deadline = Some(time),
                 _ => return None,
             }
@@ -42,8 +42,8 @@ impl ShimTiming {
 
 impl fmt::Display for ShimTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "look={}", self.look.as_millis())?;
-        for (name, time) in [("reader", self.first_reader), ("deadline", self.deadline)] {
+        write!(f, "look={}", self.dir_check_interval.as_millis())?;
+        for (name, time) in [("reader", self.first_reader_timeout), ("deadline", self.deadline)] {
             if let Some(time) = time {
                 write!(f, " {name}={}", time.as_millis())?;
             }
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn times_are_understood_as_they_were_told() {
         let all = ShimTiming {
-            look: Duration::from_millis(7),
-            first_reader: Some(Duration::from_secs(10)),
+            dir_check_interval: Duration::from_millis(7),
+            first_reader_timeout: Some(Duration::from_secs(10)),
             deadline: Some(Duration::from_secs(3600)),
         };
         for given in [all, ShimTiming::default()] {

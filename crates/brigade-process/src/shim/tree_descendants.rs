@@ -7,42 +7,42 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::group;
-use super::proc::{self, Member, Stat};
-use super::record::{Ending, ProcessId, Survivor};
+use super::cgroup;
+use super::procfs::{self, ProcessStat, TreeMember};
+use super::record::{ProcessExit, ProcessId, Survivor};
 use super::signals;
-use super::sys::{self, Children, Handle, signal};
+use super::sys::{self, ChildrenState, ProcessHandle, signal};
 
-pub(super) use super::proc::own_id;
+pub(super) use super::procfs::own_id;
 
 /// All that ends is a child of the shim by then, and a signal tells of it.
-pub(super) const ENDS_UNHEARD: bool = false;
+pub(super) const NEEDS_POLLING: bool = false;
 
 /// Rounds of asking. A process whose parent ends while the tree is listed may be missed in one.
-const ASKING_ROUNDS: usize = 3;
+const TERM_ROUNDS: usize = 3;
 
 /// Children reaped before anything else gets its turn: some breed as fast as they are reaped.
-const MOST_AT_ONCE: usize = 1_000;
+const REAP_BATCH: usize = 1_000;
 
 /// After this long of stopping what appears, whatever there is is killed. The next call goes on.
-const HOLD_BOUND: Duration = Duration::from_millis(300);
+const STOP_TIMEOUT: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct ProcessTree {
     shim: u32,
     command: u32,
     /// Who was sent TERM. A second one makes some programs give up their tidying.
-    asked: Vec<u32>,
+    sent_term: Vec<u32>,
     group: Option<PathBuf>,
 }
 
 /// What is left of the tree.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum TreeStatus {
     /// The command has ended so and waits for `reap`: the ending is to be written first.
-    Command(Ending),
-    Some,
-    Nothing,
+    CommandExited(ProcessExit),
+    Alive,
+    Empty,
 }
 
 /// Descriptors below `spare` are the shim's, whoever left them open.
@@ -52,17 +52,17 @@ pub(super) fn prepare(spare: u32) {
 }
 
 pub(super) fn start_time(pid: u32) -> u64 {
-    proc::stat(pid).map_or(0, |stat| stat.start)
+    procfs::stat_if_readable(pid).map_or(0, |stat| stat.start)
 }
 
 /// Stops everything where it is, until nothing new appears. Some processes start another and end
 /// faster than a tree is listed; one that is stopped starts nothing, and keeps its place in the tree.
-fn hold(
-    walk: impl Fn(&mut dyn FnMut(Member)),
-    stop: impl Fn(Member),
+fn stop_until_quiet(
+    walk: impl Fn(&mut dyn FnMut(TreeMember)),
+    stop: impl Fn(TreeMember),
     is_alive: impl Fn(u32) -> bool,
 ) {
-    let give_up = Instant::now() + HOLD_BOUND;
+    let give_up = Instant::now() + STOP_TIMEOUT;
     let mut known = HashSet::new();
     loop {
         let mut fresh = Vec::new();
@@ -81,33 +81,33 @@ fn hold(
 }
 
 fn is_alive(pid: u32) -> bool {
-    proc::stat(pid).is_some_and(|stat| is_living(&stat))
+    procfs::stat_if_readable(pid).is_some_and(|stat| is_running(&stat))
 }
 
 /// A process that has ended may still be listed until it is waited for.
-fn is_living(stat: &Stat) -> bool {
+fn is_running(stat: &ProcessStat) -> bool {
     !b"ZX".contains(&stat.state)
 }
 
-impl Tree {
+impl ProcessTree {
     pub(super) fn new(command: ProcessId, group: Option<PathBuf>) -> Self {
-        Self { shim: std::process::id(), command: command.pid, asked: Vec::new(), group }
+        Self { shim: std::process::id(), command: command.pid, sent_term: Vec::new(), group }
     }
 
     /// Reaps what was inherited and has ended, up to the command itself.
-    pub(super) fn collect(&mut self) -> Left {
-        for _ in 0..MOST_AT_ONCE {
-            match sys::peek() {
-                Children::Ended(pid, ending) if pid == self.command => {
-                    return Left::Command(ending);
+    pub(super) fn reap_ended(&mut self) -> TreeStatus {
+        for _ in 0..REAP_BATCH {
+            match sys::peek_ended_child() {
+                ChildrenState::Ended(pid, ending) if pid == self.command => {
+                    return TreeStatus::CommandExited(ending);
                 }
-                Children::Ended(pid, _) => sys::reap(pid),
-                Children::Alive => return Left::Some,
-                Children::None => return Left::Nothing,
+                ChildrenState::Ended(pid, _) => sys::reap(pid),
+                ChildrenState::Alive => return TreeStatus::Alive,
+                ChildrenState::None => return TreeStatus::Empty,
             }
         }
-        signals::note(signal::CHLD);
-        Left::Some
+        signals::note_signal(signal::CHLD);
+        TreeStatus::Alive
     }
 
     /// Reaps the command, after which its pid may belong to another process.
@@ -116,21 +116,21 @@ impl Tree {
     /// signal for itself, and the program never hears of it.
     pub(super) fn reap_command(&mut self) {
         sys::reap(self.command);
-        self.asked.clear();
+        self.sent_term.clear();
     }
 
     /// Asks everything that was not asked yet to end. TERM stays pending in a stopped process, so
     /// it is continued as well.
-    pub(super) fn ask(&mut self) {
-        for _ in 0..ASKING_ROUNDS {
-            let mut unasked = proc::descendants(self.shim);
-            unasked.retain(|member| !self.asked.contains(&member.pid));
+    pub(super) fn terminate(&mut self) {
+        for _ in 0..TERM_ROUNDS {
+            let mut unasked = procfs::descendants(self.shim);
+            unasked.retain(|member| !self.sent_term.contains(&member.pid));
             if unasked.is_empty() {
                 return;
             }
             for member in unasked {
-                self.asked.push(member.pid);
-                self.send(member, &[signal::TERM, signal::CONT]);
+                self.sent_term.push(member.pid);
+                self.send_signals(member, &[signal::TERM, signal::CONT]);
             }
         }
     }
@@ -140,38 +140,39 @@ impl Tree {
     ///
     /// A refusal means that a process has become another user's: it will be named as a survivor.
     /// Those below it are not inherited then, and have to be reached where they are.
-    pub(super) fn force(&mut self) {
+    pub(super) fn kill(&mut self) {
         if let Some(group) = &self.group {
             // What has left the group is found where it is.
-            let _ = group::kill(group);
+            let _ = cgroup::kill_group(group);
         }
-        let walk = |visit: &mut dyn FnMut(Member)| proc::walk(self.shim, visit);
-        hold(walk, |member| self.send(member, &[signal::STOP]), is_alive);
-        proc::walk(self.shim, |member| self.send(member, &[signal::KILL]));
+        let walk = |visit: &mut dyn FnMut(TreeMember)| procfs::walk_descendants(self.shim, visit);
+        stop_until_quiet(walk, |member| self.send_signals(member, &[signal::STOP]), is_alive);
+        procfs::walk_descendants(self.shim, |member| self.send_signals(member, &[signal::KILL]));
     }
 
     /// Whatever still lives.
     pub(super) fn survivors(&self) -> Vec<Survivor> {
-        let survivor = |member: Member| {
-            let stat = proc::stat(member.pid).filter(is_living)?;
+        let survivor = |member: TreeMember| {
+            let stat = procfs::stat_if_readable(member.pid).filter(is_running)?;
             let id = ProcessId { pid: member.pid, start: stat.start };
             Some(Survivor { id, name: stat.name })
         };
-        proc::descendants(self.shim).into_iter().filter_map(survivor).collect()
+        procfs::descendants(self.shim).into_iter().filter_map(survivor).collect()
     }
 
-    fn send(&self, member: Member, numbers: &[i32]) {
+    fn send_signals(&self, member: TreeMember, numbers: &[i32]) {
         if member.parent == self.shim {
             // The pid of a child is its own until it is reaped, which only this thread does.
-            let _ = numbers.iter().try_for_each(|number| sys::send(member.pid as i32, *number));
+            let _ =
+                numbers.iter().try_for_each(|number| sys::send_signal(member.pid as i32, *number));
             return;
         }
         // Of others the pid may have gone to somebody else since. The handle holds whoever has it
         // now, and a process with the parent that was seen, or inherited since, is below the shim.
-        let Ok(handle) = Handle::open(member.pid) else { return };
-        let parent = proc::stat(member.pid).map(|stat| stat.parent);
+        let Ok(handle) = ProcessHandle::open(member.pid) else { return };
+        let parent = procfs::stat_if_readable(member.pid).map(|stat| stat.parent);
         if parent == Some(member.parent) || parent == Some(self.shim) {
-            let _ = numbers.iter().try_for_each(|number| handle.send(*number));
+            let _ = numbers.iter().try_for_each(|number| handle.send_signal(*number));
         }
     }
 }
@@ -193,9 +194,13 @@ mod tests {
 
     impl Chains {
         /// Those of the shim as they are now. To look at any other process takes longer than they live.
-        fn children(&mut self, of: u32) -> Vec<Member> {
+        fn children(&mut self, of: u32) -> Vec<TreeMember> {
             if of == SHIM {
-                return self.living.iter().map(|pid| Member { pid: *pid, parent: SHIM }).collect();
+                return self
+                    .living
+                    .iter()
+                    .map(|pid| TreeMember { pid: *pid, parent: SHIM })
+                    .collect();
             }
             for pid in self.living.iter_mut().filter(|pid| !self.stopped.contains(pid)) {
                 self.next += 1;
@@ -209,10 +214,10 @@ mod tests {
     fn what_breeds_is_stopped_as_soon_as_it_is_found() {
         let living: Vec<u32> = (2..252).collect();
         let chains = RefCell::new(Chains { living, stopped: HashSet::new(), next: 1_000 });
-        let walk = |visit: &mut dyn FnMut(Member)| {
-            proc::walk_by(SHIM, |of| chains.borrow_mut().children(of), visit);
+        let walk = |visit: &mut dyn FnMut(TreeMember)| {
+            procfs::walk_descendants_with(SHIM, |of| chains.borrow_mut().children(of), visit);
         };
-        hold(
+        stop_until_quiet(
             walk,
             |member| {
                 chains.borrow_mut().stopped.insert(member.pid);

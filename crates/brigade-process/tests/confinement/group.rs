@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use brigade_process::{ControlGroups, Launch, Limits, Order, control_group};
+use brigade_process::{ControlGroups, ProcessLimits, ShimLaunch, ShimOrder, control_group};
 use tempfile::TempDir;
 
 use crate::support::{companion, is_root};
@@ -35,16 +35,16 @@ impl Drop for Delegated {
 fn hidden(dir: &TempDir) -> brigade_process::Shim {
     let inner = "trap \"\" TERM; echo $$ > pid; sleep 1000 & wait";
     let script = format!("env -i setsid sh -c '{inner}' & wait");
-    let launch = Launch {
+    let launch = ShimLaunch {
         dir: dir.path(),
-        boot: &[0; 16],
+        boot_id: &[0; 16],
         argv: &["/bin/sh".into(), "-c".into(), OsString::from(script)],
         env: &[("PATH".into(), std::env::var_os("PATH").unwrap())],
         cwd: Some(dir.path()),
-        stdin: false,
-        cap: 1 << 16,
+        reads_input: false,
+        output_cap: 1 << 16,
         grace: Duration::from_millis(50),
-        limits: Limits::default(),
+        limits: ProcessLimits::default(),
         terminal: None,
         sandbox: None,
         timing: brigade_process::ShimTiming::default(),
@@ -70,10 +70,10 @@ async fn a_group_is_ended_as_a_whole() {
         eprintln!("not tested: no control group can be made here");
         return;
     };
-    let groups = ControlGroups::below(&delegated.0);
+    let groups = ControlGroups::in_root(&delegated.0);
     for is_killed in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        groups.make(dir.path(), None).unwrap();
+        groups.create_group(dir.path(), None).unwrap();
         let group = PathBuf::from(fs::read_to_string(dir.path().join("group")).unwrap());
         let shim = hidden(&dir);
         until("it is up", || dir.path().join("pid").exists() && pids(&group) >= 3).await;
@@ -81,12 +81,12 @@ async fn a_group_is_ended_as_a_whole() {
             // Nobody is left who knows what came of the command; its group does.
             let pid = rustix::process::Pid::from_raw(shim.pid().cast_signed()).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-            shim.gone().await.unwrap();
+            shim.wait_exit().await.unwrap();
             assert!(pids(&group) >= 2);
-            control_group::kill(dir.path()).unwrap();
+            control_group::kill_group_of(dir.path()).unwrap();
         } else {
-            shim.ask(Order::Kill).unwrap();
-            shim.gone().await.unwrap();
+            shim.send_order(ShimOrder::Kill).unwrap();
+            shim.wait_exit().await.unwrap();
         }
         until("nothing is left", || pids(&group) == 0).await;
         groups.remove_empty();

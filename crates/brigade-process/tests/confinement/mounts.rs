@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use brigade_process::{Ending, Layer, Step, Terminal};
+use brigade_process::{LayerAccess, ProcessExit, PtySize, StartStep};
 
 use crate::support::{Place, Run, be_a_user, can_mount, has, is_root};
 
@@ -20,7 +20,7 @@ fn users() -> [fn(); 2] {
 
 /// A file that can be named from inside, because its directory is listed to be read.
 fn listed(place: &Place) -> Run<'_> {
-    let layer = Layer { read: vec![&place.outside], ..place.layer() };
+    let layer = LayerAccess { read: vec![&place.outside], ..place.layer() };
     Run { layers: vec![layer], ..place.sandboxed() }
 }
 
@@ -62,8 +62,9 @@ async fn a_later_layer_does_not_widen_an_earlier_one() {
         let narrow = place.inside.join("narrow");
         fs::create_dir(&narrow).unwrap();
         fs::write(narrow.join("file"), "content\n").unwrap();
-        let wide = || Layer { write: vec![&place.inside, &place.outside], ..Layer::default() };
-        let small = || Layer { write: vec![&narrow], ..Layer::default() };
+        let wide =
+            || LayerAccess { write: vec![&place.inside, &place.outside], ..LayerAccess::default() };
+        let small = || LayerAccess { write: vec![&narrow], ..LayerAccess::default() };
         let script = "chmod 777 file && echo mine; chmod 777 ../file; chmod 777 $OUT/file
              echo shared > /dev/shm/x && cat /dev/shm/x; echo t > /tmp/t && cat $TMPDIR/t";
         for layers in [vec![small(), wide()], vec![wide(), small()]] {
@@ -116,7 +117,7 @@ async fn of_the_state_folder_only_the_socket_is_left() {
         let place = Place::new();
         let script = "cat $STATE/operator.key; cat $STATE/socket/../operator.key; ls $STATE/processes
              echo x > $STATE/new; echo x > $STATE/socket/new; rm -r $STATE/socket; stat -c %F $STATE/socket/brigade.sock";
-        let grants = Layer { read: vec![Path::new("/usr")], ..place.layer() };
+        let grants = LayerAccess { read: vec![Path::new("/usr")], ..place.layer() };
         for namespaces in [None, place.sandboxed().namespaces] {
             let layers = vec![grants.clone()];
             let ran = Run { layers, namespaces, ..Run::default() }.script(&place, script).await;
@@ -145,7 +146,7 @@ async fn a_build_tool_finds_what_it_needs() {
              grep -q . /etc/passwd; echo end > /dev/stderr";
         let user = rustix::process::geteuid().as_raw();
         let ran = place.sandboxed().script(&place, &format!("WHO={user}; {script}")).await;
-        assert_eq!(ran.record.ending, Some(Ending::Code(0)), "{}", ran.text);
+        assert_eq!(ran.record.exit, Some(ProcessExit::Code(0)), "{}", ran.text);
         assert_eq!(ran.text, "a\n4\ns\nend\n");
         assert!(!Path::new("/tmp/d/b").exists() && !Path::new("/dev/shm/t").exists());
     }
@@ -159,7 +160,7 @@ async fn a_terminal_can_be_opened_again() {
             return;
         }
         let place = Place::new();
-        let terminal = Some(Terminal { rows: 30, columns: 90 });
+        let terminal = Some(PtySize { rows: 30, columns: 90 });
         let run = Run { terminal, ..place.sandboxed() };
         let script = "echo a > /dev/stdout; echo b > $(tty); stty size < /dev/tty";
         let ran = run.script(&place, script).await;
@@ -174,8 +175,8 @@ async fn a_working_directory_that_cannot_be_seen_is_an_error() {
     }
     let place = Place::new();
     let ran = place.sandboxed().script_in(&place, &place.outside, "echo ran").await;
-    let refused = Ending::NotStarted { step: Step::WorkingDirectory, errno: 2 };
-    assert_eq!((ran.text.as_str(), ran.record.ending), ("", Some(refused)));
+    let refused = ProcessExit::NotStarted { step: StartStep::WorkingDirectory, errno: 2 };
+    assert_eq!((ran.text.as_str(), ran.record.exit), ("", Some(refused)));
 }
 
 #[tokio::test]
@@ -188,8 +189,8 @@ async fn a_program_that_is_hidden_is_not_executed() {
     fs::write(&program, "#!/bin/sh\necho ran\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let ran = place.sandboxed().program(&place, &[program.to_str().unwrap()]).await;
-    let refused = Ending::NotStarted { step: Step::ExecuteConfined, errno: 2 };
-    assert_eq!((ran.text.as_str(), ran.record.ending), ("", Some(refused)));
+    let refused = ProcessExit::NotStarted { step: StartStep::ExecuteSandboxed, errno: 2 };
+    assert_eq!((ran.text.as_str(), ran.record.exit), ("", Some(refused)));
 }
 
 #[tokio::test]
@@ -211,6 +212,6 @@ async fn capabilities_that_cannot_be_dropped_are_an_error() {
     sets.effective.remove(CapabilitySet::SETPCAP);
     set_capabilities(None, sets).unwrap();
     let ran = place.confined("echo ran").await;
-    let refused = Ending::NotStarted { step: Step::Confine, errno: 1 };
-    assert_eq!((ran.text.as_str(), ran.record.ending), ("", Some(refused)));
+    let refused = ProcessExit::NotStarted { step: StartStep::Sandbox, errno: 1 };
+    assert_eq!((ran.text.as_str(), ran.record.exit), ("", Some(refused)));
 }

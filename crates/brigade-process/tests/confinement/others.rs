@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use brigade_process::{Ending, Layer, NetworkAccess};
+use brigade_process::{LayerAccess, NetworkAccess, ProcessExit};
 
 use crate::attack::attempt;
 use crate::support::{Place, Ran, Run, be_a_user, can};
@@ -89,7 +89,7 @@ async fn the_numbers_of_other_architectures_are_no_way_out() {
     assert_eq!(answer(&attempt(&run, &place, &["x32"], 0).await, "x32"), REFUSED);
     let ran = attempt(&run, &place, &["foreign"], 0).await;
     assert!(!ran.text.contains("done"), "{}", ran.text);
-    assert_ne!(ran.record.ending, Some(Ending::Code(0)));
+    assert_ne!(ran.record.exit, Some(ProcessExit::Code(0)));
 }
 
 /// `clone3` puts a child into a control group that its caller may not write. Refused as a call that the
@@ -147,7 +147,7 @@ async fn without_tcp_no_protocol_with_connections_is_left() {
     let names = [&tcp[..], &more].concat();
     let free = attempt(&Run::default(), &place, &names, port.number()).await;
     while port.heard().is_some() {}
-    let layer = Layer { network: NetworkAccess::NoTcp, ..place.layer() };
+    let layer = LayerAccess { network: NetworkAccess::NoTcp, ..place.layer() };
     let run = Run { layers: vec![layer], ..place.sandboxed() };
     let ran = attempt(&run, &place, &names, port.number()).await;
     assert_refused(&free, &ran, &names);
@@ -169,7 +169,7 @@ async fn without_a_network_only_local_sockets_are_left() {
     let names = ["tcp", "fast open", "mptcp", "udp", "netlink", "vsock"];
     let free = attempt(&Run::default(), &place, &names, port.number()).await;
     while port.heard().is_some() {}
-    let layer = || Layer { network: NetworkAccess::None, ..place.layer() };
+    let layer = || LayerAccess { network: NetworkAccess::None, ..place.layer() };
     // Without a namespace of its own the filter holds by itself.
     let filtered = Run { layers: vec![layer()], ..Run::default() };
     for run in [filtered, Run { layers: vec![layer()], ..place.sandboxed() }] {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use brigade_process::confine::ConfineError;
-use brigade_process::{Ending, Landlock, Layer, Step, Terminal};
+use brigade_process::landlock_rules::SandboxError;
+use brigade_process::{LandlockSupport, LayerAccess, ProcessExit, PtySize, StartStep};
 
 use crate::support::{Place, Run, can};
 
@@ -27,7 +27,10 @@ async fn inside_everything_works_and_outside_nothing_is_written() {
              done",
         )
         .await;
-    assert_eq!((ran.text.as_str(), ran.record.ending), ("content\nmore\n", Some(Ending::Code(0))));
+    assert_eq!(
+        (ran.text.as_str(), ran.record.exit),
+        ("content\nmore\n", Some(ProcessExit::Code(0)))
+    );
     assert_eq!(fs::read_to_string(place.outside.join("file")).unwrap(), "content\n");
     assert_eq!(fs::read_dir(&place.outside).unwrap().count(), 1);
 }
@@ -55,7 +58,7 @@ async fn what_is_listed_is_read_and_what_is_not_is_refused() {
     let (listed, unlisted) = (place.outside.join("listed"), place.outside.join("unlisted"));
     fs::write(&listed, "for all\n").unwrap();
     fs::write(&unlisted, "secret\n").unwrap();
-    let layer = Layer { read: vec![&listed], ..place.layer() };
+    let layer = LayerAccess { read: vec![&listed], ..place.layer() };
     let run = Run { layers: vec![layer], ..Run::default() };
     let ran = run.script(&place, "cat $OUT/listed; cat $OUT/unlisted; echo x >> $OUT/listed").await;
     assert!(ran.text.starts_with("for all\n") && !ran.text.contains("secret"), "{}", ran.text);
@@ -72,7 +75,7 @@ async fn each_of_several_layers_holds() {
     let narrow = place.inside.join("narrow");
     fs::create_dir(&narrow).unwrap();
     // The inner one asks for more than the outer one leaves.
-    let inner = Layer { write: vec![&narrow, &place.outside], ..Layer::default() };
+    let inner = LayerAccess { write: vec![&narrow, &place.outside], ..LayerAccess::default() };
     let run = Run { layers: vec![place.layer(), inner], ..Run::default() };
     let ran =
         run.script(&place, "echo a > narrow/new && echo fine; echo b > new; cat $OUT/file").await;
@@ -93,7 +96,7 @@ async fn the_system_and_a_scratch_folder_are_there() {
              grep NoNewPrivs /proc/self/status; ls /proc/self/fd | wc -l; ! ls /tmp 2>/dev/null; ! touch /tmp/y 2>/dev/null",
         )
         .await;
-    assert_eq!(ran.record.ending, Some(Ending::Code(0)), "{}", ran.text);
+    assert_eq!(ran.record.exit, Some(ProcessExit::Code(0)), "{}", ran.text);
     assert_eq!(ran.text, "x\nerr\nNoNewPrivs:\t1\n4\n", "and no ruleset to be seen");
 }
 
@@ -119,9 +122,10 @@ async fn a_program_outside_is_not_executed() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let run = Run { layers: vec![place.layer()], ..Run::default() };
     let ran = run.program(&place, &[program.to_str().unwrap()]).await;
-    let denied = Ending::NotStarted { step: Step::ExecuteConfined, errno: libc_eacces() };
-    assert_eq!((ran.record.ending, ran.text.as_str()), (Some(denied), ""));
-    let layer = Layer { read: vec![&program], ..place.layer() };
+    let denied =
+        ProcessExit::NotStarted { step: StartStep::ExecuteSandboxed, errno: libc_eacces() };
+    assert_eq!((ran.record.exit, ran.text.as_str()), (Some(denied), ""));
+    let layer = LayerAccess { read: vec![&program], ..place.layer() };
     let run = Run { layers: vec![layer], ..Run::default() };
     assert_eq!(run.program(&place, &[program.to_str().unwrap()]).await.text, "ran\n");
 }
@@ -136,7 +140,7 @@ async fn on_a_terminal_only_that_one_can_be_opened() {
         return;
     }
     let place = Place::new();
-    let terminal = Some(Terminal { rows: 30, columns: 90 });
+    let terminal = Some(PtySize { rows: 30, columns: 90 });
     let run = Run { layers: vec![place.layer()], terminal, ..Run::default() };
     let ran = run
         .script(&place, "echo a > /dev/stdout; echo b > $(tty); stty size < /dev/tty; ls /dev/pts; cat link/file")
@@ -152,9 +156,9 @@ fn what_has_become_a_link_or_is_gone_is_refused() {
     }
     let place = Place::new();
     let refused = |path: &std::path::Path| {
-        let layer = Layer { write: vec![path], ..Layer::default() };
-        match Landlock::here().rulesets(&[layer], &place.inside) {
-            Err(error @ ConfineError::Path { .. }) => error.to_string(),
+        let layer = LayerAccess { write: vec![path], ..LayerAccess::default() };
+        match LandlockSupport::detect().build_rulesets(&[layer], &place.inside) {
+            Err(error @ SandboxError::Path { .. }) => error.to_string(),
             other => panic!("{other:?}"),
         }
     };

@@ -10,8 +10,8 @@ use std::time::Duration;
 use brigade_process::sandbox::SOCKET_FOLDER;
 use brigade_process::shim::layout::CLAIM;
 use brigade_process::{
-    Companion, Landlock, Launch, Layer, Limits, NamespaceSupport, Output, Record, SandboxPlan,
-    SandboxScope, Terminal,
+    Companion, LandlockSupport, LayerAccess, NamespaceSupport, ProcessLimits, ProcessOutput,
+    PtySize, SandboxPlan, SandboxScope, ShimLaunch, ShimRecord,
 };
 use tempfile::TempDir;
 
@@ -26,16 +26,16 @@ pub(crate) struct Place {
 }
 
 pub(crate) struct Ran {
-    pub(crate) record: Record,
+    pub(crate) record: ShimRecord,
     pub(crate) text: String,
 }
 
 /// How a command is run.
 #[derive(Clone, Default)]
 pub(crate) struct Run<'a> {
-    pub(crate) layers: Vec<Layer<'a>>,
-    pub(crate) limits: Limits,
-    pub(crate) terminal: Option<Terminal>,
+    pub(crate) layers: Vec<LayerAccess<'a>>,
+    pub(crate) limits: ProcessLimits,
+    pub(crate) terminal: Option<PtySize>,
     /// Without them, what Landlock keeps out is not also hidden.
     pub(crate) namespaces: Option<NamespaceSupport>,
 }
@@ -53,13 +53,13 @@ impl Place {
         Self { _folder: folder, inside, outside }
     }
 
-    pub(crate) fn layer(&self) -> Layer<'_> {
-        Layer { write: vec![&self.inside], ..Layer::default() }
+    pub(crate) fn layer(&self) -> LayerAccess<'_> {
+        LayerAccess { write: vec![&self.inside], ..LayerAccess::default() }
     }
 
     /// A sandbox with all that this machine has.
     pub(crate) fn sandboxed(&self) -> Run<'_> {
-        let namespaces = Some(companion().namespaces());
+        let namespaces = Some(companion().probe_namespaces());
         Run { layers: vec![self.layer()], namespaces, ..Run::default() }
     }
 
@@ -98,13 +98,13 @@ impl Run<'_> {
         let socket = state.join(SOCKET_FOLDER).join("brigade.sock");
         let _daemon = UnixListener::bind(socket).unwrap();
         let namespaces = self.namespaces.unwrap_or(NamespaceSupport::UNKNOWN);
-        let scope = SandboxScope { layers: &self.layers, scratch: &scratch, state: &state };
-        let plan = SandboxPlan::make(Landlock::here(), namespaces, &scope);
+        let scope = SandboxScope { layers: &self.layers, scratch: &scratch, state_dir: &state };
+        let plan = SandboxPlan::build(LandlockSupport::detect(), namespaces, &scope);
         let plan = (!self.layers.is_empty()).then(|| plan.unwrap());
         let variable = |name: &str, value: &Path| (OsString::from(name), value.into());
-        let launch = Launch {
+        let launch = ShimLaunch {
             dir: dir.path(),
-            boot: &[0; 16],
+            boot_id: &[0; 16],
             argv: &words.iter().map(OsString::from).collect::<Vec<_>>(),
             env: &[
                 ("PATH".into(), std::env::var_os("PATH").unwrap()),
@@ -113,8 +113,8 @@ impl Run<'_> {
                 variable("STATE", &state),
             ],
             cwd: Some(cwd),
-            stdin: false,
-            cap: 1 << 20,
+            reads_input: false,
+            output_cap: 1 << 20,
             grace: Duration::from_secs(5),
             limits: self.limits,
             terminal: self.terminal,
@@ -122,9 +122,9 @@ impl Run<'_> {
             timing: brigade_process::ShimTiming::default(),
         };
         let shim = launch.start(companion()).unwrap();
-        tokio::time::timeout(TOO_LONG, shim.gone()).await.expect("its end").unwrap();
-        let record = Record::read_from(&File::open(dir.path().join(CLAIM)).unwrap()).unwrap();
-        let output = Output::open(dir.path()).and_then(|output| output.tail_text(1 << 20));
+        tokio::time::timeout(TOO_LONG, shim.wait_exit()).await.expect("its end").unwrap();
+        let record = ShimRecord::read_from(&File::open(dir.path().join(CLAIM)).unwrap()).unwrap();
+        let output = ProcessOutput::open(dir.path()).and_then(|output| output.tail_text(1 << 20));
         Ran { record, text: output.unwrap_or_default() }
     }
 }
@@ -164,8 +164,8 @@ pub(crate) fn be_a_user() {
 }
 
 /// Whether the kernel can do what a test is about. Where it cannot, the test says so.
-pub(crate) fn can(what: &str, is_so: impl Fn(Landlock) -> bool) -> bool {
-    let here = Landlock::here();
+pub(crate) fn can(what: &str, is_so: impl Fn(LandlockSupport) -> bool) -> bool {
+    let here = LandlockSupport::detect();
     let can = here.check().is_ok() && is_so(here);
     if !can {
         eprintln!("not tested: {what} needs more than this kernel has of Landlock ({here:?})");
@@ -184,7 +184,7 @@ pub(crate) fn has(program: &str) -> bool {
 
 /// Whether mounts can be changed by whoever runs this thread. Where they cannot, the test says so.
 pub(crate) fn can_mount() -> bool {
-    let can = can("confinement", |_| true) && companion().namespaces().mount.is_available();
+    let can = can("confinement", |_| true) && companion().probe_namespaces().mount.is_available();
     if !can {
         eprintln!("not tested: mount namespaces cannot be made here");
     }

@@ -5,13 +5,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
-use brigade_process::{Ending, Landlock, Layer, NetworkAccess};
+use brigade_process::{LandlockSupport, LayerAccess, NetworkAccess, ProcessExit};
 
 use crate::support::{Place, Run, can, has};
 
 #[tokio::test]
 async fn no_signal_leaves_the_confinement() {
-    if !can("keeping signals inside", Landlock::has_scopes) {
+    if !can("keeping signals inside", LandlockSupport::has_scopes) {
         return;
     }
     let place = Place::new();
@@ -28,7 +28,7 @@ async fn no_signal_leaves_the_confinement() {
     assert!(lives, "{}", ran.text);
     assert!(ran.text.ends_with("own\nlives\n"), "{}", ran.text);
     assert_eq!(ran.text.matches("not permitted").count(), 2, "{}", ran.text);
-    assert_eq!(ran.record.ending, Some(Ending::Code(0)));
+    assert_eq!(ran.record.exit, Some(ProcessExit::Code(0)));
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn others_are_not_looked_into() {
 
 #[tokio::test]
 async fn abstract_sockets_outside_are_out_of_reach() {
-    if !can("keeping abstract sockets inside", Landlock::has_scopes) || !has("python3") {
+    if !can("keeping abstract sockets inside", LandlockSupport::has_scopes) || !has("python3") {
         return;
     }
     let place = Place::new();
@@ -68,7 +68,7 @@ async fn abstract_sockets_outside_are_out_of_reach() {
 
 #[tokio::test]
 async fn tcp_is_left_alone_unless_it_is_denied() {
-    if !can("denying TCP", Landlock::has_tcp_rules) || !has("bash") {
+    if !can("denying TCP", LandlockSupport::has_tcp_rules) || !has("bash") {
         return;
     }
     let place = Place::new();
@@ -76,7 +76,7 @@ async fn tcp_is_left_alone_unless_it_is_denied() {
     let port = listener.local_addr().unwrap().port();
     let script = format!("exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected'");
     assert_eq!(place.confined(&script).await.text, "connected\n");
-    let layer = Layer { network: NetworkAccess::NoTcp, ..place.layer() };
+    let layer = LayerAccess { network: NetworkAccess::NoTcp, ..place.layer() };
     let ran = Run { layers: vec![layer], ..Run::default() }.script(&place, &script).await;
     assert!(ran.text.contains("not permitted"), "{}", ran.text);
 }

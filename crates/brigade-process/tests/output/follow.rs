@@ -4,18 +4,18 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use brigade_process::output::{Follow, Output, Start, Totals, Which};
+use brigade_process::output::{OutputFollower, OutputTotals, OutputView, ProcessOutput, ReadStart};
 use brigade_process::shim::layout::CLAIM;
 
 use crate::writer::{Random, Reference, Seen, VIEWS, Writer, flatten};
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn follow(dir: &Path, which: Which) -> Follow {
-    Output::open(dir).unwrap().follow(which, Start::At(0))
+fn follow(dir: &Path, which: OutputView) -> OutputFollower {
+    ProcessOutput::open(dir).unwrap().follow(which, ReadStart::At(0))
 }
 
-async fn collect(mut follow: Follow) -> Vec<Seen> {
+async fn collect(mut follow: OutputFollower) -> Vec<Seen> {
     let mut seen = Vec::new();
     while let Some(page) = tokio::time::timeout(SOON, follow.next()).await.unwrap().unwrap() {
         seen.extend(flatten(&page));
@@ -48,10 +48,10 @@ fn write_slowly(dir: &Path, cap: u64) -> std::thread::JoinHandle<Reference> {
 async fn output_that_is_expected_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("to-come");
-    let expected = Output::expected(&place);
-    assert_eq!(expected.totals().unwrap(), Totals::default());
+    let expected = ProcessOutput::open_expected(&place);
+    assert_eq!(expected.totals().unwrap(), OutputTotals::default());
     assert_eq!(expected.tail_text(10).unwrap(), "");
-    let mut follow = expected.follow(Which::Stdout, Start::At(0));
+    let mut follow = expected.follow(OutputView::Stdout, ReadStart::At(0));
     let writing = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         std::fs::create_dir(&place).unwrap();
@@ -61,7 +61,7 @@ async fn output_that_is_expected_is_waited_for() {
     };
     let (first, ()) = tokio::join!(follow.next(), writing);
     assert_eq!(first.unwrap().unwrap().total, 4);
-    assert!(Output::open(&dir.path().join("never")).is_err());
+    assert!(ProcessOutput::open(&dir.path().join("never")).is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,8 +93,8 @@ async fn a_follower_from_the_end_sees_the_last_and_then_the_new() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 100);
     writer.out("old last");
-    let output = Output::open(dir.path()).unwrap();
-    let mut follow = output.follow(Which::Combined, Start::FromEnd(4));
+    let output = ProcessOutput::open(dir.path()).unwrap();
+    let mut follow = output.follow(OutputView::Combined, ReadStart::FromEnd(4));
     assert_eq!(follow.position(), None);
     assert_eq!(flatten(&follow.next().await.unwrap().unwrap()).len(), 4);
     assert_eq!(follow.position(), Some(8));
@@ -109,7 +109,7 @@ async fn a_follower_from_the_end_sees_the_last_and_then_the_new() {
 async fn a_change_wakes_a_follower_before_it_would_look_anyway() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 1_000);
-    let mut follow = follow(dir.path(), Which::Stdout);
+    let mut follow = follow(dir.path(), OutputView::Stdout);
     let mut fastest = Duration::MAX;
     for _ in 0..3 {
         let waited = tokio::time::timeout(Duration::from_millis(50), follow.next()).await;
@@ -134,7 +134,7 @@ async fn a_shim_that_died_ends_when_the_caller_says_so() {
     let mut writer = Writer::new(dir.path(), 100);
     writer.out("abc");
     let (died, ended) = tokio::sync::oneshot::channel::<()>();
-    let mut by_future = follow(dir.path(), Which::Stdout).ended_by(async {
+    let mut by_future = follow(dir.path(), OutputView::Stdout).end_when(async {
         let _ = ended.await;
     });
     assert_eq!(by_future.next().await.unwrap().unwrap().next, 3);
@@ -144,7 +144,7 @@ async fn a_shim_that_died_ends_when_the_caller_says_so() {
     died.send(()).unwrap();
     assert_eq!(collect(by_future).await.len(), 4);
 
-    let mut by_call = follow(dir.path(), Which::Stdout);
+    let mut by_call = follow(dir.path(), OutputView::Stdout);
     by_call.finish();
     assert_eq!(collect(by_call).await.len(), 7);
 }
@@ -156,7 +156,7 @@ async fn a_removed_directory_ends_a_follower_with_an_error() {
         if with_record {
             Writer::new(dir.path(), 100).out("abc");
         }
-        let mut follow = follow(dir.path(), Which::Combined);
+        let mut follow = follow(dir.path(), OutputView::Combined);
         if with_record {
             assert_eq!(follow.next().await.unwrap().unwrap().next, 3);
         }
@@ -173,7 +173,7 @@ async fn a_removed_directory_ends_a_follower_with_an_error() {
 async fn a_record_that_is_gone_counts_as_removed() {
     let dir = tempfile::tempdir().unwrap();
     Writer::new(dir.path(), 100).out("abc");
-    let mut follow = follow(dir.path(), Which::Combined);
+    let mut follow = follow(dir.path(), OutputView::Combined);
     assert_eq!(follow.next().await.unwrap().unwrap().next, 3);
     std::fs::remove_file(dir.path().join(CLAIM)).unwrap();
     let error = tokio::time::timeout(SOON, follow.next()).await.unwrap().unwrap_err();

@@ -4,15 +4,20 @@ use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use brigade_process::output::{Output, Page, Piece, Read, Start, Stream, Totals, Which};
+use brigade_process::output::{
+    OutputRead, OutputTotals, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage,
+};
 use brigade_process::shim::layout::{CLAIM, ORDER, STREAMS};
 
 use crate::writer::{Random, Reference, Seen, VIEWS, Writer, flatten, read_all};
 
 const ALL: usize = 1 << 30;
 
-fn read(dir: &Path, which: Which, from: Start, max_bytes: usize) -> Page {
-    Output::open(dir).unwrap().read(Read { which, from, max_bytes }).unwrap()
+fn read(dir: &Path, which: OutputView, from: ReadStart, max_bytes: usize) -> ViewPage {
+    ProcessOutput::open(dir)
+        .unwrap()
+        .read(OutputRead { view: which, start: from, max_bytes })
+        .unwrap()
 }
 
 fn write_at_random(random: &mut Random, dir: &Path, cap: u64) -> Reference {
@@ -39,7 +44,7 @@ fn pages_joined_are_what_was_written_with_cuts_for_what_was_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let cap = random.pick(&[0, 1, 2, 7, 100, 1_000, 100_000, 10_000_000]);
         let reference = write_at_random(random, dir.path(), cap);
-        let output = Output::open(dir.path()).unwrap();
+        let output = ProcessOutput::open(dir.path()).unwrap();
         for which in VIEWS {
             let expected = reference.seen(which, cap);
             let from = random.below(expected.len() as u64 + 1);
@@ -61,9 +66,9 @@ fn pieces_say_where_they_lie_in_their_stream() {
     writer.out("abc");
     writer.err("de");
     writer.out("fgh");
-    let piece = |stream, at, bytes: &str| Piece::Bytes { stream, at, bytes: bytes.into() };
-    let page = read(dir.path(), Which::Combined, Start::At(1), 6);
-    let (out, err) = (Stream::Stdout, Stream::Stderr);
+    let piece = |stream, at, bytes: &str| PagePiece::Bytes { stream, at, bytes: bytes.into() };
+    let page = read(dir.path(), OutputView::Combined, ReadStart::At(1), 6);
+    let (out, err) = (StdStream::Stdout, StdStream::Stderr);
     assert_eq!(page.pieces, [piece(out, 1, "bc"), piece(err, 0, "de"), piece(out, 3, "fg")]);
     assert_eq!((page.from, page.next, page.total, page.ended), (1, 7, 8, false));
 }
@@ -74,14 +79,14 @@ fn a_start_in_the_dropped_middle_begins_with_the_rest_of_the_cut() {
     let mut writer = Writer::new(dir.path(), 10);
     writer.out("01234middle56789");
     writer.end();
-    let tail = Piece::Bytes { stream: Stream::Stdout, at: 11, bytes: b"56789".into() };
-    for which in [Which::Stdout, Which::Combined] {
-        let page = read(dir.path(), which, Start::At(7), 100);
-        assert_eq!(page.pieces, [Piece::Cut { bytes: 4 }, tail.clone()]);
-        assert_eq!((page.cut(), page.next, page.ended), (4, 16, true));
-        let page = read(dir.path(), which, Start::FromEnd(8), 100);
-        assert_eq!((page.from, page.cut()), (8, 3));
-        assert_eq!(read(dir.path(), which, Start::FromEnd(99), 100).from, 0);
+    let tail = PagePiece::Bytes { stream: StdStream::Stdout, at: 11, bytes: b"56789".into() };
+    for which in [OutputView::Stdout, OutputView::Combined] {
+        let page = read(dir.path(), which, ReadStart::At(7), 100);
+        assert_eq!(page.pieces, [PagePiece::Dropped { bytes: 4 }, tail.clone()]);
+        assert_eq!((page.dropped_bytes(), page.next, page.ended), (4, 16, true));
+        let page = read(dir.path(), which, ReadStart::FromEnd(8), 100);
+        assert_eq!((page.from, page.dropped_bytes()), (8, 3));
+        assert_eq!(read(dir.path(), which, ReadStart::FromEnd(99), 100).from, 0);
     }
 }
 
@@ -90,30 +95,33 @@ fn the_end_is_told_only_with_the_last_page() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 100);
     writer.out("abcd");
-    assert!(!read(dir.path(), Which::Stdout, Start::At(0), 4).ended);
+    assert!(!read(dir.path(), OutputView::Stdout, ReadStart::At(0), 4).ended);
     writer.end();
-    assert!(!read(dir.path(), Which::Stdout, Start::At(0), 3).ended);
-    assert!(read(dir.path(), Which::Stdout, Start::At(0), 4).ended);
-    assert!(read(dir.path(), Which::Stderr, Start::At(0), 4).ended);
-    let beyond = read(dir.path(), Which::Stdout, Start::At(9), 4);
+    assert!(!read(dir.path(), OutputView::Stdout, ReadStart::At(0), 3).ended);
+    assert!(read(dir.path(), OutputView::Stdout, ReadStart::At(0), 4).ended);
+    assert!(read(dir.path(), OutputView::Stderr, ReadStart::At(0), 4).ended);
+    let beyond = read(dir.path(), OutputView::Stdout, ReadStart::At(9), 4);
     assert_eq!((beyond.next, beyond.is_empty(), beyond.ended), (9, true, true));
 }
 
 #[test]
 fn totals_count_what_was_produced_and_what_was_not_written() {
     let dir = tempfile::tempdir().unwrap();
-    let output = Output::open(dir.path()).unwrap();
-    assert_eq!(output.totals().unwrap(), Totals::default());
-    assert!(read(dir.path(), Which::Combined, Start::FromEnd(5), 5).is_empty());
+    let output = ProcessOutput::open(dir.path()).unwrap();
+    assert_eq!(output.totals().unwrap(), OutputTotals::default());
+    assert!(read(dir.path(), OutputView::Combined, ReadStart::FromEnd(5), 5).is_empty());
     let mut writer = Writer::new(dir.path(), 2);
     writer.out("abc");
     writer.err("de");
-    writer.record.unwritten = [1, 6];
+    writer.record.unwritten_bytes = [1, 6];
     writer.end();
     let totals = output.totals().unwrap();
-    assert_eq!(totals, Totals { stdout: 3, stderr: 2, unwritten: 7, held_ms: 0, ended: true });
-    assert_eq!(VIEWS.map(|which| totals.of(which)), [3, 2, 5]);
-    assert_eq!(read(dir.path(), Which::Combined, Start::At(0), 5).unwritten, 7);
+    assert_eq!(
+        totals,
+        OutputTotals { stdout: 3, stderr: 2, unwritten: 7, held_ms: 0, ended: true }
+    );
+    assert_eq!(VIEWS.map(|which| totals.in_view(which)), [3, 2, 5]);
+    assert_eq!(read(dir.path(), OutputView::Combined, ReadStart::At(0), 5).unwritten, 7);
 }
 
 #[test]
@@ -123,19 +131,19 @@ fn a_stretch_whose_order_was_dropped_is_a_cut_of_the_combined_view_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, mut reference) = (Writer::new(dir.path(), 1 << 20), Reference::default());
     for index in 0..SWITCHES {
-        let stream = [Stream::Stdout, Stream::Stderr][index % 2];
+        let stream = [StdStream::Stdout, StdStream::Stderr][index % 2];
         writer.put(stream, &[index as u8]);
         reference.put(stream, &[index as u8]);
     }
-    let output = Output::open(dir.path()).unwrap();
-    let mut expected = reference.seen(Which::Combined, 1 << 20);
+    let output = ProcessOutput::open(dir.path()).unwrap();
+    let mut expected = reference.seen(OutputView::Combined, 1 << 20);
     // The last kept entry of the beginning says who began there, and not for how long.
     expected[KEPT - 1..SWITCHES - KEPT].fill(None);
     for from in [0, 100, KEPT as u64, 30_000, 31_808, 31_809, 39_990] {
-        let seen = read_all(&output, Which::Combined, from, 5_000);
+        let seen = read_all(&output, OutputView::Combined, from, 5_000);
         assert!(seen == expected[from as usize..], "from {from}");
     }
-    for which in [Which::Stdout, Which::Stderr] {
+    for which in [OutputView::Stdout, OutputView::Stderr] {
         assert!(read_all(&output, which, 0, ALL) == reference.seen(which, 1 << 20));
     }
 }
@@ -149,13 +157,13 @@ fn what_the_disk_did_not_take_is_cut() {
     let file = OpenOptions::new().write(true).open(dir.path().join(STREAMS[0])).unwrap();
     file.set_len(2).unwrap();
     fs::remove_file(dir.path().join(STREAMS[1])).unwrap();
-    let page = read(dir.path(), Which::Combined, Start::At(0), 1_000);
-    let kept = b"ab".map(|byte| Some((Stream::Stdout, byte)));
+    let page = read(dir.path(), OutputView::Combined, ReadStart::At(0), 1_000);
+    let kept = b"ab".map(|byte| Some((StdStream::Stdout, byte)));
     let expected: Vec<Seen> = kept.into_iter().chain([None; 7]).collect();
     assert_eq!(flatten(&page), expected);
     fs::remove_file(dir.path().join(ORDER)).unwrap();
-    assert_eq!(read(dir.path(), Which::Combined, Start::At(0), 9).cut(), 9);
-    assert_eq!(read(dir.path(), Which::Stdout, Start::At(0), 9).cut(), 4);
+    assert_eq!(read(dir.path(), OutputView::Combined, ReadStart::At(0), 9).dropped_bytes(), 9);
+    assert_eq!(read(dir.path(), OutputView::Stdout, ReadStart::At(0), 9).dropped_bytes(), 4);
 }
 
 #[test]
@@ -163,12 +171,12 @@ fn a_damaged_record_and_a_missing_directory_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 100);
     writer.out("abc");
-    let output = Output::open(dir.path()).unwrap();
+    let output = ProcessOutput::open(dir.path()).unwrap();
     let mut bytes = fs::read(dir.path().join(CLAIM)).unwrap();
     bytes[100] ^= 1;
     for damaged in [&bytes[..], &bytes[..500], &[]] {
         fs::write(dir.path().join(CLAIM), damaged).unwrap();
-        assert_eq!(Output::open(dir.path()).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(ProcessOutput::open(dir.path()).unwrap_err().kind(), ErrorKind::InvalidData);
         assert_eq!(output.totals().unwrap_err().kind(), ErrorKind::InvalidData);
     }
     drop(dir);

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brigade_process::output::{Output, Page, Piece, Read, Start, Stream, Which};
+use brigade_process::output::{
+    OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage,
+};
 
 use crate::writer::{Random, VIEWS, Writer, mix};
 
@@ -11,7 +13,7 @@ use crate::writer::{Random, VIEWS, Writer, mix};
 struct Plan {
     cap: u64,
     /// Stream, position in it and in both, length.
-    chunks: Vec<(Stream, u64, u64, u64)>,
+    chunks: Vec<(StdStream, u64, u64, u64)>,
 }
 
 impl Plan {
@@ -36,18 +38,18 @@ impl Plan {
     }
 
     /// Which byte arrived at this position of the combined view.
-    fn arrived(&self, position: u64) -> (Stream, u64) {
+    fn arrived(&self, position: u64) -> (StdStream, u64) {
         let index = self.chunks.partition_point(|(_, _, begin, _)| *begin <= position) - 1;
         let (stream, at, begin, _) = self.chunks[index];
         (stream, at + position - begin)
     }
 
-    fn check(&self, which: Which, page: &Page) -> u64 {
+    fn check(&self, which: OutputView, page: &ViewPage) -> u64 {
         let (mut position, mut checked) = (page.from, 0);
         for piece in &page.pieces {
             match piece {
-                Piece::Cut { bytes } => position += bytes,
-                Piece::Bytes { stream, at, bytes } => {
+                PagePiece::Dropped { bytes } => position += bytes,
+                PagePiece::Bytes { stream, at, bytes } => {
                     for (offset, found) in (0..).zip(bytes) {
                         assert_eq!(*found, byte(*stream, at + offset), "{which:?} {position}");
                     }
@@ -56,8 +58,10 @@ impl Plan {
                         [(position, *at), (position + length - 1, at + length - 1)]
                     {
                         match which {
-                            Which::Combined => assert_eq!(self.arrived(position), (*stream, at)),
-                            Which::Stdout | Which::Stderr => assert_eq!(position, at),
+                            OutputView::Combined => {
+                                assert_eq!(self.arrived(position), (*stream, at))
+                            }
+                            OutputView::Stdout | OutputView::Stderr => assert_eq!(position, at),
                         }
                     }
                     position += length;
@@ -70,7 +74,7 @@ impl Plan {
     }
 }
 
-fn byte(stream: Stream, at: u64) -> u8 {
+fn byte(stream: StdStream, at: u64) -> u8 {
     mix(at * 2 + stream as u64) as u8
 }
 
@@ -80,16 +84,16 @@ fn hammer(plan: &Plan, dir: &Path) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let output = Output::open(dir).unwrap();
+            let output = ProcessOutput::open(dir).unwrap();
             let (random, mut checked) = (&mut Random(7), 0);
             while !done.load(Ordering::Relaxed) {
                 let which = random.pick(&VIEWS);
-                let total = output.totals().unwrap().of(which);
-                let oldest = Start::FromEnd(plan.cap / 2);
-                let from = Start::At(random.below(total + 1));
-                let from = random.pick(&[from, oldest, Start::FromEnd(100), Start::At(0)]);
+                let total = output.totals().unwrap().in_view(which);
+                let oldest = ReadStart::FromEnd(plan.cap / 2);
+                let from = ReadStart::At(random.below(total + 1));
+                let from = random.pick(&[from, oldest, ReadStart::FromEnd(100), ReadStart::At(0)]);
                 let max_bytes = random.pick(&[1, 500, 100_000]);
-                let page = output.read(Read { which, from, max_bytes }).unwrap();
+                let page = output.read(OutputRead { view: which, start: from, max_bytes }).unwrap();
                 checked += plan.check(which, &page);
             }
             checked
@@ -117,17 +121,18 @@ fn a_follower_that_is_overtaken_goes_on_behind_the_cut() {
     let dir = tempfile::tempdir().unwrap();
     let plan = &Plan::new(100_000, 2_000, 20_000);
     let mut writer = Writer::new(dir.path(), plan.cap);
-    let output = Output::open(dir.path()).unwrap();
+    let output = ProcessOutput::open(dir.path()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| plan.write(&mut writer));
-        let mut follow = output.clone().follow(Which::Combined, Start::At(0)).max_bytes(3_000);
+        let mut follow =
+            output.clone().follow(OutputView::Combined, ReadStart::At(0)).max_bytes(3_000);
         let (mut next, mut cut) = (0, 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             while let Some(page) = follow.next().await.unwrap() {
                 assert_eq!(page.from, next);
-                plan.check(Which::Combined, &page);
-                (next, cut) = (page.next, cut + page.cut());
+                plan.check(OutputView::Combined, &page);
+                (next, cut) = (page.next, cut + page.dropped_bytes());
             }
         });
         assert_eq!(next, output.totals().unwrap().combined());

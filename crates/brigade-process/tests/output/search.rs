@@ -1,31 +1,32 @@
 //! Lines that match.
 
 use brigade_process::output::{
-    Found, Line, Output, Resume, Search, SearchError, Start, Stream, Which,
+    LineMatch, OutputSearch, OutputView, ProcessOutput, ReadStart, SearchCursor, SearchError,
+    SearchResult, StdStream,
 };
-use brigade_process::shim::layout::Layout;
+use brigade_process::shim::layout::FileLayout;
 
 use crate::writer::{Random, Writer};
 
-fn search_for(pattern: &str) -> Search<'_> {
-    Search {
-        which: Which::Combined,
+fn search_for(pattern: &str) -> OutputSearch<'_> {
+    OutputSearch {
+        view: OutputView::Combined,
         pattern,
         ignore_case: false,
-        from: Resume::default(),
+        cursor: SearchCursor::default(),
         max_matches: 1_000_000,
         max_line_bytes: 200,
     }
 }
 
-fn texts(found: &Found) -> Vec<&str> {
+fn texts(found: &SearchResult) -> Vec<&str> {
     found.lines.iter().map(|line| line.text.as_str()).collect()
 }
 
-fn written(cap: u64, write: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Output) {
+fn written(cap: u64, write: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, ProcessOutput) {
     let dir = tempfile::tempdir().unwrap();
     write(&mut Writer::new(dir.path(), cap));
-    let output = Output::open(dir.path()).unwrap();
+    let output = ProcessOutput::open(dir.path()).unwrap();
     (dir, output)
 }
 
@@ -38,15 +39,22 @@ fn lines_are_found_with_their_place() {
         writer.end();
     });
     let found = output.search(search_for("error")).unwrap();
-    let line =
-        |at, text: &str| Line { at, stream: Stream::Stdout, text: text.into(), unfinished: false };
+    let line = |at, text: &str| LineMatch {
+        at,
+        stream: StdStream::Stdout,
+        text: text.into(),
+        unfinished: false,
+    };
     assert_eq!(found.lines, [line(0, "first error"), line(26, "last error")]);
-    assert_eq!((found.next, found.cut, found.ended), (Resume::at(36), 0, true));
-    let found = output.search(Search { ignore_case: true, ..search_for("error") }).unwrap();
+    assert_eq!(
+        (found.next_cursor, found.dropped_bytes, found.ended),
+        (SearchCursor::at(36), 0, true)
+    );
+    let found = output.search(OutputSearch { ignore_case: true, ..search_for("error") }).unwrap();
     assert_eq!(texts(&found), ["first error", "Error 2", "last error"]);
-    let stderr = Search { which: Which::Stderr, ..search_for("^E") };
+    let stderr = OutputSearch { view: OutputView::Stderr, ..search_for("^E") };
     let found = output.search(stderr).unwrap();
-    assert_eq!((found.lines[0].at, found.lines[0].stream), (0, Stream::Stderr));
+    assert_eq!((found.lines[0].at, found.lines[0].stream), (0, StdStream::Stderr));
     let anchored = output.search(search_for("error$")).unwrap();
     assert_eq!(anchored.lines.len(), 2, "a carriage return is not part of the line");
 }
@@ -90,14 +98,14 @@ fn a_search_goes_on_without_a_line_lost_or_found_twice() {
         });
         expected.retain(|line| line.contains('a'));
         let max_matches = random.pick(&[1, 2, 5, 1_000]);
-        let (mut all, mut from) = (Vec::new(), Resume::default());
+        let (mut all, mut from) = (Vec::new(), SearchCursor::default());
         loop {
-            let search = Search { from, max_matches, ..search_for("a") };
+            let search = OutputSearch { cursor: from, max_matches, ..search_for("a") };
             let found = output.search(search).unwrap();
             assert!(found.lines.len() <= max_matches + 1);
-            assert!(found.next != from || found.ended, "seed {seed}: no way forward");
+            assert!(found.next_cursor != from || found.ended, "seed {seed}: no way forward");
             all.extend(found.lines.into_iter().map(|line| line.text));
-            from = found.next;
+            from = found.next_cursor;
             if found.ended {
                 break;
             }
@@ -110,19 +118,19 @@ fn a_search_goes_on_without_a_line_lost_or_found_twice() {
 fn an_unfinished_line_is_found_again_only_when_it_has_grown() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 1_000);
-    let output = Output::open(dir.path()).unwrap();
-    let go_on = |from| output.search(Search { from, ..search_for("word") }).unwrap();
+    let output = ProcessOutput::open(dir.path()).unwrap();
+    let go_on = |from| output.search(OutputSearch { cursor: from, ..search_for("word") }).unwrap();
     writer.out("x\npassword:");
-    let found = go_on(Resume::default());
+    let found = go_on(SearchCursor::default());
     assert_eq!(texts(&found), ["password:"]);
     assert!(found.lines[0].unfinished && !found.ended);
-    let again = go_on(found.next);
-    assert_eq!((texts(&again), again.next), (vec![], found.next));
+    let again = go_on(found.next_cursor);
+    assert_eq!((texts(&again), again.next_cursor), (vec![], found.next_cursor));
     writer.out(" ok\n");
-    let grown = go_on(again.next);
+    let grown = go_on(again.next_cursor);
     assert_eq!(texts(&grown), ["password: ok"]);
     assert!(!grown.lines[0].unfinished);
-    assert_eq!(texts(&go_on(grown.next)), Vec::<&str>::new());
+    assert_eq!(texts(&go_on(grown.next_cursor)), Vec::<&str>::new());
 }
 
 #[test]
@@ -136,8 +144,8 @@ fn lines_are_found_across_the_borders_of_the_ring() {
         writer.end();
     });
     let found = output.search(search_for("^line [0-9]{5}$")).unwrap();
-    let dropped = Layout::bytes(cap).dropped(40_000 * 11);
-    assert_eq!(found.cut, dropped.end - dropped.start);
+    let dropped = FileLayout::bytes(cap).dropped_range(40_000 * 11);
+    assert_eq!(found.dropped_bytes, dropped.end - dropped.start);
     let kept = |number: &u64| {
         let (begin, end) = (number * 11, number * 11 + 11);
         end <= dropped.start || begin >= dropped.end
@@ -158,7 +166,7 @@ fn a_cut_ends_a_line() {
     });
     let found = output.search(search_for("ab$|^cd")).unwrap();
     assert_eq!(texts(&found), ["0123456-ab", "cd-3456789"]);
-    assert_eq!((found.cut, found.lines[1].at), (100, 110));
+    assert_eq!((found.dropped_bytes, found.lines[1].at), (100, 110));
     assert!(output.search(search_for("ab.*cd")).unwrap().lines.is_empty());
 }
 
@@ -213,12 +221,13 @@ fn a_bad_pattern_is_named_in_one_line() {
 #[test]
 fn a_search_may_begin_anywhere() {
     let (_dir, output) = written(100, |writer| writer.out("one\ntwo\nthree\n"));
-    let found = output.search(Search { from: Resume::at(4), ..search_for("o|e") }).unwrap();
+    let found =
+        output.search(OutputSearch { cursor: SearchCursor::at(4), ..search_for("o|e") }).unwrap();
     assert_eq!(texts(&found), ["two", "three"]);
-    let page = output.read(brigade_process::output::Read {
-        which: Which::Combined,
-        from: Start::At(found.lines[1].at),
+    let page = output.read(brigade_process::output::OutputRead {
+        view: OutputView::Combined,
+        start: ReadStart::At(found.lines[1].at),
         max_bytes: 5,
     });
-    assert_eq!(brigade_process::output::text(&page.unwrap()), "three");
+    assert_eq!(brigade_process::output::page_text(&page.unwrap()), "three");
 }

@@ -4,18 +4,23 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use brigade_process::output::{Output, Page, Piece, Read, Start, Stream, Which};
-use brigade_process::shim::layout::{CLAIM, Layout, ORDER, PIECE, STREAMS, SWITCH_BYTES, Switch};
-use brigade_process::shim::record::{Claimer, Phase, ProcessId, Record};
+use brigade_process::output::{
+    OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage,
+};
+use brigade_process::shim::layout::{
+    CLAIM, FileLayout, ORDER, PIECE, STREAMS, SWITCH_BYTES, StreamSwitch,
+};
+use brigade_process::shim::record::{Claimer, ProcessId, ShimPhase, ShimRecord};
 
-pub(crate) const VIEWS: [Which; 3] = [Which::Stdout, Which::Stderr, Which::Combined];
+pub(crate) const VIEWS: [OutputView; 3] =
+    [OutputView::Stdout, OutputView::Stderr, OutputView::Combined];
 
 /// A byte of a view: None where it was cut.
-pub(crate) type Seen = Option<(Stream, u8)>;
+pub(crate) type Seen = Option<(StdStream, u8)>;
 
 pub(crate) struct Writer {
     dir: PathBuf,
-    pub(crate) record: Record,
+    pub(crate) record: ShimRecord,
     claim: File,
     streams: [Option<File>; 2],
     order: Option<File>,
@@ -24,8 +29,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(dir: &Path, cap: u64) -> Self {
-        let mut record = Record::new(Claimer::Shim, [1; 16], ProcessId { pid: 1, start: 1 }, cap);
-        record.phase = Phase::Running;
+        let mut record =
+            ShimRecord::new(Claimer::Shim, [1; 16], ProcessId { pid: 1, start: 1 }, cap);
+        record.phase = ShimPhase::Running;
         let draft = dir.join("draft");
         let claim = File::create(&draft).unwrap();
         record.write_to(&claim).unwrap();
@@ -33,36 +39,36 @@ impl Writer {
         Self { dir: dir.to_owned(), record, claim, streams: [None, None], order: None, last: None }
     }
 
-    pub(crate) fn put(&mut self, stream: Stream, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, stream: StdStream, bytes: &[u8]) {
         let index = stream as usize;
         for bytes in bytes.chunks(PIECE as usize) {
             self.switch_to(index);
-            let mut position = self.record.produced[index];
+            let mut position = self.record.produced_bytes[index];
             let file = self.streams[index]
                 .get_or_insert_with(|| File::create(self.dir.join(STREAMS[index])).unwrap());
             let mut rest = bytes;
             while !rest.is_empty() {
-                let (place, run) = Layout::bytes(self.record.cap).place(position);
+                let (place, run) = FileLayout::bytes(self.record.output_cap).locate(position);
                 let (now, later) = rest.split_at(rest.len().min(run as usize));
                 file.write_all_at(now, place).unwrap();
                 position += now.len() as u64;
                 rest = later;
             }
-            self.record.produced[index] = position;
+            self.record.produced_bytes[index] = position;
             self.record.write_to(&self.claim).unwrap();
         }
     }
 
     pub(crate) fn out(&mut self, text: &str) {
-        self.put(Stream::Stdout, text.as_bytes());
+        self.put(StdStream::Stdout, text.as_bytes());
     }
 
     pub(crate) fn err(&mut self, text: &str) {
-        self.put(Stream::Stderr, text.as_bytes());
+        self.put(StdStream::Stderr, text.as_bytes());
     }
 
     pub(crate) fn end(&mut self) {
-        self.record.phase = Phase::Done;
+        self.record.phase = ShimPhase::Done;
         self.record.write_to(&self.claim).unwrap();
     }
 
@@ -70,30 +76,30 @@ impl Writer {
         if self.last.replace(stream) == Some(stream) {
             return;
         }
-        let switch = Switch { stream, at: self.record.produced };
-        let (place, _) = Layout::switches().place(self.record.switches);
+        let switch = StreamSwitch { stream, at: self.record.produced_bytes };
+        let (place, _) = FileLayout::switches().locate(self.record.switch_count);
         let order = self.order.get_or_insert_with(|| File::create(self.dir.join(ORDER)).unwrap());
         order.write_all_at(&switch.encode(), place * SWITCH_BYTES).unwrap();
-        self.record.switches += 1;
+        self.record.switch_count += 1;
     }
 }
 
 /// All that was written, to compare with.
 #[derive(Default)]
 pub(crate) struct Reference {
-    bytes: Vec<(Stream, u8)>,
+    bytes: Vec<(StdStream, u8)>,
 }
 
 impl Reference {
-    pub(crate) fn put(&mut self, stream: Stream, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, stream: StdStream, bytes: &[u8]) {
         self.bytes.extend(bytes.iter().map(|byte| (stream, *byte)));
     }
 
     /// What a reader finds of a view when the order of arrival is kept.
-    pub(crate) fn seen(&self, which: Which, cap: u64) -> Vec<Seen> {
+    pub(crate) fn seen(&self, which: OutputView, cap: u64) -> Vec<Seen> {
         let count = |stream| self.bytes.iter().filter(|(of, _)| *of == stream).count() as u64;
-        let dropped = [Stream::Stdout, Stream::Stderr]
-            .map(|stream| Layout::bytes(cap).dropped(count(stream)));
+        let dropped = [StdStream::Stdout, StdStream::Stderr]
+            .map(|stream| FileLayout::bytes(cap).dropped_range(count(stream)));
         let mut produced = [0; 2];
         let mut seen = Vec::new();
         for (stream, byte) in &self.bytes {
@@ -108,24 +114,24 @@ impl Reference {
     }
 }
 
-fn is_in(stream: Stream, which: Which) -> bool {
+fn is_in(stream: StdStream, which: OutputView) -> bool {
     match which {
-        Which::Stdout => stream == Stream::Stdout,
-        Which::Stderr => stream == Stream::Stderr,
-        Which::Combined => true,
+        OutputView::Stdout => stream == StdStream::Stdout,
+        OutputView::Stderr => stream == StdStream::Stderr,
+        OutputView::Combined => true,
     }
 }
 
 /// The bytes of a page, one by one.
-pub(crate) fn flatten(page: &Page) -> Vec<Seen> {
+pub(crate) fn flatten(page: &ViewPage) -> Vec<Seen> {
     let mut seen = Vec::new();
     for piece in &page.pieces {
         match piece {
-            Piece::Bytes { stream, bytes, .. } => {
+            PagePiece::Bytes { stream, bytes, .. } => {
                 assert!(!bytes.is_empty(), "a piece holds something");
                 seen.extend(bytes.iter().map(|byte| Some((*stream, *byte))));
             }
-            Piece::Cut { bytes } => seen.extend((0..*bytes).map(|_| None)),
+            PagePiece::Dropped { bytes } => seen.extend((0..*bytes).map(|_| None)),
         }
     }
     assert_eq!(page.next - page.from, seen.len() as u64, "a page is as long as its pieces");
@@ -133,11 +139,17 @@ pub(crate) fn flatten(page: &Page) -> Vec<Seen> {
 }
 
 /// Reads a view from a position to its end, page by page.
-pub(crate) fn read_all(output: &Output, which: Which, from: u64, max_bytes: usize) -> Vec<Seen> {
+pub(crate) fn read_all(
+    output: &ProcessOutput,
+    which: OutputView,
+    from: u64,
+    max_bytes: usize,
+) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut at = from;
     loop {
-        let page = output.read(Read { which, from: Start::At(at), max_bytes }).unwrap();
+        let page =
+            output.read(OutputRead { view: which, start: ReadStart::At(at), max_bytes }).unwrap();
         assert_eq!(page.from, at);
         let part = flatten(&page);
         assert!(part.iter().flatten().count() <= max_bytes.max(1), "no more than asked for");
@@ -162,8 +174,8 @@ impl Random {
         self.next() % end
     }
 
-    pub(crate) fn stream(&mut self) -> Stream {
-        if self.below(2) == 0 { Stream::Stdout } else { Stream::Stderr }
+    pub(crate) fn stream(&mut self) -> StdStream {
+        if self.below(2) == 0 { StdStream::Stdout } else { StdStream::Stderr }
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brigade_process::companion::Companion;
-use brigade_process::shim::layout::{self, Layout};
-use brigade_process::shim::record::{Phase, Record};
+use brigade_process::shim::layout::{self, FileLayout};
+use brigade_process::shim::record::{ShimPhase, ShimRecord};
 pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process, test_kill_process};
 use tempfile::TempDir;
@@ -113,11 +113,11 @@ impl Shim {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    pub(crate) fn record(&self) -> Option<Record> {
-        Record::read_from(&File::open(self.path(layout::CLAIM)).ok()?).ok()
+    pub(crate) fn record(&self) -> Option<ShimRecord> {
+        ShimRecord::read_from(&File::open(self.path(layout::CLAIM)).ok()?).ok()
     }
 
-    pub(crate) fn wait_until(&self, is_so: impl Fn(&Record) -> bool) -> Record {
+    pub(crate) fn wait_until(&self, is_so: impl Fn(&ShimRecord) -> bool) -> ShimRecord {
         eventually("the record", || self.record().filter(|record| is_so(record)))
     }
 
@@ -132,23 +132,23 @@ impl Shim {
     }
 
     /// The record after the shim has ended as it should.
-    pub(crate) fn done(&mut self) -> Record {
+    pub(crate) fn done(&mut self) -> ShimRecord {
         let status = self.exit();
         assert_eq!((status.code(), status.signal()), (Some(0), None), "of the shim");
         let record = self.record().expect("a record");
-        assert_eq!(record.phase, Phase::Done);
+        assert_eq!(record.phase, ShimPhase::Done);
         record
     }
 
     /// The kept beginning and end of a stream.
     pub(crate) fn kept(&self, stream: usize) -> (Vec<u8>, Vec<u8>) {
         let record = self.record().unwrap();
-        let layout = Layout::bytes(record.cap);
+        let layout = FileLayout::bytes(record.output_cap);
         let file = fs::read(self.path(layout::STREAMS[stream])).unwrap_or_default();
-        let dropped = layout.dropped(record.produced[stream]);
-        let byte = |position: u64| file[layout.place(position).0 as usize];
-        let head = 0..dropped.start.min(record.produced[stream]);
-        let tail = dropped.end..record.produced[stream];
+        let dropped = layout.dropped_range(record.produced_bytes[stream]);
+        let byte = |position: u64| file[layout.locate(position).0 as usize];
+        let head = 0..dropped.start.min(record.produced_bytes[stream]);
+        let tail = dropped.end..record.produced_bytes[stream];
         (head.map(byte).collect(), tail.map(byte).collect())
     }
 

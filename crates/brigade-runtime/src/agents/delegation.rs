@@ -19,44 +19,45 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use brigade_agent::news::Quoter;
+use brigade_agent::inbox::Quoter;
 use brigade_agent::{
-    BoxFuture, Call, Effect, Hints, Outcome, Outliving, Subject, Tool, ToolError, Tools,
+    BoxFuture, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError, ToolInvocation,
+    ToolReply, ToolSet, ToolSubject,
 };
 use brigade_delegation::{
     AskParent, Audience, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
-    ToolArgs, ToolDefinition, WaitTasks, define, read_args,
+    ToolArgs, ToolDefinition, WaitTasks, define_tool, read_args,
 };
-pub use brigade_delegation::{Budget, NAMES};
+pub use brigade_delegation::{BudgetArgs, TOOL_NAMES};
 use brigade_llm::ToolSpec;
 use serde_json::Value;
 
 use super::blueprint::Blueprint;
-use super::common::Agents;
-use super::link::TaskLink;
+use super::services::AgentServices;
+use super::task_link::TaskLink;
 
 /// What every delegation tool has.
 #[derive(Clone, Debug)]
-pub(crate) struct Delegate {
+pub(crate) struct DelegationContext {
     pub(crate) link: TaskLink,
-    pub(crate) agents: Arc<Agents>,
+    pub(crate) agents: Arc<AgentServices>,
     pub(crate) blueprint: Arc<Blueprint>,
     /// How words of its tasks are quoted to the agent.
     pub(crate) quoter: Quoter,
 }
 
 /// What a delegation tool does for an agent.
-pub(crate) trait Delegation: ToolArgs {
-    const EFFECT: Effect;
+pub(crate) trait AgentDelegationTool: ToolArgs {
+    const EFFECT: ToolEffect;
 
     /// What a permission's pattern is held against, for an agent that works in this directory.
-    fn subject(&self, _directory: Option<&str>) -> Subject {
-        Subject::Nothing
+    fn subject(&self, _directory: Option<&str>) -> ToolSubject {
+        ToolSubject::Nothing
     }
 
     /// What it starts that goes on after the agent has ended.
-    fn outliving(&self) -> Outliving {
-        Outliving::Nothing
+    fn outliving(&self) -> OutlivingWork {
+        OutlivingWork::Nothing
     }
 
     /// The directory in which a call acts, for an agent that works in this directory.
@@ -66,90 +67,90 @@ pub(crate) trait Delegation: ToolArgs {
 
     fn run(
         self,
-        delegate: &Delegate,
-        call: &Call,
-    ) -> impl Future<Output = Result<Outcome, ToolError>> + Send;
+        delegate: &DelegationContext,
+        call: &ToolInvocation,
+    ) -> impl Future<Output = Result<ToolReply, ToolError>> + Send;
 }
 
 /// The eight, for one agent.
-pub(crate) fn tools(delegate: &Arc<Delegate>) -> Tools {
+pub(crate) fn delegation_tools(delegate: &Arc<DelegationContext>) -> ToolSet {
     let tools: [Arc<dyn Tool>; 8] = [
-        bound::<SpawnAgent>(delegate),
-        bound::<RunProcess>(delegate),
-        bound::<ListTasks>(delegate),
-        bound::<WaitTasks>(delegate),
-        bound::<SendMessage>(delegate),
-        bound::<StopTask>(delegate),
-        bound::<ReadOutput>(delegate),
-        bound::<AskParent>(delegate),
+        bind_tool::<SpawnAgent>(delegate),
+        bind_tool::<RunProcess>(delegate),
+        bind_tool::<ListTasks>(delegate),
+        bind_tool::<WaitTasks>(delegate),
+        bind_tool::<SendMessage>(delegate),
+        bind_tool::<StopTask>(delegate),
+        bind_tool::<ReadOutput>(delegate),
+        bind_tool::<AskParent>(delegate),
     ];
     tools.into_iter().collect()
 }
 
-fn bound<T: Delegation>(delegate: &Arc<Delegate>) -> Arc<dyn Tool> {
-    let spec = delegate.agents.spec(T::NAME, || {
-        let ToolDefinition { name, description, schema, .. } = define::<T>(Audience::Agent);
+fn bind_tool<T: AgentDelegationTool>(delegate: &Arc<DelegationContext>) -> Arc<dyn Tool> {
+    let spec = delegate.agents.tool_spec(T::NAME, || {
+        let ToolDefinition { name, description, schema, .. } = define_tool::<T>(Audience::Agent);
         ToolSpec {
             name: name.into(),
             description: description.into(),
             parameters: Arc::new(Value::Object(schema)),
         }
     });
-    Arc::new(Bound::<T> { delegate: delegate.clone(), spec, arguments: PhantomData })
+    Arc::new(BoundDelegationTool::<T> { delegate: delegate.clone(), spec, arguments: PhantomData })
 }
 
-struct Bound<T> {
-    delegate: Arc<Delegate>,
+struct BoundDelegationTool<T> {
+    delegate: Arc<DelegationContext>,
     spec: ToolSpec,
     arguments: PhantomData<fn() -> T>,
 }
 
-impl<T: Delegation> Tool for Bound<T> {
+impl<T: AgentDelegationTool> Tool for BoundDelegationTool<T> {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
-    fn hints(&self) -> Hints {
-        Hints { destructive: T::HINTS.is_destructive, ..Hints::of(T::EFFECT) }
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints { destructive: T::HINTS.is_destructive, ..ExecutionHints::of(T::EFFECT) }
     }
 
-    fn subject(&self, arguments: &Value) -> Subject {
-        match parse::<T>(arguments.clone()) {
+    fn subject(&self, arguments: &Value) -> ToolSubject {
+        match parse_args::<T>(arguments.clone()) {
             Ok(arguments) => arguments.subject(self.delegate.blueprint.directory.as_deref()),
             // It is refused for another reason.
-            Err(_) => Subject::Nothing,
+            Err(_) => ToolSubject::Nothing,
         }
     }
 
-    fn outliving(&self, arguments: &Value) -> Outliving {
+    fn outliving(&self, arguments: &Value) -> OutlivingWork {
         // What cannot be read is refused for another reason.
-        parse::<T>(arguments.clone()).map_or(Outliving::Nothing, |asked| asked.outliving())
+        parse_args::<T>(arguments.clone()).map_or(OutlivingWork::Nothing, |asked| asked.outliving())
     }
 
     fn acts_in(&self, arguments: &Value) -> Option<String> {
         let own = self.delegate.blueprint.directory.as_deref();
-        match parse::<T>(arguments.clone()) {
+        match parse_args::<T>(arguments.clone()) {
             Ok(arguments) => arguments.acts_in(own),
             Err(_) => own.map(str::to_owned),
         }
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Outcome, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async move {
-            let arguments = parse::<T>(call.arguments.clone())?;
+            let arguments = parse_args::<T>(call.arguments.clone())?;
             arguments.run(&self.delegate, &call).await
         })
     }
 }
 
-fn parse<T: Delegation>(arguments: Value) -> Result<T, ToolError> {
+fn parse_args<T: AgentDelegationTool>(arguments: Value) -> Result<T, ToolError> {
     match arguments {
         Value::Object(arguments) => Ok(read_args(Audience::Agent, arguments)?),
         _ => Err(ToolError::new("the arguments must be a JSON object")),
     }
 }
 
-impl<T> fmt::Debug for Bound<T> {
+impl<T> fmt::Debug for BoundDelegationTool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delegation").field("tool", &self.spec.name).finish_non_exhaustive()
     }

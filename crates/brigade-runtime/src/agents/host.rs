@@ -4,67 +4,68 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_agent::{
-    BoxFuture, Cost, Host, Partial, Proceed, Progress, Record, Rest, SessionState,
+    AgentProgress, BoxFuture, CostEstimate, Host, JournalRecord, PartialResult, SessionStateReader,
+    StepGrant, SuspendResult,
 };
 use brigade_llm::TokenUsage;
-use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{AfterPark, EndedHow, Reported, Written};
-use brigade_model::decide::Reply;
+use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::command::{AfterPark, AttemptReport, CallRecord, WorkResult};
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use tokio::sync::Notify;
 
-use super::link::{TaskLink, insist};
-use super::spans::Spending;
+use super::spans::AttemptSpending;
+use super::task_link::{TaskLink, retry_while_unavailable};
 use crate::performer::Reporter;
 
 /// Bytes of the last words that are kept while an agent waits.
-const PARTIAL_KEPT: usize = 300;
+const PARTIAL_MAX_BYTES: usize = 300;
 
 #[derive(Debug)]
 pub(crate) struct AgentHost {
     link: TaskLink,
-    inbox: Arc<Inbox>,
-    partial: Partial,
+    inbox: Arc<InboxHandle>,
+    partial: PartialResult,
 }
 
 /// What the loop of the runtime hands to an agent that is at work.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
-    inner: Mutex<Inner>,
+pub(crate) struct InboxHandle {
+    inner: Mutex<InboxState>,
     arrived: Notify,
     interrupted: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct InboxState {
     /// Calls that wait. Of others nothing needs to be told: the agent wrote them down itself.
-    open: BTreeSet<CallIndex>,
-    answers: VecDeque<(CallIndex, Arc<Answer>)>,
+    parked_calls: BTreeSet<CallIndex>,
+    completions: VecDeque<(CallIndex, Arc<CallCompletion>)>,
     reporter: Option<Reporter>,
     /// What the model call under way has cost, as far as is known, until that is stored.
-    spending: Usage,
+    unrecorded_usage: Usage,
     /// The entry by which it is.
-    settled_by: Option<CallIndex>,
+    usage_recorded_by: Option<CallIndex>,
     /// Nothing more is to be said of the attempt: it has ended or waits, or there is nobody to be told.
-    is_settled: bool,
+    is_concluded: bool,
     /// What all replies have cost.
-    attempt: Spending,
+    attempt_spending: AttemptSpending,
 }
 
-impl Inbox {
-    pub(crate) fn expecting(open: impl Iterator<Item = CallIndex>) -> Self {
-        let inner = Inner { open: open.collect(), ..Inner::default() };
+impl InboxHandle {
+    pub(crate) fn with_parked_calls(open: impl Iterator<Item = CallIndex>) -> Self {
+        let inner = InboxState { parked_calls: open.collect(), ..InboxState::default() };
         Self { inner: Mutex::new(inner), ..Self::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn speaks_for(&self, reporter: Reporter) {
+    pub(crate) fn set_reporter(&self, reporter: Reporter) {
         self.lock().reporter = Some(reporter);
     }
 
@@ -72,25 +73,25 @@ impl Inbox {
         self.lock().reporter.clone()
     }
 
-    pub(crate) fn answered(&self, index: CallIndex, answer: Arc<Answer>) {
+    pub(crate) fn deliver_completion(&self, index: CallIndex, answer: Arc<CallCompletion>) {
         let mut inner = self.lock();
         // Heard here and not from the answer to the report: a stop may come between the two.
-        if inner.settled_by.take_if(|by| *by == index).is_some() {
-            inner.spending = Usage::NONE;
+        if inner.usage_recorded_by.take_if(|by| *by == index).is_some() {
+            inner.unrecorded_usage = Usage::NONE;
         }
-        if inner.open.remove(&index) {
-            inner.answers.push_back((index, answer));
+        if inner.parked_calls.remove(&index) {
+            inner.completions.push_back((index, answer));
             self.arrived.notify_one();
         }
     }
 
     /// Whether whatever carries the agent out may leave without another word.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.lock().is_settled
+    pub(crate) fn is_concluded(&self) -> bool {
+        self.lock().is_concluded
     }
 
-    pub(crate) fn settle(&self) {
-        self.lock().is_settled = true;
+    pub(crate) fn conclude(&self) {
+        self.lock().is_concluded = true;
     }
 
     pub(crate) fn interrupt(&self) {
@@ -98,19 +99,19 @@ impl Inbox {
     }
 
     /// What was spent of what was set aside last.
-    pub(crate) fn spent(&self) -> Usage {
-        self.lock().spending
+    pub(crate) fn unrecorded_usage(&self) -> Usage {
+        self.lock().unrecorded_usage
     }
 
     /// What this attempt has spent so far.
-    pub(crate) fn spending(&self) -> Spending {
-        self.lock().attempt
+    pub(crate) fn attempt_spending(&self) -> AttemptSpending {
+        self.lock().attempt_spending
     }
 
-    async fn next_answer(&self) -> (CallIndex, Arc<Answer>) {
+    async fn next_completion(&self) -> (CallIndex, Arc<CallCompletion>) {
         loop {
             let arrived = self.arrived.notified();
-            if let Some(answer) = self.lock().answers.pop_front() {
+            if let Some(answer) = self.lock().completions.pop_front() {
                 return answer;
             }
             arrived.await;
@@ -119,112 +120,124 @@ impl Inbox {
 }
 
 impl AgentHost {
-    pub(crate) fn new(link: TaskLink, inbox: Arc<Inbox>, partial: Partial) -> Self {
+    pub(crate) fn new(link: TaskLink, inbox: Arc<InboxHandle>, partial: PartialResult) -> Self {
         Self { link, inbox, partial }
     }
 
     /// Says something until it is heard.
-    async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
+    async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
         let reporter = &self.link.reporter;
-        let told = insist(reporter, || reporter.report(what.clone())).await;
+        let told = retry_while_unavailable(reporter, || reporter.report(what.clone())).await;
         // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
         // on from what is stored.
         let gone = [RefusalKind::Unavailable, RefusalKind::Unknown];
         if told.as_ref().is_err_and(|refusal| gone.contains(&refusal.kind)) {
-            self.inbox.settle();
+            self.inbox.conclude();
         }
         told
     }
 
     /// Writes down entries before something else. One of them may say what a model call has cost.
-    fn after(&self, records: Vec<Record>, what: Reported) -> Reported {
+    fn with_records(&self, records: Vec<JournalRecord>, what: AttemptReport) -> AttemptReport {
         let paid = records.iter().find(|record| record.spent.is_some());
         if let Some(paid) = paid {
-            self.inbox.lock().settled_by = Some(paid.index);
+            self.inbox.lock().usage_recorded_by = Some(paid.index);
         }
-        after(records, what)
+        prepend_records(records, what)
     }
 }
 
 impl Host for AgentHost {
-    fn proceed(
+    fn begin_step(
         &self,
-        records: Vec<Record>,
+        records: Vec<JournalRecord>,
         index: CallIndex,
-        cost: Cost,
-    ) -> BoxFuture<'_, Result<Proceed, Refusal>> {
+        cost: CostEstimate,
+    ) -> BoxFuture<'_, Result<StepGrant, Refusal>> {
         Box::pin(async move {
-            self.inbox.lock().spending = Usage::NONE;
-            let Cost { most, least } = cost;
-            let what = self.after(records, Reported::Proceed { index, most, least });
+            self.inbox.lock().unrecorded_usage = Usage::NONE;
+            let CostEstimate { max: most, min: least } = cost;
+            let what = self
+                .with_records(records, AttemptReport::BeginStep { index, max: most, min: least });
             Ok(match self.report(what).await? {
-                Reply::Gathered(news) => Proceed::News(news),
-                Reply::Leave { amount, left } => Proceed::Granted { amount, left },
-                Reply::Exhausted(limit) => Proceed::Exhausted(limit),
-                other => return Err(unexpected(&other)),
+                CommandReply::InboxTaken(news) => StepGrant::Inbox(news),
+                CommandReply::Reserved { amount, remaining: left } => {
+                    StepGrant::Budget { amount, remaining: left }
+                }
+                CommandReply::Exhausted(limit) => StepGrant::Exhausted(limit),
+                other => return Err(unexpected_host_reply(&other)),
             })
         })
     }
 
-    fn record(&self, mut records: Vec<Record>) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn record(&self, mut records: Vec<JournalRecord>) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             let Some(last) = records.pop() else { return Ok(()) };
             if last.spent.is_some() {
-                self.inbox.lock().settled_by = Some(last.index);
+                self.inbox.lock().usage_recorded_by = Some(last.index);
             }
-            let what = self.after(records, Reported::Record(written(last)));
+            let what = self.with_records(records, AttemptReport::Record(to_call_record(last)));
             self.report(what).await.map(|_| ())
         })
     }
 
     fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
-            self.report(Reported::Charge(spent)).await?;
-            self.inbox.lock().spending = Usage::NONE;
+            self.report(AttemptReport::Charge(spent)).await?;
+            self.inbox.lock().unrecorded_usage = Usage::NONE;
             Ok(())
         })
     }
 
-    fn park(&self, index: CallIndex, asked: Asked) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn park(
+        &self,
+        index: CallIndex,
+        asked: ConditionRequest,
+    ) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             // The answer may come before we hear that the call is parked.
-            self.inbox.lock().open.insert(index);
-            let (calls, then) = (vec![(index, asked)], AfterPark::GoOn);
-            let parked = self.report(Reported::Park { calls, heard: u32::MAX, then }).await;
+            self.inbox.lock().parked_calls.insert(index);
+            let (calls, then) = (vec![(index, asked)], AfterPark::Continue);
+            let parked =
+                self.report(AttemptReport::Park { calls, acked_entries: u32::MAX, then }).await;
             if parked.is_err() {
-                self.inbox.lock().open.remove(&index);
+                self.inbox.lock().parked_calls.remove(&index);
             }
             parked.map(|_| ())
         })
     }
 
-    fn rest(&self, open: usize) -> BoxFuture<'_, Result<Rest, Refusal>> {
+    fn suspend(&self, open: usize) -> BoxFuture<'_, Result<SuspendResult, Refusal>> {
         Box::pin(async move {
-            let arrived = self.inbox.lock().answers.pop_front();
+            let arrived = self.inbox.lock().completions.pop_front();
             if let Some((index, answer)) = arrived {
-                return Ok(Rest::Answered(index, answer));
+                return Ok(SuspendResult::Completed(index, answer));
             }
-            let partial = self.partial.get().and_then(brief);
-            match self.report(Reported::Rest { open, partial }).await? {
-                Reply::Parked { suspended: true } => {
-                    self.inbox.settle();
-                    Ok(Rest::Suspended)
+            let partial = self.partial.get().and_then(truncate_partial);
+            match self.report(AttemptReport::Suspend { parked_count: open, partial }).await? {
+                CommandReply::Parked { suspended: true } => {
+                    self.inbox.conclude();
+                    Ok(SuspendResult::Suspended)
                 }
-                Reply::Parked { suspended: false } => {
-                    let (index, answer) = self.inbox.next_answer().await;
-                    Ok(Rest::Answered(index, answer))
+                CommandReply::Parked { suspended: false } => {
+                    let (index, answer) = self.inbox.next_completion().await;
+                    Ok(SuspendResult::Completed(index, answer))
                 }
-                other => Err(unexpected(&other)),
+                other => Err(unexpected_host_reply(&other)),
             }
         })
     }
 
-    fn finish(&self, records: Vec<Record>, result: Json) -> BoxFuture<'_, Result<bool, Refusal>> {
+    fn finish(
+        &self,
+        records: Vec<JournalRecord>,
+        result: Json,
+    ) -> BoxFuture<'_, Result<bool, Refusal>> {
         Box::pin(async move {
-            let ended = Reported::Ended(EndedHow::Returned(result).into());
-            match self.report(self.after(records, ended)).await {
+            let ended = AttemptReport::Ended(WorkResult::Returned(result).into());
+            match self.report(self.with_records(records, ended)).await {
                 Ok(_) => {
-                    self.inbox.settle();
+                    self.inbox.conclude();
                     Ok(true)
                 }
                 Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(false),
@@ -233,55 +246,55 @@ impl Host for AgentHost {
         })
     }
 
-    fn session_state(&self) -> Arc<dyn SessionState> {
+    fn session_state(&self) -> Arc<dyn SessionStateReader> {
         Arc::new(self.link.clone())
     }
 
-    fn interrupted(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_interrupt(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.inbox.interrupted.notified())
     }
 
-    fn spending(&self, known: Usage) {
-        self.inbox.lock().spending = known;
+    fn report_spending(&self, known: Usage) {
+        self.inbox.lock().unrecorded_usage = known;
     }
 
-    fn replied(&self, tokens: &TokenUsage, cost: Usage) {
+    fn report_reply(&self, tokens: &TokenUsage, cost: Usage) {
         let mut inner = self.inbox.lock();
-        inner.attempt.add(tokens, cost);
-        inner.spending = cost;
+        inner.attempt_spending.add(tokens, cost);
+        inner.unrecorded_usage = cost;
     }
 
-    fn progress(&self, progress: Progress) {
+    fn report_progress(&self, progress: AgentProgress) {
         if let Ok(note) = Json::of(&progress) {
-            self.link.reporter.mention(Reported::Progress(note));
+            self.link.reporter.try_report(AttemptReport::Progress(note));
         }
     }
 }
 
-fn after(records: Vec<Record>, what: Reported) -> Reported {
+fn prepend_records(records: Vec<JournalRecord>, what: AttemptReport) -> AttemptReport {
     if records.is_empty() {
         return what;
     }
-    let records = records.into_iter().map(written).collect();
-    Reported::After { records, what: Box::new(what) }
+    let records = records.into_iter().map(to_call_record).collect();
+    AttemptReport::WithRecords { records, report: Box::new(what) }
 }
 
-fn written(record: Record) -> Written {
-    let Record { index, label, answer, spent, shared } = record;
-    Written { spent, shared, ..Written::new(index, label, answer) }
+fn to_call_record(record: JournalRecord) -> CallRecord {
+    let JournalRecord { index, label, completion: answer, spent, shared } = record;
+    CallRecord { spent, shared_writes: shared, ..CallRecord::new(index, label, answer) }
 }
 
 /// What is kept of the last words of an agent that waits. Many do, and each has them in memory: whoever
 /// ends one has no time to read its journal, and the conversation has the words whole.
-fn brief(partial: Json) -> Option<Json> {
-    if partial.as_str().len() <= PARTIAL_KEPT {
+fn truncate_partial(partial: Json) -> Option<Json> {
+    if partial.as_str().len() <= PARTIAL_MAX_BYTES {
         return Some(partial);
     }
     let words: String = partial.decode().ok()?;
-    let head = &words[..words.floor_char_boundary(PARTIAL_KEPT)];
+    let head = &words[..words.floor_char_boundary(PARTIAL_MAX_BYTES)];
     Json::of(&format!("{head} [cut: the first of {} bytes]", words.len())).ok()
 }
 
-fn unexpected(reply: &Reply) -> Refusal {
+fn unexpected_host_reply(reply: &CommandReply) -> Refusal {
     Refusal::internal(format!("an agent was answered with {reply:?}"))
 }

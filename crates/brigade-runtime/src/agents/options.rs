@@ -5,12 +5,12 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_agent::definition::{Definition, DefinitionError, DefinitionFolder, Definitions};
-use brigade_agent::mcp::{McpServer, McpServerError, McpServers};
-use brigade_agent::permission::{Permissions, Rules};
-use brigade_agent::tools::PrivateDirectory;
+use brigade_agent::definition::{Definition, DefinitionError, DefinitionFolder, DefinitionSet};
+use brigade_agent::file_tools::PrivateDirectory;
+use brigade_agent::mcp::{McpServerConfig, McpServerError, McpServers};
+use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{Backend, Plugin, Tool};
-use brigade_llm::prices::Price;
+use brigade_llm::prices::TokenPrice;
 use brigade_llm::{Model, Recorder, TokenUsage};
 use brigade_model::limits::{Money, Usage};
 use brigade_model::refusal::Refusal;
@@ -23,7 +23,7 @@ pub trait ModelSource: Debug + Send + Sync + 'static {
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal>;
 
     /// Says what is missing before an agent starts with it: a key, above all.
-    fn ready(&self, _name: &str) -> Result<(), Refusal> {
+    fn check_ready(&self, _name: &str) -> Result<(), Refusal> {
         Ok(())
     }
 
@@ -41,30 +41,30 @@ pub struct ChosenModel {
     /// The provider's name of it.
     pub name: Arc<str>,
     /// Tokens that it takes in all.
-    pub window: u64,
+    pub context_window: u64,
     /// The most tokens of one reply.
     pub max_output: u32,
-    pub cost: Cost,
+    pub cost: ModelCost,
 }
 
 /// What tokens cost.
 #[derive(Clone, Copy, Debug)]
-pub enum Cost {
-    Nothing,
-    Known(Price),
+pub enum ModelCost {
+    Free,
+    Known(TokenPrice),
     /// A guess would make a budget of money a lie.
     Unknown,
 }
 
-impl Cost {
+impl ModelCost {
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown)
     }
 
-    pub(crate) fn usage(&self, tokens: &TokenUsage) -> Usage {
+    pub(crate) fn price_usage(&self, tokens: &TokenUsage) -> Usage {
         let money = match self {
-            Self::Known(price) => price.of(tokens),
-            Self::Nothing | Self::Unknown => 0,
+            Self::Known(price) => price.cost(tokens),
+            Self::Free | Self::Unknown => 0,
         };
         Usage { tokens: tokens.total(), money: Money(money) }
     }
@@ -79,9 +79,9 @@ impl ModelSource for OneModel {
         Ok(ChosenModel {
             model: self.0.clone(),
             name: name.into(),
-            window: 200_000,
+            context_window: 200_000,
             max_output: 8_192,
-            cost: Cost::Nothing,
+            cost: ModelCost::Free,
         })
     }
 }
@@ -96,31 +96,31 @@ pub struct RecordedModels<S> {
 impl<S: ModelSource> ModelSource for RecordedModels<S> {
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
         let found = self.source.find(name)?;
-        Ok(ChosenModel { model: self.recorder.over(found.model), ..found })
+        Ok(ChosenModel { model: self.recorder.wrap(found.model), ..found })
     }
 
-    fn ready(&self, name: &str) -> Result<(), Refusal> {
-        self.source.ready(name)
+    fn check_ready(&self, name: &str) -> Result<(), Refusal> {
+        self.source.check_ready(name)
     }
 }
 
 /// The folders with the definitions for a directory.
-pub type Folders = fn(Option<&Path>) -> Vec<DefinitionFolder>;
+pub type DefinitionFolderLookup = fn(Option<&Path>) -> Vec<DefinitionFolder>;
 
 /// What agents are made of.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     pub(crate) models: Arc<dyn ModelSource>,
     pub(crate) model: Option<Arc<str>>,
-    pub(crate) definitions: Definitions,
-    pub(crate) folders: Folders,
+    pub(crate) definitions: DefinitionSet,
+    pub(crate) definition_folders: DefinitionFolderLookup,
     pub(crate) trust: Arc<dyn DefinitionTrust>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) backends: HashMap<Arc<str>, Arc<dyn Backend>>,
-    pub(crate) mcp_servers: BTreeMap<String, McpServer>,
+    pub(crate) mcp_servers: BTreeMap<String, McpServerConfig>,
     pub(crate) permissions: Permissions,
-    pub(crate) private: Arc<[PrivateDirectory]>,
+    pub(crate) private_directories: Arc<[PrivateDirectory]>,
 }
 
 impl AgentOptions {
@@ -128,22 +128,22 @@ impl AgentOptions {
         Self {
             models: Arc::new(models),
             model: None,
-            definitions: Definitions::default(),
-            folders: |_| Vec::new(),
+            definitions: DefinitionSet::default(),
+            definition_folders: |_| Vec::new(),
             trust: Arc::new(TrustNothing),
             tools: Vec::new(),
             plugins: Vec::new(),
             backends: HashMap::new(),
             mcp_servers: BTreeMap::new(),
-            permissions: Permissions::of("this program", Rules::all()),
-            private: Arc::default(),
+            permissions: Permissions::of("this program", PermissionRules::all()),
+            private_directories: Arc::default(),
         }
     }
 
     /// Directories that file tools stay out of, wherever an agent works.
     #[must_use]
     pub fn private_directories(mut self, private: Vec<PrivateDirectory>) -> Self {
-        self.private = private.into();
+        self.private_directories = private.into();
         self
     }
 
@@ -162,8 +162,8 @@ impl AgentOptions {
 
     /// Where the definitions are of agents that work in a directory. Asked at each spawn.
     #[must_use]
-    pub fn definition_folders(mut self, folders: Folders) -> Self {
-        self.folders = folders;
+    pub fn definition_folders(mut self, folders: DefinitionFolderLookup) -> Self {
+        self.definition_folders = folders;
         self
     }
 
@@ -198,7 +198,11 @@ impl AgentOptions {
     }
 
     /// A server whose tools agents have that are given it by this name, as `NAME__TOOL`.
-    pub fn mcp_server(mut self, name: &str, server: McpServer) -> Result<Self, McpServerError> {
+    pub fn mcp_server(
+        mut self,
+        name: &str,
+        server: McpServerConfig,
+    ) -> Result<Self, McpServerError> {
         McpServers::new([(name.to_owned(), server.clone())])?;
         self.mcp_servers.insert(name.to_owned(), server);
         Ok(self)

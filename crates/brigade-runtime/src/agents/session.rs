@@ -2,22 +2,24 @@
 
 use std::path::Path;
 
-use brigade_agent::definition::{DefinitionOrigin, DefinitionText, Definitions, Found};
-use brigade_agent::reading::as_text;
+use brigade_agent::definition::{
+    DefinitionOrigin, DefinitionSet, DefinitionText, LoadedDefinition,
+};
+use brigade_agent::transcript_text::render_transcript;
 use brigade_model::address::TaskRef;
-use brigade_model::call::Entry;
+use brigade_model::call::JournalEntry;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::Work;
 
 use super::trust;
-use crate::enclosing;
-use crate::error::refusal;
+use crate::error::store_refusal;
 use crate::runtime::Runtime;
+use crate::sandbox;
 use crate::session::Session;
 
 impl Runtime {
     /// The definitions that an agent in this directory can be made from.
-    pub fn definitions(&self, directory: Option<&str>) -> Result<Definitions, Refusal> {
+    pub fn definitions(&self, directory: Option<&str>) -> Result<DefinitionSet, Refusal> {
         let agents = self.inner.handlers.agents.as_ref();
         let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
         Ok(agents.usable_definitions(directory, None))
@@ -30,16 +32,16 @@ impl Runtime {
     ) -> Result<Vec<DefinitionText>, Refusal> {
         let agents = self.inner.handlers.agents.as_ref();
         let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
-        let folders = (agents.options.folders)(directory.map(Path::new));
+        let folders = (agents.options.definition_folders)(directory.map(Path::new));
         let theirs = folders.iter().filter(|it| it.origin == DefinitionOrigin::Workspace);
-        Ok(theirs.flat_map(Definitions::texts).collect())
+        Ok(theirs.flat_map(DefinitionSet::read_texts).collect())
     }
 
     /// Whether agents of this definition may have all that they are granted in this directory.
-    pub fn trusts_definition(&self, found: &Found, directory: Option<&str>) -> bool {
+    pub fn trusts_definition(&self, found: &LoadedDefinition, directory: Option<&str>) -> bool {
         let agents = self.inner.handlers.agents.as_ref();
         agents.is_some_and(|agents| {
-            trust::of(&agents.options, found, directory) == trust::Trusted::Yes
+            trust::trust_level(&agents.options, found, directory) == trust::TrustLevel::Trusted
         })
     }
 }
@@ -47,14 +49,14 @@ impl Runtime {
 impl Session {
     /// The definitions that whoever acts here can make an agent in this directory from: no others than it
     /// could read itself, where it is confined.
-    pub fn definitions(&self, directory: &str) -> Result<Definitions, Refusal> {
+    pub fn definitions(&self, directory: &str) -> Result<DefinitionSet, Refusal> {
         let agents = self.runtime.inner.handlers.agents.as_ref();
         let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
-        let own = self.own_row()?;
-        let confined = own.as_ref().and_then(|row| row.spec.work.enclosure());
-        let confined = confined.filter(|enclosure| !enclosure.confinement.is_empty());
+        let own = self.acting_task()?;
+        let confined = own.as_ref().and_then(|row| row.spec.work.sandbox());
+        let confined = confined.filter(|enclosure| !enclosure.layers.is_empty());
         if let Some(confined) = confined {
-            enclosing::check_directory(confined, Path::new(directory))?;
+            sandbox::check_directory(confined, Path::new(directory))?;
         }
         Ok(agents.usable_definitions(Some(directory), confined))
     }
@@ -63,7 +65,12 @@ impl Session {
     pub async fn transcript(&self, task: TaskRef) -> Result<Option<String>, Refusal> {
         let (no, row) = self.get(task).await?;
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
-        let journal: Result<Vec<Entry>, _> = self.runtime.inner.store.journal(self.tree, no).await;
-        Ok(Some(as_text(&agent.task, agent.mark, journal.map_err(|error| refusal(&error))?)))
+        let journal: Result<Vec<JournalEntry>, _> =
+            self.runtime.inner.store.journal(self.id, no).await;
+        Ok(Some(render_transcript(
+            &agent.task,
+            agent.quote_mark,
+            journal.map_err(|error| store_refusal(&error))?,
+        )))
     }
 }

@@ -1,12 +1,12 @@
 //! The span around one attempt of an agent.
 
-use brigade_agent::telemetry::{TARGET, fail, record_cost};
-use brigade_agent::{Agent, Exit};
+use brigade_agent::telemetry::{TARGET, record_cost, record_error};
+use brigade_agent::{Agent, AgentExit};
 use brigade_llm::TokenUsage;
-use brigade_model::action::Start;
+use brigade_model::action::StartAction;
 use brigade_model::limits::Usage;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::task::Spawner;
+use brigade_model::task::SpawningAttempt;
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -14,13 +14,13 @@ use crate::performer::TaskId;
 
 /// What an attempt has spent so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spending {
+pub(crate) struct AttemptSpending {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) cost: Usage,
 }
 
-impl Spending {
+impl AttemptSpending {
     pub(crate) fn add(&mut self, tokens: &TokenUsage, cost: Usage) {
         self.input = self.input.saturating_add(tokens.input);
         self.output = self.output.saturating_add(tokens.output);
@@ -30,7 +30,7 @@ impl Spending {
 
 /// A root: the attempts of a child are not within those of its parent, which they may outlive. Which
 /// task it is and which one spawned it is said in the runtime's own terms, the same after a restart.
-pub(crate) fn invoke_agent(start: &Start, task: TaskId) -> Span {
+pub(crate) fn invoke_agent_span(start: &StartAction, task: TaskId) -> Span {
     tracing::info_span!(
         target: TARGET,
         parent: None,
@@ -43,11 +43,11 @@ pub(crate) fn invoke_agent(start: &Start, task: TaskId) -> Span {
         gen_ai.request.model = Empty,
         gen_ai.agent.name = Empty,
         gen_ai.agent.id = %format_args!("{}/agent:{}", start.session, start.no),
-        gen_ai.conversation.id = %format_args!("{}/{}", task.tree, start.no),
+        gen_ai.conversation.id = %format_args!("{}/{}", task.session, start.no),
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
         brigade.session = start.session.as_str(),
-        brigade.tree = %task.tree,
+        brigade.tree = %task.session,
         brigade.task = start.no.get(),
         brigade.run = start.run.0,
         brigade.attempt = start.attempt.0,
@@ -60,7 +60,7 @@ pub(crate) fn invoke_agent(start: &Start, task: TaskId) -> Span {
 }
 
 /// Who the agent is, and whose child.
-pub(crate) fn is_at_work(span: &Span, agent: &Agent, parent: Option<Spawner>) {
+pub(crate) fn record_agent(span: &Span, agent: &Agent, parent: Option<SpawningAttempt>) {
     if span.is_disabled() {
         return;
     }
@@ -68,7 +68,7 @@ pub(crate) fn is_at_work(span: &Span, agent: &Agent, parent: Option<Spawner>) {
     span.record("gen_ai.agent.name", &*agent.name);
     span.record("gen_ai.provider.name", &*agent.provider);
     span.record("gen_ai.request.model", &*agent.model_name);
-    if let Some(Spawner(no, attempt)) = parent {
+    if let Some(SpawningAttempt(no, attempt)) = parent {
         span.record("brigade.parent.task", no.get());
         span.record("brigade.parent.attempt", attempt.0);
     }
@@ -76,15 +76,15 @@ pub(crate) fn is_at_work(span: &Span, agent: &Agent, parent: Option<Spawner>) {
 
 /// How an attempt ended.
 #[derive(Debug)]
-pub(crate) enum Ending<'a> {
-    Exit(&'a Exit),
+pub(crate) enum AttemptEnd<'a> {
+    Exit(&'a AgentExit),
     /// Nobody here can carry it out.
-    NotBegun,
+    NotStarted,
     Stopped,
     Panicked,
 }
 
-pub(crate) fn ended(span: &Span, ending: &Ending<'_>, spent: Spending) {
+pub(crate) fn record_end(span: &Span, ending: &AttemptEnd<'_>, spent: AttemptSpending) {
     if span.is_disabled() {
         return;
     }
@@ -92,21 +92,21 @@ pub(crate) fn ended(span: &Span, ending: &Ending<'_>, spent: Spending) {
     span.record("gen_ai.usage.output_tokens", spent.output);
     record_cost(span, spent.cost);
     let (outcome, error) = match ending {
-        Ending::Exit(Exit::Finished) => ("finished", None),
-        Ending::Exit(Exit::Suspended) => ("waits", None),
-        Ending::Exit(Exit::Failed { failure, .. }) => ("failed", Some(failure.word())),
-        Ending::Exit(Exit::Over(refusal)) => match refusal.kind {
+        AttemptEnd::Exit(AgentExit::Finished) => ("finished", None),
+        AttemptEnd::Exit(AgentExit::Suspended) => ("waits", None),
+        AttemptEnd::Exit(AgentExit::Failed { failure, .. }) => ("failed", Some(failure.label())),
+        AttemptEnd::Exit(AgentExit::Refused(refusal)) => match refusal.kind {
             RefusalKind::Ended => ("stopped", None),
             RefusalKind::Unavailable | RefusalKind::Unknown => ("left", None),
             _ => ("failed", Some("refused")),
         },
-        Ending::NotBegun => ("not_begun", None),
-        Ending::Stopped => ("stopped", None),
-        Ending::Panicked => ("failed", Some("panic")),
+        AttemptEnd::NotStarted => ("not_begun", None),
+        AttemptEnd::Stopped => ("stopped", None),
+        AttemptEnd::Panicked => ("failed", Some("panic")),
     };
     span.record("brigade.outcome", outcome);
     if let Some(error) = error {
-        fail(span, error);
+        record_error(span, error);
     }
 }
 

@@ -8,10 +8,10 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use brigade_agent::definition::{
-    Definition, DefinitionDigest, DefinitionOrigin, Found, repository_of,
+    Definition, DefinitionDigest, DefinitionOrigin, LoadedDefinition, repository_of,
 };
-use brigade_agent::permission::{Rule, Rules};
-use brigade_agent::tools;
+use brigade_agent::file_tools;
+use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_model::refusal::Refusal;
 
 use super::options::AgentOptions;
@@ -34,28 +34,32 @@ impl DefinitionTrust for TrustNothing {
 
 /// Whether agents of a definition may have all that they are granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trusted {
-    Yes,
-    No,
+pub(super) enum TrustLevel {
+    Trusted,
+    Untrusted,
 }
 
-pub(super) fn of(options: &AgentOptions, found: &Found, directory: Option<&str>) -> Trusted {
+pub(super) fn trust_level(
+    options: &AgentOptions,
+    found: &LoadedDefinition,
+    directory: Option<&str>,
+) -> TrustLevel {
     let Some(source) =
         found.source.as_ref().filter(|_| found.origin == DefinitionOrigin::Workspace)
     else {
-        return Trusted::Yes;
+        return TrustLevel::Trusted;
     };
     let repository = repository_of(Path::new(directory.unwrap_or("/")));
     match options.trust.is_trusted(&repository, &source.digest) {
-        true => Trusted::Yes,
-        false => Trusted::No,
+        true => TrustLevel::Trusted,
+        false => TrustLevel::Untrusted,
     }
 }
 
 /// Refuses an untrusted definition where restricting it is not enough: nobody is there who could have
 /// been asked, or something else than our own loop carries it out.
 pub(super) fn check_untrusted(
-    found: &Found,
+    found: &LoadedDefinition,
     definition: &Definition,
     unattended: bool,
 ) -> Result<(), Refusal> {
@@ -74,10 +78,10 @@ pub(super) fn check_untrusted(
 }
 
 /// The rules for agents of an untrusted definition and all below them.
-pub(super) fn untrusted_rules() -> Rules {
-    let denied = tools::WRITING.into_iter().chain(["run_process", "*__*"]);
-    let deny: Vec<Rule> = denied.filter_map(|rule| rule.parse().ok()).collect();
-    Rules { deny, ..Rules::all() }
+pub(super) fn untrusted_rules() -> PermissionRules {
+    let denied = file_tools::WRITING_TOOLS.into_iter().chain(["run_process", "*__*"]);
+    let deny: Vec<PermissionRule> = denied.filter_map(|rule| rule.parse().ok()).collect();
+    PermissionRules { deny, ..PermissionRules::all() }
 }
 
 #[cfg(test)]
@@ -88,8 +92,8 @@ mod tests {
 
     #[test]
     fn an_untrusted_definition_only_reads() {
-        let all = Permissions::of("the operator", Rules::all());
-        let left = all.narrowed("an untrusted definition", untrusted_rules());
+        let all = Permissions::of("the operator", PermissionRules::all());
+        let left = all.narrow("an untrusted definition", untrusted_rules());
         for tool in ["write_file", "edit_file", "run_process", "github__push", "a__b__c"] {
             assert!(all.may_use(tool) && !left.may_use(tool), "{tool}");
         }

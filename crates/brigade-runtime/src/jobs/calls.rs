@@ -11,60 +11,60 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use brigade_model::call::{Answer, Asked, Entry, OpenCall};
+use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, ParkedCall};
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::refusal::Refusal;
 
 /// Shared by the driver, the job's context and the performer.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
-    inner: Mutex<Inner>,
+pub(crate) struct JobCalls {
+    inner: Mutex<CallTable>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct CallTable {
     next: u32,
     /// Entries of the journal with their numbers.
-    replay: VecDeque<(u32, Entry)>,
+    replay: VecDeque<(u32, JournalEntry)>,
     /// How many entries of the journal the job has heard of.
-    heard: u32,
+    processed_entries: u32,
     /// How many of these the model knows of.
-    acknowledged: u32,
+    acked_entries: u32,
     /// What the journal has for an index, until it is asked for.
     recorded: BTreeMap<CallIndex, Arc<str>>,
     /// Calls that were parked before this attempt began.
     parked_before: BTreeMap<CallIndex, &'static str>,
-    waiting: BTreeMap<CallIndex, Waiting>,
+    waiting: BTreeMap<CallIndex, PendingCall>,
     /// Entries that came since, in their order, and that the job has not heard of.
-    arrived: VecDeque<(u32, CallIndex, Arc<Answer>)>,
+    arrived: VecDeque<(u32, CallIndex, Arc<CallCompletion>)>,
     /// Answers to calls that were parked before and that the job has not made again yet.
-    early: BTreeMap<CallIndex, Arc<Answer>>,
+    early_completions: BTreeMap<CallIndex, Arc<CallCompletion>>,
     driver: Option<Waker>,
     /// New calls that wait until the job has gone over what it did before.
     held_back: Vec<Waker>,
-    released: bool,
-    to_park: Vec<(CallIndex, Asked)>,
-    abandoned: Vec<CallIndex>,
+    held_back_released: bool,
+    to_park: Vec<(CallIndex, ConditionRequest)>,
+    abandoned_calls: Vec<CallIndex>,
     /// Calls that the work itself carries out: while there are any, it does not rest.
-    under_way: usize,
+    running_calls: usize,
     /// The model says that an answer is on its way: asking to rest again would be in vain.
-    answer_expected: bool,
-    told: u64,
+    completion_expected: bool,
+    delivered_count: u64,
     /// The job is being let go of: dropped calls mean nothing.
     closed: bool,
     stopped: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    answer: Option<Result<Arc<Answer>, Refusal>>,
+struct PendingCall {
+    completion: Option<Result<Arc<CallCompletion>, Refusal>>,
     parked: bool,
     waker: Option<Waker>,
 }
 
 /// What the driver has to do when the job itself is waiting.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Next {
+pub(crate) enum DriverStep {
     /// The job has been told something: poll it again.
     Poll,
     /// Nothing to do until something wakes us.
@@ -73,27 +73,27 @@ pub(crate) enum Next {
     Abandon(Vec<CallIndex>),
     /// Tell the model of calls that wait, and of how much the job has heard. With `rest`, nothing
     /// else is going on.
-    Park { calls: Vec<(CallIndex, Asked)>, heard: u32, rest: Option<usize> },
+    Park { calls: Vec<(CallIndex, ConditionRequest)>, heard: u32, rest: Option<usize> },
 }
 
 /// What becomes of a call when it is made.
-pub(crate) enum Begun {
+pub(crate) enum CallStart {
     /// Its answer comes by [`Calls::answer`].
     Known(CallIndex),
     /// It is new: the caller carries it out, or parks it.
     New(CallIndex),
 }
 
-impl Calls {
-    pub(crate) fn load(&self, journal: Vec<Entry>, open: &[OpenCall], run: RunNo) {
+impl JobCalls {
+    pub(crate) fn load(&self, journal: Vec<JournalEntry>, open: &[ParkedCall], run: RunNo) {
         let mut inner = self.lock();
         // What came while the journal was read may be in it already.
         let known = u32::try_from(journal.len()).unwrap_or(u32::MAX);
         inner.arrived.retain(|(ordinal, ..)| *ordinal >= known);
-        let mut entries: VecDeque<(u32, Entry)> = (0..).zip(journal).collect();
+        let mut entries: VecDeque<(u32, JournalEntry)> = (0..).zip(journal).collect();
         // What an earlier run died of is tried anew, and what came of that takes its place.
         if run > RunNo::FIRST {
-            while entries.back().is_some_and(|(_, entry)| failed(entry)) {
+            while entries.back().is_some_and(|(_, entry)| is_failed_entry(entry)) {
                 entries.pop_back();
             }
         }
@@ -103,15 +103,16 @@ impl Calls {
         let labels = entries.iter().map(|(_, entry)| (entry.index, entry.label.clone()));
         inner.recorded = labels.collect();
         inner.replay = entries;
-        inner.parked_before = open.iter().map(|call| (call.index, call.on.label())).collect();
+        inner.parked_before =
+            open.iter().map(|call| (call.index, call.condition.label())).collect();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, CallTable> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the next call. Refused when the journal has something else in its place.
-    pub(crate) fn begin(&self, label: &str) -> Result<Begun, Refusal> {
+    pub(crate) fn begin(&self, label: &str) -> Result<CallStart, Refusal> {
         let mut inner = self.lock();
         let index = CallIndex(inner.next);
         inner.next += 1;
@@ -127,45 +128,45 @@ impl Calls {
             )));
         }
         if recorded.is_none() && parked.is_none() {
-            return Ok(Begun::New(index));
+            return Ok(CallStart::New(index));
         }
-        let early = inner.early.remove(&index).map(Ok);
+        let early = inner.early_completions.remove(&index).map(Ok);
         // Nothing will answer a parked call of a task that is being stopped.
-        let stopped = (inner.stopped && recorded.is_none()).then(|| Err(stopped()));
+        let stopped = (inner.stopped && recorded.is_none()).then(|| Err(stopping_refusal()));
         let answer = early.or(stopped);
-        let waiting = Waiting { answer, parked: parked.is_some(), waker: None };
+        let waiting = PendingCall { completion: answer, parked: parked.is_some(), waker: None };
         inner.waiting.insert(index, waiting);
-        inner.replay_on();
-        Ok(Begun::Known(index))
+        inner.replay_next();
+        Ok(CallStart::Known(index))
     }
 
     /// Parks a new call.
-    pub(crate) fn park(&self, index: CallIndex, asked: Asked) {
+    pub(crate) fn park(&self, index: CallIndex, asked: ConditionRequest) {
         let mut inner = self.lock();
-        let answer = inner.stopped.then(|| Err(stopped()));
-        inner.waiting.insert(index, Waiting { answer, parked: true, waker: None });
+        let answer = inner.stopped.then(|| Err(stopping_refusal()));
+        inner.waiting.insert(index, PendingCall { completion: answer, parked: true, waker: None });
         if !inner.stopped {
             inner.to_park.push((index, asked));
         }
     }
 
     /// The answer of a parked or replayed call. Dropping it drops the call.
-    pub(crate) fn answer(self: &Arc<Self>, index: CallIndex) -> AnswerFuture {
-        AnswerFuture { calls: self.clone(), index, done: false }
+    pub(crate) fn completion(self: &Arc<Self>, index: CallIndex) -> CompletionFuture {
+        CompletionFuture { calls: self.clone(), index, done: false }
     }
 
     /// Marks something that the work itself carries out.
-    pub(crate) fn under_way(self: &Arc<Self>) -> UnderWay {
-        self.lock().under_way += 1;
-        UnderWay(self.clone())
+    pub(crate) fn mark_running(self: &Arc<Self>) -> RunningCallGuard {
+        self.lock().running_calls += 1;
+        RunningCallGuard(self.clone())
     }
 
     /// Returns when the job has gone over what it did before, or cannot go on with that without
     /// this. Until then a call without an answer may be one that the job dropped the last time.
-    pub(crate) fn replayed(&self) -> impl Future<Output = ()> {
+    pub(crate) fn wait_replayed(&self) -> impl Future<Output = ()> {
         poll_fn(|context| {
             let mut inner = self.lock();
-            if inner.replay.is_empty() || inner.released {
+            if inner.replay.is_empty() || inner.held_back_released {
                 return Poll::Ready(());
             }
             inner.held_back.push(context.waker().clone());
@@ -174,16 +175,21 @@ impl Calls {
     }
 
     /// Makes ready for the answer of a call that the work itself carries out.
-    pub(crate) fn expect(&self, index: CallIndex) {
-        let waiting = Waiting { answer: None, parked: false, waker: None };
+    pub(crate) fn register_call(&self, index: CallIndex) {
+        let waiting = PendingCall { completion: None, parked: false, waker: None };
         self.lock().waiting.insert(index, waiting);
     }
 
     /// The journal has a new entry.
-    pub(crate) fn tell(&self, index: CallIndex, ordinal: u32, answer: Arc<Answer>) {
+    pub(crate) fn deliver_entry(
+        &self,
+        index: CallIndex,
+        ordinal: u32,
+        answer: Arc<CallCompletion>,
+    ) {
         let mut inner = self.lock();
-        inner.answer_expected = false;
-        inner.told += 1;
+        inner.completion_expected = false;
+        inner.delivered_count += 1;
         inner.arrived.push_back((ordinal, index, answer));
         if let Some(driver) = inner.driver.take() {
             driver.wake();
@@ -192,7 +198,7 @@ impl Calls {
 
     /// A call was refused, and the journal will not say so.
     pub(crate) fn refuse(&self, index: CallIndex, refusal: Refusal) {
-        self.lock().tell(index, Err(refusal));
+        self.lock().complete_call(index, Err(refusal));
     }
 
     /// Whether the job is still going over what it did before.
@@ -201,14 +207,14 @@ impl Calls {
     }
 
     /// How many answers have come so far.
-    pub(crate) fn told(&self) -> u64 {
-        self.lock().told
+    pub(crate) fn delivered_count(&self) -> u64 {
+        self.lock().delivered_count
     }
 
     /// An answer is on its way, unless it has come since `told` was asked for.
-    pub(crate) fn expect_answer(&self, told: u64) {
+    pub(crate) fn expect_completion(&self, told: u64) {
         let mut inner = self.lock();
-        inner.answer_expected = inner.told == told;
+        inner.completion_expected = inner.delivered_count == told;
     }
 
     /// Every parked call is told that the task is being stopped.
@@ -219,7 +225,7 @@ impl Calls {
         let parked = inner.waiting.iter().filter(|(_, waiting)| waiting.parked);
         let parked: Vec<CallIndex> = parked.map(|(index, _)| *index).collect();
         for index in parked {
-            inner.tell(index, Err(stopped()));
+            inner.complete_call(index, Err(stopping_refusal()));
         }
     }
 
@@ -228,30 +234,33 @@ impl Calls {
     }
 
     /// What to do, given that the job itself waits and has reacted to all that it was told.
-    pub(crate) fn next(&self, driver: &Waker) -> Next {
+    pub(crate) fn next_step(&self, driver: &Waker) -> DriverStep {
         let mut inner = self.lock();
-        if inner.replay_on() || inner.replay.is_empty() && inner.hand_on() || inner.release() {
-            return Next::Poll;
+        if inner.replay_next()
+            || inner.replay.is_empty() && inner.deliver_next()
+            || inner.release_held_back()
+        {
+            return DriverStep::Poll;
         }
-        if !inner.abandoned.is_empty() {
-            return Next::Abandon(std::mem::take(&mut inner.abandoned));
+        if !inner.abandoned_calls.is_empty() {
+            return DriverStep::Abandon(std::mem::take(&mut inner.abandoned_calls));
         }
         let calls = std::mem::take(&mut inner.to_park);
-        let open = inner.waiting.values().filter(|w| w.parked && w.answer.is_none()).count();
-        let rests = inner.under_way == 0 && open > 0 && !inner.answer_expected;
-        let news = open > 0 && inner.heard > inner.acknowledged;
+        let open = inner.waiting.values().filter(|w| w.parked && w.completion.is_none()).count();
+        let rests = inner.running_calls == 0 && open > 0 && !inner.completion_expected;
+        let news = open > 0 && inner.processed_entries > inner.acked_entries;
         if calls.is_empty() && !rests && !news {
             inner.driver = Some(driver.clone());
-            return Next::Wait;
+            return DriverStep::Wait;
         }
-        inner.acknowledged = inner.heard;
-        Next::Park { calls, heard: inner.heard, rest: rests.then_some(open) }
+        inner.acked_entries = inner.processed_entries;
+        DriverStep::Park { calls, heard: inner.processed_entries, rest: rests.then_some(open) }
     }
 }
 
-impl Inner {
+impl CallTable {
     /// Hands out recorded answers in their order, as far as they have been asked for.
-    fn replay_on(&mut self) -> bool {
+    fn replay_next(&mut self) -> bool {
         let mut told = false;
         while let Some((_, front)) = self.replay.front() {
             let index = front.index;
@@ -261,9 +270,9 @@ impl Inner {
                 break;
             }
             let Some((ordinal, entry)) = self.replay.pop_front() else { break };
-            self.heard = ordinal + 1;
-            if asked && *entry.answer != Answer::Abandoned {
-                self.tell(index, Ok(entry.answer));
+            self.processed_entries = ordinal + 1;
+            if asked && *entry.completion != CallCompletion::Abandoned {
+                self.complete_call(index, Ok(entry.completion));
                 told = true;
                 // One at a time: the job reacts to it before it hears of the next.
                 break;
@@ -273,33 +282,33 @@ impl Inner {
     }
 
     /// Lets new calls go on that were held back, since nothing else does.
-    fn release(&mut self) -> bool {
+    fn release_held_back(&mut self) -> bool {
         let any = !self.held_back.is_empty();
-        self.released |= any;
+        self.held_back_released |= any;
         self.held_back.drain(..).for_each(Waker::wake);
         any
     }
 
     /// Hands out the next entry that came meanwhile.
-    fn hand_on(&mut self) -> bool {
+    fn deliver_next(&mut self) -> bool {
         while let Some((ordinal, index, answer)) = self.arrived.pop_front() {
-            self.heard = ordinal + 1;
+            self.processed_entries = ordinal + 1;
             if self.waiting.contains_key(&index) {
-                self.tell(index, Ok(answer));
+                self.complete_call(index, Ok(answer));
                 return true;
             }
             if self.parked_before.contains_key(&index) {
-                self.early.insert(index, answer);
+                self.early_completions.insert(index, answer);
             }
         }
         false
     }
 
-    fn tell(&mut self, index: CallIndex, answer: Result<Arc<Answer>, Refusal>) {
+    fn complete_call(&mut self, index: CallIndex, answer: Result<Arc<CallCompletion>, Refusal>) {
         if let Some(waiting) = self.waiting.get_mut(&index)
-            && waiting.answer.is_none()
+            && waiting.completion.is_none()
         {
-            waiting.answer = Some(answer);
+            waiting.completion = Some(answer);
             if let Some(waker) = waiting.waker.take() {
                 waker.wake();
             }
@@ -307,32 +316,32 @@ impl Inner {
     }
 }
 
-fn failed(entry: &Entry) -> bool {
-    matches!(*entry.answer, Answer::Refused(_) | Answer::Error(_))
+fn is_failed_entry(entry: &JournalEntry) -> bool {
+    matches!(*entry.completion, CallCompletion::Refused(_) | CallCompletion::Error(_))
 }
 
-pub(crate) fn stopped() -> Refusal {
+pub(crate) fn stopping_refusal() -> Refusal {
     Refusal::ended("the task is being stopped")
 }
 
-pub(crate) struct AnswerFuture {
-    calls: Arc<Calls>,
+pub(crate) struct CompletionFuture {
+    calls: Arc<JobCalls>,
     index: CallIndex,
     done: bool,
 }
 
-impl Future for AnswerFuture {
-    type Output = Result<Arc<Answer>, Refusal>;
+impl Future for CompletionFuture {
+    type Output = Result<Arc<CallCompletion>, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let calls = self.calls.clone();
         let mut inner = calls.lock();
         let Some(waiting) = inner.waiting.get_mut(&self.index) else { return Poll::Pending };
-        if waiting.answer.is_none() {
+        if waiting.completion.is_none() {
             waiting.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let answer = inner.waiting.remove(&self.index).and_then(|waiting| waiting.answer);
+        let answer = inner.waiting.remove(&self.index).and_then(|waiting| waiting.completion);
         self.done = true;
         match answer {
             Some(answer) => Poll::Ready(answer),
@@ -341,7 +350,7 @@ impl Future for AnswerFuture {
     }
 }
 
-impl Drop for AnswerFuture {
+impl Drop for CompletionFuture {
     fn drop(&mut self) {
         if self.done {
             return;
@@ -355,16 +364,16 @@ impl Drop for AnswerFuture {
         let before = inner.to_park.len();
         inner.to_park.retain(|(other, _)| *other != index);
         let known_to_model = inner.to_park.len() == before;
-        if known_to_model && waiting.is_some_and(|w| w.parked && w.answer.is_none()) {
-            inner.abandoned.push(index);
+        if known_to_model && waiting.is_some_and(|w| w.parked && w.completion.is_none()) {
+            inner.abandoned_calls.push(index);
         }
     }
 }
 
-pub(crate) struct UnderWay(Arc<Calls>);
+pub(crate) struct RunningCallGuard(Arc<JobCalls>);
 
-impl Drop for UnderWay {
+impl Drop for RunningCallGuard {
     fn drop(&mut self) {
-        self.0.lock().under_way -= 1;
+        self.0.lock().running_calls -= 1;
     }
 }

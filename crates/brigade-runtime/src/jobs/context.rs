@@ -6,33 +6,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::address::TaskRef;
-use brigade_model::call::{Answer, Asked, Ending, Spawned, WaitMode};
+use brigade_model::call::{CallCompletion, ConditionRequest, RunResult, SpawnedTask, WaitMode};
 use brigade_model::command::{
-    Caller, Command, GiveAnswer, Given, Reported, Spawn, Stop, StopTarget, Written,
+    AnswerCommand, AttemptReport, CallRecord, Caller, Command, GivenAnswer, SpawnCommand,
+    StopCommand, StopTarget,
 };
-use brigade_model::decide::{Reply, Stopped};
-use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, TaskNo, TreeId};
+use brigade_model::decide::{CommandReply, StopResult};
+use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, SessionId, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::work::Kind;
+use brigade_model::work::TaskKind;
 use brigade_store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{AnswerFuture, Begun, Calls};
-use super::registry::{Handlers, JobError};
+use super::calls::{CallStart, CompletionFuture, JobCalls};
+use super::registry::{HandlerRegistry, JobError};
 use super::stop_signal::StopSignal;
-use crate::agents::Parent;
-use crate::input::Input;
+use crate::agents::SpawnParent;
+use crate::loop_input::LoopInput;
 use crate::new_task::NewTask;
 use crate::performer::{Reporter, TaskId, submit};
 
 /// How long to wait before saying again what the store could not take.
-pub(crate) const SAY_AGAIN: Duration = Duration::from_millis(100);
+pub(crate) const REPORT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 tokio::task_local! {
     /// The job whose future is being polled.
@@ -51,17 +52,17 @@ tokio::task_local! {
 /// with it.
 #[derive(Clone, Debug)]
 pub struct JobContext {
-    pub(crate) inner: Arc<ContextInner>,
+    pub(crate) inner: Arc<JobContextInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct ContextInner {
+pub(crate) struct JobContextInner {
     pub(crate) task: TaskId,
     pub(crate) run: RunNo,
     pub(crate) attempt: AtomicU32,
-    pub(crate) calls: Arc<Calls>,
-    pub(crate) handlers: Arc<Handlers>,
-    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) calls: Arc<JobCalls>,
+    pub(crate) handlers: Arc<HandlerRegistry>,
+    pub(crate) inputs: mpsc::Sender<LoopInput>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) state: Mutex<Option<Json>>,
     pub(crate) stop: StopSignal,
@@ -69,16 +70,16 @@ pub(crate) struct ContextInner {
 
 /// A child that this job spawned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Child {
+pub struct ChildTask {
     pub no: TaskNo,
     pub run: RunNo,
-    pub kind: Kind,
+    pub kind: TaskKind,
 }
 
 /// How a wait came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Waited {
-    Ended(Vec<Ending>),
+pub enum ChildWaitResult {
+    Ended(Vec<RunResult>),
     /// The time was up. Nothing was consumed.
     TimedOut,
 }
@@ -97,8 +98,8 @@ impl JobContext {
         self.inner.run
     }
 
-    pub(crate) fn tree(&self) -> TreeId {
-        self.inner.task.tree
+    pub(crate) fn session_id(&self) -> SessionId {
+        self.inner.task.session
     }
 
     /// Cancelled when the task is told to stop. There is a grace period to end in.
@@ -126,36 +127,36 @@ impl JobContext {
         let call = self.begin(&label);
         async move {
             let index = match call? {
-                Call::Known(answer) => return step_result(&*answer.await?),
-                Call::New(index) => index,
+                JobCall::Known(answer) => return step_result(&*answer.await?),
+                JobCall::New(index) => index,
             };
-            self.inner.calls.replayed().await;
-            let _under_way = self.inner.calls.under_way();
+            self.inner.calls.wait_replayed().await;
+            let _under_way = self.inner.calls.mark_running();
             let result = body().await.map_err(Into::into);
             let answer = match result.and_then(|value| Ok(Json::of(&value)?)) {
-                Ok(value) => Answer::Value(value),
-                Err(error) => Answer::Error(error.message().clone()),
+                Ok(value) => CallCompletion::Value(value),
+                Err(error) => CallCompletion::Error(error.message().clone()),
             };
-            self.inner.calls.expect(index);
-            let written = Written::new(index, label, Arc::new(answer));
-            self.report(Reported::Record(written)).await?;
-            step_result(&*self.inner.calls.answer(index).await?)
+            self.inner.calls.register_call(index);
+            let written = CallRecord::new(index, label, Arc::new(answer));
+            self.report(AttemptReport::Record(written)).await?;
+            step_result(&*self.inner.calls.completion(index).await?)
         }
     }
 
     /// Rests for a while, across restarts.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = Result<(), Refusal>> {
-        let slept = self.parked(Asked::Sleep { span: span.into() });
+        let slept = self.park_call(ConditionRequest::Timer { duration: span.into() });
         async move { slept.await.map(|_| ()) }
     }
 
     /// The next message of the inbox.
     pub fn receive(&self) -> impl Future<Output = Result<Arc<Message>, Refusal>> {
-        let received = self.parked(Asked::Message { patience: None });
+        let received = self.park_call(ConditionRequest::Message { patience: None });
         async move {
             match &*received.await? {
-                Answer::Message(message) => Ok(message.clone()),
-                other => Err(unexpected("receive", other)),
+                CallCompletion::Message(message) => Ok(message.clone()),
+                other => Err(unexpected_completion("receive", other)),
             }
         }
     }
@@ -165,12 +166,13 @@ impl JobContext {
         &self,
         patience: Duration,
     ) -> impl Future<Output = Result<Option<Arc<Message>>, Refusal>> {
-        let received = self.parked(Asked::Message { patience: Some(patience.into()) });
+        let received =
+            self.park_call(ConditionRequest::Message { patience: Some(patience.into()) });
         async move {
             match &*received.await? {
-                Answer::Message(message) => Ok(Some(message.clone())),
-                Answer::Elapsed => Ok(None),
-                other => Err(unexpected("receive", other)),
+                CallCompletion::Message(message) => Ok(Some(message.clone())),
+                CallCompletion::Elapsed => Ok(None),
+                other => Err(unexpected_completion("receive", other)),
             }
         }
     }
@@ -181,38 +183,40 @@ impl JobContext {
         question: impl Serialize,
     ) -> impl Future<Output = Result<T, Refusal>> {
         let question = Json::of(&question);
-        let asked = question.map(|question| self.parked(Asked::Question { question }));
+        let asked =
+            question.map(|question| self.park_call(ConditionRequest::Question { question }));
         async move {
             match &*asked?.await? {
-                Answer::Reply(reply) => reply.decode(),
-                other => Err(unexpected("ask", other)),
+                CallCompletion::Reply(reply) => reply.decode(),
+                other => Err(unexpected_completion("ask", other)),
             }
         }
     }
 
     /// Starts a child. Entered again, the job finds the child that it started before.
-    pub fn spawn(&self, task: NewTask) -> impl Future<Output = Result<Child, Refusal>> {
+    pub fn spawn(&self, task: NewTask) -> impl Future<Output = Result<ChildTask, Refusal>> {
         let call = self.begin("spawn");
         async move {
             let index = match call? {
-                Call::Known(answer) => {
-                    return match &*answered(answer.await?)? {
-                        Answer::Spawned(spawned) => Ok(spawned.clone().into()),
-                        other => Err(unexpected("spawn", other)),
+                JobCall::Known(answer) => {
+                    return match &*completion_result(answer.await?)? {
+                        CallCompletion::Spawned(spawned) => Ok(spawned.clone().into()),
+                        other => Err(unexpected_completion("spawn", other)),
                     };
                 }
-                Call::New(index) => index,
+                JobCall::New(index) => index,
             };
-            let _under_way = self.inner.calls.under_way();
+            let _under_way = self.inner.calls.mark_running();
             let spec = task.into_spec(
                 &self.inner.handlers,
                 Some(&format!("call:{index}")),
-                Parent::Nobody,
+                SpawnParent::TopLevel,
             )?;
-            let spawn = Spawn { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
-            match &*self.recorded(index, "spawn", Command::Spawn(spawn)).await? {
-                Answer::Spawned(spawned) => Ok(spawned.clone().into()),
-                other => Err(unexpected("spawn", other)),
+            let spawn =
+                SpawnCommand { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
+            match &*self.submit_recorded(index, "spawn", Command::Spawn(spawn)).await? {
+                CallCompletion::Spawned(spawned) => Ok(spawned.clone().into()),
+                other => Err(unexpected_completion("spawn", other)),
             }
         }
     }
@@ -220,37 +224,38 @@ impl JobContext {
     /// Waits for one of these children; their results are consumed.
     pub fn wait_any<'a>(
         &self,
-        children: impl IntoIterator<Item = &'a Child>,
-    ) -> impl Future<Output = Result<Vec<Ending>, Refusal>> {
+        children: impl IntoIterator<Item = &'a ChildTask>,
+    ) -> impl Future<Output = Result<Vec<RunResult>, Refusal>> {
         let waited = self.wait(children, WaitMode::Any, None);
-        async move { waited.await.and_then(ended) }
+        async move { waited.await.and_then(expect_ended) }
     }
 
     /// Waits for all of these children; their results are consumed.
     pub fn wait_all<'a>(
         &self,
-        children: impl IntoIterator<Item = &'a Child>,
-    ) -> impl Future<Output = Result<Vec<Ending>, Refusal>> {
+        children: impl IntoIterator<Item = &'a ChildTask>,
+    ) -> impl Future<Output = Result<Vec<RunResult>, Refusal>> {
         let waited = self.wait(children, WaitMode::All, None);
-        async move { waited.await.and_then(ended) }
+        async move { waited.await.and_then(expect_ended) }
     }
 
     /// Waits for children. None named means all whose results nobody has taken.
     pub fn wait<'a>(
         &self,
-        children: impl IntoIterator<Item = &'a Child>,
+        children: impl IntoIterator<Item = &'a ChildTask>,
         mode: WaitMode,
         patience: Option<Duration>,
-    ) -> impl Future<Output = Result<Waited, Refusal>> {
+    ) -> impl Future<Output = Result<ChildWaitResult, Refusal>> {
         let tasks = children.into_iter().map(|child| child.no).collect();
         let patience: Option<Millis> = patience.map(Into::into);
-        let asked = Asked::Tasks { tasks, mode, patience, interruptible: false };
-        let waited = self.parked(asked);
+        let asked =
+            ConditionRequest::Tasks { tasks, mode, timeout: patience, interruptible: false };
+        let waited = self.park_call(asked);
         async move {
             match &*waited.await? {
-                Answer::Endings(endings) => Ok(Waited::Ended(endings.clone())),
-                Answer::Elapsed => Ok(Waited::TimedOut),
-                other => Err(unexpected("wait", other)),
+                CallCompletion::Results(endings) => Ok(ChildWaitResult::Ended(endings.clone())),
+                CallCompletion::Elapsed => Ok(ChildWaitResult::TimedOut),
+                other => Err(unexpected_completion("wait", other)),
             }
         }
     }
@@ -258,14 +263,20 @@ impl JobContext {
     /// Answers the question that a child is waiting with.
     pub fn answer(
         &self,
-        child: &Child,
+        child: &ChildTask,
         reply: impl Serialize,
     ) -> impl Future<Output = Result<(), Refusal>> {
         let task = TaskRef::from(child.no);
         let answered = Json::of(&reply).map(|reply| {
-            self.once("answer", move |caller, record| {
-                let (answer, record) = (Given::Reply(reply), Some(record));
-                Command::Answer(GiveAnswer { caller, task, call: None, answer, record })
+            self.submit_once("answer", move |caller, record| {
+                let (answer, record) = (GivenAnswer::Reply(reply), Some(record));
+                Command::Answer(AnswerCommand {
+                    caller,
+                    task,
+                    call: None,
+                    answer,
+                    caller_call: record,
+                })
             })
         });
         async move { answered?.await.map(|_| ()) }
@@ -274,9 +285,9 @@ impl JobContext {
     /// Stops a child and all below it.
     pub fn stop(
         &self,
-        child: &Child,
+        child: &ChildTask,
         reason: Option<&str>,
-    ) -> impl Future<Output = Result<Stopped, Refusal>> {
+    ) -> impl Future<Output = Result<StopResult, Refusal>> {
         self.stop_target(StopTarget::Task(TaskRef::from(child.no)), reason)
     }
 
@@ -284,7 +295,7 @@ impl JobContext {
     pub fn stop_itself(
         &self,
         reason: Option<&str>,
-    ) -> impl Future<Output = Result<Stopped, Refusal>> {
+    ) -> impl Future<Output = Result<StopResult, Refusal>> {
         self.stop_target(StopTarget::Itself, reason)
     }
 
@@ -292,7 +303,7 @@ impl JobContext {
     pub fn stop_children(
         &self,
         reason: Option<&str>,
-    ) -> impl Future<Output = Result<Stopped, Refusal>> {
+    ) -> impl Future<Output = Result<StopResult, Refusal>> {
         self.stop_target(StopTarget::Children, reason)
     }
 
@@ -300,40 +311,40 @@ impl JobContext {
         &self,
         target: StopTarget,
         reason: Option<&str>,
-    ) -> impl Future<Output = Result<Stopped, Refusal>> {
+    ) -> impl Future<Output = Result<StopResult, Refusal>> {
         let reason = reason.map(Into::into);
-        let stopped = self.once("stop", move |caller, call| {
-            Command::Stop(Stop { caller, target, reason, grace: None, call: Some(call) })
+        let stopped = self.submit_once("stop", move |caller, call| {
+            Command::Stop(StopCommand { caller, target, reason, grace: None, call: Some(call) })
         });
         async move {
             match &*stopped.await? {
-                Answer::Value(stopped) => stopped.decode(),
-                other => Err(unexpected("stop", other)),
+                CallCompletion::Value(stopped) => stopped.decode(),
+                other => Err(unexpected_completion("stop", other)),
             }
         }
     }
 
     /// A command that is recorded with its answer, so that a job that is entered again is told the
     /// answer and does not give the command twice.
-    fn once(
+    fn submit_once(
         &self,
         label: &'static str,
         command: impl FnOnce(Caller, CallIndex) -> Command,
-    ) -> impl Future<Output = Result<Arc<Answer>, Refusal>> {
+    ) -> impl Future<Output = Result<Arc<CallCompletion>, Refusal>> {
         let call = self.begin(label);
         let context = self.clone();
         let command = match &call {
-            Ok(Call::New(index)) => Some(command(self.caller(), *index)),
+            Ok(JobCall::New(index)) => Some(command(self.caller(), *index)),
             _ => None,
         };
         async move {
             match (call?, command) {
-                (Call::New(index), Some(command)) => {
-                    let _under_way = context.inner.calls.under_way();
-                    context.recorded(index, label, command).await
+                (JobCall::New(index), Some(command)) => {
+                    let _under_way = context.inner.calls.mark_running();
+                    context.submit_recorded(index, label, command).await
                 }
-                (Call::Known(answer), _) => answered(answer.await?),
-                (Call::New(_), None) => Err(Refusal::internal("a call has no command")),
+                (JobCall::Known(answer), _) => completion_result(answer.await?),
+                (JobCall::New(_), None) => Err(Refusal::internal("a call has no command")),
             }
         }
     }
@@ -344,22 +355,24 @@ impl JobContext {
         if self.inner.calls.is_replaying() {
             return Ok(());
         }
-        self.report(Reported::Progress(Json::of(&note)?)).await.map(|_| ())
+        self.report(AttemptReport::Progress(Json::of(&note)?)).await.map(|_| ())
     }
 
     /// Sets aside what something may cost, up the whole tree, before it is spent. Belongs into a
     /// step, together with the spending and the [`JobContext::charge`].
     pub async fn reserve(&self, most: Usage, least: Usage) -> Result<Usage, Refusal> {
-        match self.report(Reported::Reserve { most, least }).await? {
-            Reply::Granted(granted) => Ok(granted),
-            Reply::Exhausted(limit) => Err(Refusal::limit(format!("the {limit} budget is spent"))),
+        match self.report(AttemptReport::Reserve { most, least }).await? {
+            CommandReply::Granted(granted) => Ok(granted),
+            CommandReply::Exhausted(limit) => {
+                Err(Refusal::limit(format!("the {limit} budget is spent")))
+            }
             _ => Err(Refusal::internal("a reservation was answered with something else")),
         }
     }
 
     /// Says what was spent. Whatever was reserved is free again.
     pub async fn charge(&self, spent: Usage) -> Result<(), Refusal> {
-        self.report(Reported::Charge(spent)).await.map(|_| ())
+        self.report(AttemptReport::Charge(spent)).await.map(|_| ())
     }
 
     /// The state that was set last, also by an earlier attempt.
@@ -375,7 +388,7 @@ impl JobContext {
             return Ok(());
         }
         let state = Json::of(&state)?;
-        self.report(Reported::State(state.clone())).await?;
+        self.report(AttemptReport::State(state.clone())).await?;
         *self.inner.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
         Ok(())
     }
@@ -383,63 +396,66 @@ impl JobContext {
     /// Makes the next call. That happens when it is asked for and not when it is first polled, so
     /// that the order of the calls is the order of the program also where a `select!` polls them
     /// in any order.
-    pub(super) fn begin(&self, label: &str) -> Result<Call, Refusal> {
+    pub(super) fn begin(&self, label: &str) -> Result<JobCall, Refusal> {
         Ok(match self.inner.calls.begin(label)? {
-            Begun::Known(index) => Call::Known(self.inner.calls.answer(index)),
-            Begun::New(index) => Call::New(index),
+            CallStart::Known(index) => JobCall::Known(self.inner.calls.completion(index)),
+            CallStart::New(index) => JobCall::New(index),
         })
     }
 
-    fn parked(&self, asked: Asked) -> impl Future<Output = Result<Arc<Answer>, Refusal>> + use<> {
-        let answer = self.begin(label(&asked)).map(|call| match call {
-            Call::Known(answer) => answer,
-            Call::New(index) => {
+    fn park_call(
+        &self,
+        asked: ConditionRequest,
+    ) -> impl Future<Output = Result<Arc<CallCompletion>, Refusal>> + use<> {
+        let answer = self.begin(call_label(&asked)).map(|call| match call {
+            JobCall::Known(answer) => answer,
+            JobCall::New(index) => {
                 self.inner.calls.park(index, asked);
-                self.inner.calls.answer(index)
+                self.inner.calls.completion(index)
             }
         });
-        async move { answered(answer?.await?) }
+        async move { completion_result(answer?.await?) }
     }
 
     pub(crate) fn caller(&self) -> Caller {
         Caller::Task { no: self.inner.task.no, attempt: self.inner.attempt() }
     }
 
-    async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
-        let _under_way = self.inner.calls.under_way();
+    async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
+        let _under_way = self.inner.calls.mark_running();
         self.inner.report(what).await
     }
 
-    async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
+    async fn submit(&self, command: Command) -> Result<CommandReply, Refusal> {
         self.inner.submit(command).await
     }
 
     /// Submits a command that records its answer, and hears of it in its turn; a refusal is recorded
     /// beside it.
-    pub(super) async fn recorded(
+    pub(super) async fn submit_recorded(
         &self,
         index: CallIndex,
         label: &'static str,
         command: Command,
-    ) -> Result<Arc<Answer>, Refusal> {
-        self.inner.calls.expect(index);
-        let answer = self.inner.calls.answer(index);
+    ) -> Result<Arc<CallCompletion>, Refusal> {
+        self.inner.calls.register_call(index);
+        let answer = self.inner.calls.completion(index);
         if let Err(refusal) = self.submit(command).await
             && !self.inner.record_refusal(index, label, &refusal).await
         {
             return Err(refusal);
         }
-        answered(answer.await?)
+        completion_result(answer.await?)
     }
 }
 
 /// A call that was made: the journal knows it, or it is to be carried out.
-pub(super) enum Call {
-    Known(AnswerFuture),
+pub(super) enum JobCall {
+    Known(CompletionFuture),
     New(CallIndex),
 }
 
-impl ContextInner {
+impl JobContextInner {
     pub(crate) fn attempt(&self) -> Attempt {
         Attempt(self.attempt.load(Ordering::Acquire))
     }
@@ -448,7 +464,7 @@ impl ContextInner {
         Reporter { task: self.task, attempt: self.attempt(), inputs: self.inputs.clone() }
     }
 
-    pub(crate) async fn report(&self, what: Reported) -> Result<Reply, Refusal> {
+    pub(crate) async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
         self.submit(self.reporter().command(what)).await
     }
 
@@ -459,20 +475,20 @@ impl ContextInner {
         label: &'static str,
         refusal: &Refusal,
     ) -> bool {
-        let answer = Arc::new(Answer::Refused(refusal.clone()));
+        let answer = Arc::new(CallCompletion::Refused(refusal.clone()));
         // An attempt that is over records nothing more, and will not be entered again with it.
-        let written = Written::new(index, label, answer);
-        self.report(Reported::Record(written)).await.is_ok()
+        let written = CallRecord::new(index, label, answer);
+        self.report(AttemptReport::Record(written)).await.is_ok()
     }
 
     /// Says something until it is heard: that the store was away for a moment is no news to a job.
-    async fn submit(&self, command: Command) -> Result<Reply, Refusal> {
+    async fn submit(&self, command: Command) -> Result<CommandReply, Refusal> {
         loop {
-            match submit(&self.inputs, self.task.tree, command.clone()).await {
+            match submit(&self.inputs, self.task.session, command.clone()).await {
                 Err(refusal)
                     if refusal.kind == RefusalKind::Unavailable && !self.inputs.is_closed() =>
                 {
-                    tokio::time::sleep(SAY_AGAIN).await;
+                    tokio::time::sleep(REPORT_RETRY_PAUSE).await;
                 }
                 heard => return heard,
             }
@@ -480,52 +496,54 @@ impl ContextInner {
     }
 }
 
-fn step_result<T: DeserializeOwned>(answer: &Answer) -> Result<T, JobError> {
+fn step_result<T: DeserializeOwned>(answer: &CallCompletion) -> Result<T, JobError> {
     match answer {
-        Answer::Value(value) => Ok(value.decode()?),
-        Answer::Error(message) => Err(JobError::new(message)),
-        other => Err(unexpected("step", other).into()),
+        CallCompletion::Value(value) => Ok(value.decode()?),
+        CallCompletion::Error(message) => Err(JobError::new(message)),
+        other => Err(unexpected_completion("step", other).into()),
     }
 }
 
 /// The word under which a parked call is found again in the journal.
-pub(crate) fn label(asked: &Asked) -> &'static str {
+pub(crate) fn call_label(asked: &ConditionRequest) -> &'static str {
     match asked {
-        Asked::Tasks { .. } => "wait",
-        Asked::Message { .. } => "receive",
-        Asked::News => "news",
-        Asked::Sleep { .. } => "sleep",
-        Asked::Question { .. } => "ask",
-        Asked::Approval { .. } => "approve",
-        Asked::ClientTool { .. } => "client tool",
+        ConditionRequest::Tasks { .. } => "wait",
+        ConditionRequest::Message { .. } => "receive",
+        ConditionRequest::Inbox => "news",
+        ConditionRequest::Timer { .. } => "sleep",
+        ConditionRequest::Question { .. } => "ask",
+        ConditionRequest::Approval { .. } => "approve",
+        ConditionRequest::ClientTool { .. } => "client tool",
     }
 }
 
 /// An answer from the journal, where the value of anything but a step is a refusal.
-pub(super) fn answered(answer: Arc<Answer>) -> Result<Arc<Answer>, Refusal> {
+pub(super) fn completion_result(
+    answer: Arc<CallCompletion>,
+) -> Result<Arc<CallCompletion>, Refusal> {
     match &*answer {
-        Answer::Refused(refusal) => Err(refusal.clone()),
+        CallCompletion::Refused(refusal) => Err(refusal.clone()),
         _ => Ok(answer),
     }
 }
 
-pub(super) fn first_sent(sent: &[MessageNo]) -> Result<MessageNo, Refusal> {
+pub(super) fn first_message_no(sent: &[MessageNo]) -> Result<MessageNo, Refusal> {
     sent.first().copied().ok_or_else(|| Refusal::internal("a message has no number"))
 }
 
-fn ended(waited: Waited) -> Result<Vec<Ending>, Refusal> {
+fn expect_ended(waited: ChildWaitResult) -> Result<Vec<RunResult>, Refusal> {
     match waited {
-        Waited::Ended(endings) => Ok(endings),
-        Waited::TimedOut => Err(Refusal::internal("a wait without patience timed out")),
+        ChildWaitResult::Ended(endings) => Ok(endings),
+        ChildWaitResult::TimedOut => Err(Refusal::internal("a wait without patience timed out")),
     }
 }
 
-pub(super) fn unexpected(call: &str, answer: &Answer) -> Refusal {
+pub(super) fn unexpected_completion(call: &str, answer: &CallCompletion) -> Refusal {
     Refusal::conflict(format!("the journal answers {call} with {answer:?}"))
 }
 
-impl From<Spawned> for Child {
-    fn from(spawned: Spawned) -> Self {
+impl From<SpawnedTask> for ChildTask {
+    fn from(spawned: SpawnedTask) -> Self {
         Self { no: spawned.no, run: spawned.run, kind: spawned.kind }
     }
 }

@@ -3,36 +3,38 @@
 use std::future::Future;
 
 use brigade_model::address::TaskRef;
-use brigade_model::call::Answer;
-use brigade_model::command::{Command, Recipient, Send};
+use brigade_model::call::CallCompletion;
+use brigade_model::command::{Command, Recipient, SendCommand};
 use brigade_model::ids::MessageNo;
 use brigade_model::json::Json;
-use brigade_model::message::{Receipt, Sender};
+use brigade_model::message::{MessageSender, Receipt};
 use brigade_model::refusal::Refusal;
-use brigade_model::tree::MessageRow;
+use brigade_model::task_tree::MessageRow;
 use serde::Serialize;
 
-use super::context::{Call, Child, JobContext, answered, first_sent, unexpected};
-use crate::error::refusal;
+use super::context::{
+    ChildTask, JobCall, JobContext, completion_result, first_message_no, unexpected_completion,
+};
+use crate::error::store_refusal;
 
 impl JobContext {
     /// Sends a message to a child.
     pub fn send(
         &self,
-        to: &Child,
+        to: &ChildTask,
         body: impl Serialize,
     ) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let to = Recipient::Task(TaskRef::from(to.no));
         let sent = Json::of(&body).map(|body| self.send_to(to, body, false));
-        async move { first_sent(&sent?.await?) }
+        async move { first_message_no(&sent?.await?) }
     }
 
     /// Says that nothing more will be sent to a child that is a command: it reads the end of its
     /// input after what was sent before.
-    pub fn close_input(&self, of: &Child) -> impl Future<Output = Result<MessageNo, Refusal>> {
+    pub fn close_input(&self, of: &ChildTask) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let to = Recipient::Task(TaskRef::from(of.no));
         let sent = self.send_to(to, Json::null(), true);
-        async move { first_sent(&sent.await?) }
+        async move { first_message_no(&sent.await?) }
     }
 
     /// Sends a message to whoever spawned this job.
@@ -41,7 +43,7 @@ impl JobContext {
         body: impl Serialize,
     ) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let sent = Json::of(&body).map(|body| self.send_to(Recipient::Parent, body, false));
-        async move { first_sent(&sent?.await?) }
+        async move { first_message_no(&sent?.await?) }
     }
 
     /// Sends a message to every living child.
@@ -62,31 +64,40 @@ impl JobContext {
         let call = self.begin("send");
         async move {
             let index = match call? {
-                Call::Known(answer) => {
-                    return match &*answered(answer.await?)? {
-                        Answer::Sent(numbers) => Ok(numbers.clone()),
-                        other => Err(unexpected("send", other)),
+                JobCall::Known(answer) => {
+                    return match &*completion_result(answer.await?)? {
+                        CallCompletion::Sent(numbers) => Ok(numbers.clone()),
+                        other => Err(unexpected_completion("send", other)),
                     };
                 }
-                Call::New(index) => index,
+                JobCall::New(index) => index,
             };
-            let _under_way = self.inner.calls.under_way();
+            let _under_way = self.inner.calls.mark_running();
             let (caller, call) = (self.caller(), Some(index));
-            let send = Send { caller, to, body, interrupt: false, reply_to: None, last, call };
-            match &*self.recorded(index, "send", Command::Send(send)).await? {
-                Answer::Sent(numbers) => Ok(numbers.clone()),
-                other => Err(unexpected("send", other)),
+            let send = SendCommand {
+                caller,
+                to,
+                body,
+                interrupt: false,
+                reply_to: None,
+                closes_input: last,
+                call,
+            };
+            match &*self.submit_recorded(index, "send", Command::Send(send)).await? {
+                CallCompletion::Sent(numbers) => Ok(numbers.clone()),
+                other => Err(unexpected_completion("send", other)),
             }
         }
     }
 
     /// How far a message that this job sent has come. Read from outside, so it belongs into a step.
     pub async fn receipt(&self, no: MessageNo) -> Result<Option<Receipt>, Refusal> {
-        let found = self.inner.store.message(self.tree(), no).await;
-        let found = found.map_err(|error| refusal(&error))?;
+        let found = self.inner.store.message(self.session_id(), no).await;
+        let found = found.map_err(|error| store_refusal(&error))?;
         let me = self.task();
-        let mine =
-            |row: &MessageRow| [Sender::Parent(me), Sender::Child(me)].contains(&row.message.from);
+        let mine = |row: &MessageRow| {
+            [MessageSender::Parent(me), MessageSender::Child(me)].contains(&row.message.from)
+        };
         match found {
             Some(row) if !mine(&row) => {
                 Err(Refusal::forbidden(format!("message {no} was sent by somebody else")))

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
-use brigade_model::spec::Attachment;
-use brigade_model::work::Recovery;
+use brigade_model::spec::LocalAttachment;
+use brigade_model::work::RecoveryPolicy;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::JobContext;
-use crate::agents::Agents;
+use crate::agents::AgentServices;
 
 /// Why a job failed: any error, as text.
 ///
@@ -54,23 +54,27 @@ impl fmt::Display for JobError {
 }
 
 pub(crate) type JobFuture = Pin<Box<dyn Future<Output = Result<Json, JobError>> + Send>>;
-type Enter = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
+type JobHandler = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
 
 /// What a program can be asked to do: its named handlers, and agents.
 #[derive(Default)]
-pub(crate) struct Handlers {
-    by_name: HashMap<Arc<str>, (Recovery, Box<Enter>)>,
-    pub(crate) agents: Option<Arc<Agents>>,
+pub(crate) struct HandlerRegistry {
+    by_name: HashMap<Arc<str>, (RecoveryPolicy, Box<JobHandler>)>,
+    pub(crate) agents: Option<Arc<AgentServices>>,
 }
 
-impl Handlers {
+impl HandlerRegistry {
     /// Nothing but agents.
-    pub(crate) fn only(agents: Arc<Agents>) -> Self {
+    pub(crate) fn agents_only(agents: Arc<AgentServices>) -> Self {
         Self { by_name: HashMap::new(), agents: Some(agents) }
     }
 
-    pub(crate) fn register<A, F, Fut, R, E>(&mut self, name: &str, recovery: Recovery, handler: F)
-    where
+    pub(crate) fn register<A, F, Fut, R, E>(
+        &mut self,
+        name: &str,
+        recovery: RecoveryPolicy,
+        handler: F,
+    ) where
         A: DeserializeOwned + Send + 'static,
         F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
@@ -80,7 +84,7 @@ impl Handlers {
         let handler = Arc::new(handler);
         let enter = move |context: JobContext, args: &Json| {
             let (handler, args) = (handler.clone(), args.clone());
-            erase(async move {
+            box_job_future(async move {
                 let args: A = args.decode().map_err(JobError::from)?;
                 handler(context, args).await.map_err(Into::into)
             })
@@ -89,7 +93,7 @@ impl Handlers {
     }
 
     /// The handler's name, shared by all its tasks, and its policy.
-    pub(crate) fn find(&self, name: &str) -> Result<(Arc<str>, Recovery), Refusal> {
+    pub(crate) fn find(&self, name: &str) -> Result<(Arc<str>, RecoveryPolicy), Refusal> {
         let found = self.by_name.get_key_value(name);
         found.map(|(name, (recovery, _))| (name.clone(), *recovery)).ok_or_else(|| {
             let mut known: Vec<&str> = self.by_name.keys().map(|name| &**name).collect();
@@ -108,7 +112,7 @@ impl Handlers {
 }
 
 /// The handler's own code runs inside the future, so that a panic in it is caught with the rest.
-fn erase<Fut, R, E>(future: Fut) -> JobFuture
+fn box_job_future<Fut, R, E>(future: Fut) -> JobFuture
 where
     Fut: Future<Output = Result<R, E>> + Send + 'static,
     R: Serialize,
@@ -120,7 +124,7 @@ where
     })
 }
 
-impl fmt::Debug for Handlers {
+impl fmt::Debug for HandlerRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.by_name.keys()).finish()
     }
@@ -128,9 +132,9 @@ impl fmt::Debug for Handlers {
 
 /// A closure on its way to its one start.
 #[derive(Clone)]
-pub(crate) struct ClosureBody(Arc<Mutex<Option<EnterOnce>>>);
+pub(crate) struct ClosureBody(Arc<Mutex<Option<ClosureHandler>>>);
 
-type EnterOnce = Box<dyn FnOnce(JobContext) -> JobFuture + Send>;
+type ClosureHandler = Box<dyn FnOnce(JobContext) -> JobFuture + Send>;
 
 impl ClosureBody {
     pub(crate) fn new<F, Fut, R, E>(body: F) -> Self
@@ -140,18 +144,19 @@ impl ClosureBody {
         R: Serialize,
         E: Into<JobError>,
     {
-        let enter: EnterOnce = Box::new(move |context| erase(async move { body(context).await }));
+        let enter: ClosureHandler =
+            Box::new(move |context| box_job_future(async move { body(context).await }));
         Self(Arc::new(Mutex::new(Some(enter))))
     }
 
     /// Drops the body that is held here, if it is one.
-    pub(crate) fn let_go(held: &Attachment) {
+    pub(crate) fn drop_attachment(held: &LocalAttachment) {
         if let Some(body) = held.0.downcast_ref::<Self>() {
             drop(body.take());
         }
     }
 
-    pub(crate) fn take(&self) -> Option<EnterOnce> {
+    pub(crate) fn take(&self) -> Option<ClosureHandler> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -10,18 +10,18 @@ use brigade_model::work::EnvValue;
 use super::options::PassedVariables;
 
 /// Who the command is: `session/process:4`.
-pub(crate) const TASK: &str = "BRIGADE_TASK";
+pub(crate) const TASK_VARIABLE: &str = "BRIGADE_TASK";
 
 /// The longest value, as the kernel takes it.
 const VALUE_MAX: u64 = 128 * 1024;
 
 /// Variables of this process that are on the list, in their order.
-pub(crate) fn passed(list: &PassedVariables) -> Vec<(OsString, OsString)> {
+pub(crate) fn collect_passed(list: &PassedVariables) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| is_passed(list, name)).collect()
 }
 
 fn is_passed(list: &PassedVariables, name: &OsStr) -> bool {
-    !is_withheld(list, name) && list.names.iter().any(|item| admits(item, name))
+    !is_withheld(list, name) && list.names.iter().any(|item| matches_name(item, name))
 }
 
 /// Whether a variable is a secret that nobody passes on by its whole name.
@@ -30,7 +30,7 @@ pub(crate) fn is_withheld(list: &PassedVariables, name: &OsStr) -> bool {
     has(&list.withheld) && !has(&list.names)
 }
 
-fn admits(item: &str, name: &OsStr) -> bool {
+fn matches_name(item: &str, name: &OsStr) -> bool {
     match item.strip_suffix('*') {
         Some(prefix) => name.to_str().is_some_and(|name| name.starts_with(prefix)),
         None => name == item,
@@ -38,7 +38,7 @@ fn admits(item: &str, name: &OsStr) -> bool {
 }
 
 /// What a value is, or what a reference stands for now. The error names the reference only.
-pub(crate) fn resolve(name: &str, value: &EnvValue) -> Result<OsString, String> {
+pub(crate) fn resolve_value(name: &str, value: &EnvValue) -> Result<OsString, String> {
     match value {
         EnvValue::Text(text) => Ok(OsString::from(&**text)),
         EnvValue::FromEnv(variable) => std::env::var_os(&**variable).ok_or_else(|| {
@@ -46,7 +46,7 @@ pub(crate) fn resolve(name: &str, value: &EnvValue) -> Result<OsString, String> 
         }),
         EnvValue::FromFile(path) => {
             let problem = |what: &str| format!("{name} is to be read from {path}: {what}");
-            let text = read(Path::new(&**path)).map_err(|e| problem(&e.to_string()))?;
+            let text = read_value_file(Path::new(&**path)).map_err(|e| problem(&e.to_string()))?;
             let text = text.strip_suffix('\n').unwrap_or(&text);
             if text.contains('\0') {
                 return Err(problem("it contains a NUL byte"));
@@ -57,7 +57,7 @@ pub(crate) fn resolve(name: &str, value: &EnvValue) -> Result<OsString, String> 
 }
 
 /// The content of a file that is one: a pipe or a device might never end.
-fn read(path: &Path) -> io::Result<String> {
+fn read_value_file(path: &Path) -> io::Result<String> {
     let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     if !fs::metadata(path)?.is_file() {
         return wrong("it is not a plain file");
@@ -71,7 +71,7 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Sets variables over those that are there.
-pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+pub(crate) fn set_variable(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     env.retain(|(other, _)| other != name);
     env.push((OsString::from(name), value));
 }
@@ -89,14 +89,14 @@ mod tests {
             ("LC_*", "LANG", false),
             ("*", "ANYTHING", true),
         ] {
-            assert_eq!(admits(item, OsStr::new(name)), expect, "{item} {name}");
+            assert_eq!(matches_name(item, OsStr::new(name)), expect, "{item} {name}");
         }
         let list = |names: &[&str], withheld: &[&str]| PassedVariables {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             withheld: withheld.iter().map(|name| (*name).to_owned()).collect(),
         };
-        assert_eq!(passed(&list(&["PATH"], &[])).len(), 1);
-        assert!(passed(&list(&[], &[])).is_empty());
+        assert_eq!(collect_passed(&list(&["PATH"], &[])).len(), 1);
+        assert!(collect_passed(&list(&[], &[])).is_empty());
         let key = OsStr::new("A_KEY");
         assert!(is_passed(&list(&["*"], &[]), key));
         assert!(!is_passed(&list(&["*", "A_*"], &["A_KEY"]), key), "a `*` passes no secret");
@@ -108,19 +108,19 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "hidden\n").unwrap();
         let from_file = EnvValue::FromFile(file.path().to_str().unwrap().into());
-        assert_eq!(resolve("KEY", &from_file), Ok("hidden".into()));
+        assert_eq!(resolve_value("KEY", &from_file), Ok("hidden".into()));
         let path = std::env::var_os("PATH").unwrap();
-        assert_eq!(resolve("P", &EnvValue::FromEnv("PATH".into())), Ok(path));
-        let unset = resolve("KEY", &EnvValue::FromEnv("BRIGADE_TEST_NOT_SET".into()));
+        assert_eq!(resolve_value("P", &EnvValue::FromEnv("PATH".into())), Ok(path));
+        let unset = resolve_value("KEY", &EnvValue::FromEnv("BRIGADE_TEST_NOT_SET".into()));
         assert!(unset.unwrap_err().contains("BRIGADE_TEST_NOT_SET of the runtime's environment"));
         for (path, expect) in [("/dev/zero", "plain file"), ("/nowhere/at/all", "No such file")] {
-            let refused = resolve("KEY", &EnvValue::FromFile(path.into())).unwrap_err();
+            let refused = resolve_value("KEY", &EnvValue::FromFile(path.into())).unwrap_err();
             assert!(refused.contains(expect), "{refused}");
         }
         fs::write(file.path(), "x".repeat(VALUE_MAX as usize + 1)).unwrap();
-        assert!(resolve("KEY", &from_file).unwrap_err().contains("longer than"));
+        assert!(resolve_value("KEY", &from_file).unwrap_err().contains("longer than"));
         fs::write(file.path(), "hid\0den").unwrap();
-        let refused = resolve("KEY", &from_file).unwrap_err();
+        let refused = resolve_value("KEY", &from_file).unwrap_err();
         assert!(refused.contains("NUL") && !refused.contains("hid\0den"), "{refused}");
     }
 }

@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use brigade_process::{ControlGroups, Landlock, NamespaceSupport};
+use brigade_process::{ControlGroups, LandlockSupport, NamespaceSupport};
 
 /// The most that is kept of each output stream, unless the task says otherwise.
-pub const OUTPUT_CAP: u64 = 8 * 1024 * 1024;
+pub const DEFAULT_OUTPUT_CAP: u64 = 8 * 1024 * 1024;
 
 /// Variables of the runtime that every command may see. Everything else may be a secret.
-const PASSED: [&str; 12] = [
+const DEFAULT_PASSED_VARIABLES: [&str; 12] = [
     "PATH",
     "HOME",
     "USER",
@@ -36,13 +36,13 @@ pub(crate) struct PassedVariables {
 
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
-    pub(crate) folder: PathBuf,
-    pub(crate) passed: PassedVariables,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) passed_variables: PassedVariables,
     /// The one that is configured.
     shell: Option<PathBuf>,
     pub(crate) output_cap: u64,
     pub(crate) inherit_orphans: bool,
-    pub(crate) landlock: Landlock,
+    pub(crate) landlock: LandlockSupport,
     pub(crate) namespaces: Option<NamespaceSupport>,
     pub(crate) control_groups: Option<ControlGroups>,
 }
@@ -52,15 +52,15 @@ impl ProcessOptions {
     /// with another runtime.
     pub fn new(folder: impl AsRef<Path>) -> Self {
         Self {
-            folder: folder.as_ref().to_owned(),
-            passed: PassedVariables {
-                names: PASSED.map(str::to_owned).to_vec(),
+            state_dir: folder.as_ref().to_owned(),
+            passed_variables: PassedVariables {
+                names: DEFAULT_PASSED_VARIABLES.map(str::to_owned).to_vec(),
                 withheld: Vec::new(),
             },
             shell: None,
-            output_cap: OUTPUT_CAP,
+            output_cap: DEFAULT_OUTPUT_CAP,
             inherit_orphans: false,
-            landlock: Landlock::here(),
+            landlock: LandlockSupport::detect(),
             namespaces: None,
             control_groups: None,
         }
@@ -70,7 +70,7 @@ impl ProcessOptions {
     /// for anything.
     #[must_use]
     pub fn pass_env(mut self, name: &str) -> Self {
-        self.passed.names.push(name.to_owned());
+        self.passed_variables.names.push(name.to_owned());
         self
     }
 
@@ -78,7 +78,7 @@ impl ProcessOptions {
     /// for it. For keys.
     #[must_use]
     pub fn withhold_env(mut self, name: &str) -> Self {
-        self.passed.withheld.push(name.to_owned());
+        self.passed_variables.withheld.push(name.to_owned());
         self
     }
 
@@ -91,15 +91,16 @@ impl ProcessOptions {
     }
 
     /// The shell for a task that is started now.
-    pub(crate) fn chosen_shell(&self) -> &Path {
+    pub(crate) fn default_shell(&self) -> &Path {
         static DEFAULT: OnceLock<PathBuf> = OnceLock::new();
-        let default = || DEFAULT.get_or_init(|| find_bash().unwrap_or_else(|| SH.into()));
+        let default =
+            || DEFAULT.get_or_init(|| find_bash().unwrap_or_else(|| FALLBACK_SHELL.into()));
         self.shell.as_deref().unwrap_or_else(|| default().as_path())
     }
 
     /// The shell of a task that was stored before shells were recorded.
-    pub(crate) fn earlier_shell(&self) -> &Path {
-        self.shell.as_deref().unwrap_or(Path::new(SH))
+    pub(crate) fn unrecorded_shell(&self) -> &Path {
+        self.shell.as_deref().unwrap_or(Path::new(FALLBACK_SHELL))
     }
 
     /// The most that is kept of each output stream of a command.
@@ -112,7 +113,7 @@ impl ProcessOptions {
     /// What the kernel is taken to have for confining commands, instead of what it has: to see what
     /// happens where it has less.
     #[must_use]
-    pub fn landlock(mut self, landlock: Landlock) -> Self {
+    pub fn landlock(mut self, landlock: LandlockSupport) -> Self {
         self.landlock = landlock;
         self
     }
@@ -141,16 +142,16 @@ impl ProcessOptions {
     }
 }
 
-const SH: &str = "/bin/sh";
+const FALLBACK_SHELL: &str = "/bin/sh";
 /// Directories that have bash where the search path of this process does not say so.
-const USUAL: [&str; 3] = ["/bin", "/usr/bin", "/usr/local/bin"];
+const BASH_DIRS: [&str; 3] = ["/bin", "/usr/bin", "/usr/local/bin"];
 
 /// The first bash that can be executed, by an absolute path.
 fn find_bash() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let named: Vec<PathBuf> =
         std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect();
-    let usual = USUAL.iter().map(PathBuf::from);
+    let usual = BASH_DIRS.iter().map(PathBuf::from);
     usual.chain(named).map(|dir| dir.join("bash")).find(|bash| is_executable(bash))
 }
 

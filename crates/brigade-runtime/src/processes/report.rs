@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_model::command::{End, EndedHow};
+use brigade_model::command::{EndReport, WorkResult};
 use brigade_model::ids::Millis;
 use brigade_model::json::Json;
-use brigade_model::outcome::{Failure, Verified};
+use brigade_model::outcome::{EndConfirmation, Failure};
 use brigade_model::work::{CommandLine, Work};
-use brigade_process::{Ending, Output, Record, SandboxParts, Step, Survivor};
+use brigade_process::{ProcessExit, ProcessOutput, SandboxParts, ShimRecord, StartStep, Survivor};
 use serde::{Deserialize, Serialize};
 
 /// How much of the end of its output goes into a command's result. The rest is read from the
 /// output itself.
-const TAIL: usize = 4 * 1024;
+const TAIL_MAX_BYTES: usize = 4 * 1024;
 
 /// The result of a command, succeeded or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct ProcessReport {
     /// Bytes that each stream produced, kept or not.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
-    pub ran_ms: u64,
+    pub duration_ms: u64,
     /// The end of its output, both streams in their order.
     pub tail: String,
     /// The parts of its sandbox that held.
@@ -50,21 +50,28 @@ pub enum SandboxPart {
     /// A network namespace, with nothing in it.
     Network,
     /// A control group, which also a command without a sandbox may have.
-    Group,
+    ControlGroup,
     /// Its memory is bounded for all its processes together.
-    Memory,
+    MemoryLimit,
 }
 
 impl SandboxPart {
     pub(crate) fn all_of(parts: SandboxParts) -> Vec<Self> {
-        let SandboxParts { landlock, seccomp, mount, network, group, memory } = parts;
+        let SandboxParts {
+            landlock,
+            seccomp,
+            mount,
+            network,
+            control_group: group,
+            memory_limit: memory,
+        } = parts;
         let table = [
             (Self::Landlock, landlock),
             (Self::Seccomp, seccomp),
             (Self::Mount, mount),
             (Self::Network, network),
-            (Self::Group, group),
-            (Self::Memory, memory),
+            (Self::ControlGroup, group),
+            (Self::MemoryLimit, memory),
         ];
         table.into_iter().filter_map(|(part, holds)| holds.then_some(part)).collect()
     }
@@ -72,68 +79,78 @@ impl SandboxPart {
 
 /// The ending that a record speaks of; none while it has none. A command that could not be killed
 /// has none either, and is itself among the survivors.
-pub(crate) fn end_of(
-    record: &Record,
+pub(crate) fn end_from_record(
+    record: &ShimRecord,
     dir: &Path,
-    names_of: &CommandNames,
+    names_of: &CommandDescription,
     survivors: &[Survivor],
-) -> Option<End> {
-    let mut named = names(survivors);
+) -> Option<EndReport> {
+    let mut named = survivor_names(survivors);
     let unnamed = (record.survivors_total as usize).saturating_sub(survivors.len());
     if unnamed > 0 {
         named.push(format!("{unnamed} more"));
     }
-    let Some(ending) = record.ending else {
+    let Some(ending) = record.exit else {
         let survives = !named.is_empty();
-        return survives.then(|| End { how: EndedHow::Aborted, verified: verified(named) });
+        return survives.then(|| EndReport {
+            result: WorkResult::Aborted,
+            confirmation: end_confirmation(named),
+        });
     };
-    let report = report(record, dir, ending, &named);
-    let failed = |failure| EndedHow::Failed { failure, partial: report.clone() };
+    let report = build_report(record, dir, ending, &named);
+    let failed = |failure| WorkResult::Failed { failure, partial: report.clone() };
     let overdue = record.overdue_after_ms;
     let how = match ending {
         // Its shim ended it, whatever it made of that.
-        Ending::Code(_) | Ending::Signal(_) if overdue > 0 => {
+        ProcessExit::Code(_) | ProcessExit::Signal(_) if overdue > 0 => {
             failed(Failure::Timeout { after: Millis(overdue) })
         }
-        Ending::Code(0) => EndedHow::Returned(report.clone().unwrap_or_else(Json::null)),
-        Ending::Code(code) => failed(Failure::ExitCode(code)),
-        Ending::Signal(signal) => failed(Failure::Signal(signal)),
-        Ending::NotStarted { step, errno } => {
-            let problem = names_of.refused(step, errno);
-            EndedHow::Failed { failure: Failure::Error(problem.into()), partial: None }
+        ProcessExit::Code(0) => WorkResult::Returned(report.clone().unwrap_or_else(Json::null)),
+        ProcessExit::Code(code) => failed(Failure::ExitCode(code)),
+        ProcessExit::Signal(signal) => failed(Failure::Signal(signal)),
+        ProcessExit::NotStarted { step, errno } => {
+            let problem = names_of.render_start_failure(step, errno);
+            WorkResult::Failed { failure: Failure::Error(problem.into()), partial: None }
         }
     };
-    Some(End { how, verified: verified(named) })
+    Some(EndReport { result: how, confirmation: end_confirmation(named) })
 }
 
-pub(crate) fn verified(survivors: Vec<String>) -> Verified {
+pub(crate) fn end_confirmation(survivors: Vec<String>) -> EndConfirmation {
     if survivors.is_empty() {
-        return Verified::Gone;
+        return EndConfirmation::Confirmed;
     }
-    Verified::Survivors(survivors.into_iter().map(Into::into).collect())
+    EndConfirmation::Survivors(survivors.into_iter().map(Into::into).collect())
 }
 
-pub(crate) fn names(survivors: &[Survivor]) -> Vec<String> {
+pub(crate) fn survivor_names(survivors: &[Survivor]) -> Vec<String> {
     survivors.iter().map(|one| format!("pid {} ({})", one.id.pid, one.name)).collect()
 }
 
-fn report(record: &Record, dir: &Path, ending: Ending, survivors: &[String]) -> Option<Json> {
-    let tail = match record.produced {
+fn build_report(
+    record: &ShimRecord,
+    dir: &Path,
+    ending: ProcessExit,
+    survivors: &[String],
+) -> Option<Json> {
+    let tail = match record.produced_bytes {
         [0, 0] => String::new(),
-        _ => Output::open(dir).and_then(|output| output.tail_text(TAIL)).unwrap_or_default(),
+        _ => ProcessOutput::open(dir)
+            .and_then(|output| output.tail_text(TAIL_MAX_BYTES))
+            .unwrap_or_default(),
     };
     let report = ProcessReport {
         exit_code: match ending {
-            Ending::Code(code) => Some(code),
-            Ending::Signal(_) | Ending::NotStarted { .. } => None,
+            ProcessExit::Code(code) => Some(code),
+            ProcessExit::Signal(_) | ProcessExit::NotStarted { .. } => None,
         },
         signal: match ending {
-            Ending::Signal(signal) => Some(signal),
-            Ending::Code(_) | Ending::NotStarted { .. } => None,
+            ProcessExit::Signal(signal) => Some(signal),
+            ProcessExit::Code(_) | ProcessExit::NotStarted { .. } => None,
         },
-        stdout_bytes: record.produced[0],
-        stderr_bytes: record.produced[1],
-        ran_ms: record.ended_at.saturating_sub(record.started_at),
+        stdout_bytes: record.produced_bytes[0],
+        stderr_bytes: record.produced_bytes[1],
+        duration_ms: record.ended_at.saturating_sub(record.started_at),
         tail,
         sandbox: SandboxPart::all_of(record.sandbox),
         survivors: survivors.to_vec(),
@@ -143,14 +160,14 @@ fn report(record: &Record, dir: &Path, ending: Ending, survivors: &[String]) -> 
 
 /// What a command executes and where, for those who are told that it could not.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CommandNames {
+pub(crate) struct CommandDescription {
     /// None for the shell.
     program: Option<Arc<str>>,
     directory: Option<Arc<str>>,
 }
 
-impl CommandNames {
-    pub(crate) fn of(work: &Work) -> Self {
+impl CommandDescription {
+    pub(crate) fn from_work(work: &Work) -> Self {
         let Work::Process(process) = work else { return Self::default() };
         let program = match &process.command {
             CommandLine::Shell(_) => None,
@@ -159,29 +176,31 @@ impl CommandNames {
         Self { program, directory: process.cwd.clone() }
     }
 
-    fn refused(&self, step: Step, errno: i32) -> String {
+    fn render_start_failure(&self, step: StartStep, errno: i32) -> String {
         let program = self.program.as_ref().map_or("the shell".to_owned(), |it| format!("`{it}`"));
         let directory = self.directory.as_ref().map_or(String::new(), |it| format!(" {it}"));
         let what = match step {
-            Step::WorkingDirectory => {
+            StartStep::WorkingDirectory => {
                 &*format!("its working directory{directory} cannot be entered")
             }
-            Step::Input => "its input cannot be made",
-            Step::Execute => &*format!("{program} cannot be executed"),
-            Step::ExecuteConfined => &*format!(
+            StartStep::Input => "its input cannot be made",
+            StartStep::Execute => &*format!("{program} cannot be executed"),
+            StartStep::ExecuteSandboxed => &*format!(
                 "{program} cannot be executed by what is confined, unless it is in a place that may be read"
             ),
-            Step::Terminal => "it cannot be given a terminal",
-            Step::Limits => "its limits cannot be set",
-            Step::Confine => "it cannot be confined, and nothing was run",
-            Step::Namespaces => "its namespaces cannot be made, and nothing was run",
-            Step::Group => "it cannot be put into its control group, and nothing was run",
-            Step::Filter => "its system calls cannot be filtered, and nothing was run",
+            StartStep::Terminal => "it cannot be given a terminal",
+            StartStep::Limits => "its limits cannot be set",
+            StartStep::Sandbox => "it cannot be confined, and nothing was run",
+            StartStep::Namespaces => "its namespaces cannot be made, and nothing was run",
+            StartStep::ControlGroup => {
+                "it cannot be put into its control group, and nothing was run"
+            }
+            StartStep::Filter => "its system calls cannot be filtered, and nothing was run",
         };
         let error = std::io::Error::from_raw_os_error(errno);
         let reason = error.to_string();
         let reason = reason.trim_end_matches(&format!(" (os error {errno})"));
-        let searched = matches!(step, Step::Execute | Step::ExecuteConfined)
+        let searched = matches!(step, StartStep::Execute | StartStep::ExecuteSandboxed)
             && error.kind() == std::io::ErrorKind::NotFound
             && self.program.as_ref().is_some_and(|program| !program.contains('/'));
         format!("{what}: {reason}{}", if searched { " in its PATH" } else { "" })

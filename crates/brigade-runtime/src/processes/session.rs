@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::address::TaskRef;
-use brigade_model::command::{Command, Send};
+use brigade_model::command::{Command, SendCommand};
 use brigade_model::event::Event;
 use brigade_model::ids::{MessageNo, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{State, TaskRow};
-use brigade_model::work::{Kind, Work};
-use brigade_process::output::{Follow, Start, Which};
-use brigade_process::spool::{self, Brought, InputBytes};
-use brigade_process::{Output, lease};
+use brigade_model::task::{TaskRow, TaskState};
+use brigade_model::work::{TaskKind, Work};
+use brigade_process::input_spool::{self, InputBytes, StoreInputResult};
+use brigade_process::output::{OutputFollower, OutputView, ReadStart};
+use brigade_process::{ProcessOutput, lease};
 
-use crate::feed::FeedMessage;
+use crate::feed::FeedUpdate;
 use crate::performer::TaskId;
-use crate::processes::driver::Told;
-use crate::session::{Session, first_sent, unexpected};
+use crate::processes::driver::DriverRequest;
+use crate::session::{Session, first_message_no, unexpected_reply};
 
 /// Between two looks whether a command has read on, each time longer.
-const LOOK_FIRST: Duration = Duration::from_millis(1);
-const LOOK_LAST: Duration = Duration::from_millis(20);
+const POLL_PAUSE_MIN: Duration = Duration::from_millis(1);
+const POLL_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Bytes for a command's input.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct InputPiece {
     pub offset: u64,
     pub bytes: Arc<[u8]>,
     /// Nothing follows: the command reads the end of its input after them.
-    pub last: bool,
+    pub closes_input: bool,
 }
 
 impl Session {
@@ -43,9 +43,11 @@ impl Session {
     /// was sent before.
     pub async fn close_input(&self, of: impl Into<TaskRef>) -> Result<MessageNo, Refusal> {
         let Command::Send(send) = self.send_command(of.into(), Json::null()) else {
-            return Err(unexpected());
+            return Err(unexpected_reply());
         };
-        first_sent(self.submit(Command::Send(Send { last: true, ..send })).await?)
+        first_message_no(
+            self.submit(Command::Send(SendCommand { closes_input: true, ..send })).await?,
+        )
     }
 
     /// Brings bytes to a command's input, as they are. Returns when they are where its shim finds them, whatever
@@ -56,63 +58,73 @@ impl Session {
         piece: InputPiece,
     ) -> Result<(), Refusal> {
         let task = task.into();
-        let (mut pause, mut reached) = (LOOK_FIRST, 0);
+        let (mut pause, mut reached) = (POLL_PAUSE_MIN, 0);
         loop {
             let (no, row) = self.get(task.clone()).await?;
-            match self.bring(no, &row, &piece).await? {
-                Brought::Stored { is_whole: true, .. } => return Ok(()),
-                Brought::Stored { writer_end, .. } if writer_end > reached => {
+            match self.store_input(no, &row, &piece).await? {
+                StoreInputResult::Stored { is_whole: true, .. } => return Ok(()),
+                StoreInputResult::Stored { writer_end, .. } if writer_end > reached => {
                     reached = writer_end;
-                    pause = LOOK_FIRST;
+                    pause = POLL_PAUSE_MIN;
                 }
-                Brought::Stored { .. } | Brought::TooEarly => {}
-                Brought::Closed => {
+                StoreInputResult::Stored { .. } | StoreInputResult::NotRunning => {}
+                StoreInputResult::Closed => {
                     return Err(Refusal::ended(format!(
                         "the input of {} is closed",
                         row.address(no)
                     )));
                 }
-                Brought::OutOfTurn => {
+                StoreInputResult::OutOfOrder => {
                     let address = row.address(no);
                     return Err(Refusal::conflict(format!("another client writes to {address}")));
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LOOK_LAST);
+            pause = (pause * 2).min(POLL_PAUSE_MAX);
         }
     }
 
-    async fn bring(
+    async fn store_input(
         &self,
         no: TaskNo,
         row: &TaskRow,
         piece: &InputPiece,
-    ) -> Result<Brought, Refusal> {
-        let Some((dir, _)) = self.place_of(no, None, row)? else { return Ok(Brought::Closed) };
+    ) -> Result<StoreInputResult, Refusal> {
+        let Some((dir, _)) = self.run_dir(no, None, row)? else {
+            return Ok(StoreInputResult::Closed);
+        };
         if !matches!(&row.spec.work, Work::Process(work) if work.reads_messages()) {
             let address = row.address(no);
             return Err(Refusal::invalid(format!("{address} was started without an input")));
         }
-        if !row.is_living() {
-            return Ok(Brought::Closed);
+        if !row.is_alive() {
+            return Ok(StoreInputResult::Closed);
         }
         let piece = piece.clone();
         let brought = tokio::task::spawn_blocking(move || {
-            let InputPiece { writer, offset, bytes, last } = piece;
-            spool::bring(&dir, InputBytes { writer, offset, bytes: &bytes, last })
+            let InputPiece { writer, offset, bytes, closes_input: last } = piece;
+            input_spool::store_input(
+                &dir,
+                InputBytes { writer, offset, bytes: &bytes, closes_input: last },
+            )
         });
         let brought = brought.await.map_err(io::Error::other).and_then(|brought| brought);
         let brought =
             brought.map_err(|error| Refusal::unavailable(format!("its input: {error}")))?;
-        if let (Brought::Stored { .. }, Some(processes)) = (brought, &self.runtime.inner.processes)
+        if let (StoreInputResult::Stored { .. }, Some(processes)) =
+            (brought, &self.runtime.inner.processes)
         {
-            processes.tell(TaskId { tree: self.tree, no }, row.attempt, Told::Input);
+            processes.send_request(
+                TaskId { session: self.id, no },
+                row.attempt,
+                DriverRequest::Input,
+            );
         }
         Ok(brought)
     }
 
     /// The output of a command: of its latest run, or of the one named.
-    pub async fn output(&self, task: impl Into<TaskRef>) -> Result<Output, Refusal> {
+    pub async fn output(&self, task: impl Into<TaskRef>) -> Result<ProcessOutput, Refusal> {
         let task = task.into();
         let run = task.run;
         let (no, row) = self.get(task).await?;
@@ -123,15 +135,15 @@ impl Session {
     pub async fn follow(
         &self,
         task: impl Into<TaskRef>,
-        which: Which,
-        from: Start,
-    ) -> Result<Follow, Refusal> {
+        which: OutputView,
+        from: ReadStart,
+    ) -> Result<OutputFollower, Refusal> {
         let task = task.into();
         let run = task.run;
         let (no, row) = self.get(task).await?;
         let output = self.output_of(no, run, &row)?;
         let (session, run) = (self.clone(), run.unwrap_or(row.run));
-        Ok(output.follow(which, from).ended_by(async move { session.run_over(no, run).await }))
+        Ok(output.follow(which, from).end_when(async move { session.wait_run_end(no, run).await }))
     }
 
     /// Has the output of a command wait for a reader: nothing that comes after this position of both streams
@@ -145,17 +157,17 @@ impl Session {
         time: Duration,
     ) -> Result<u64, Refusal> {
         let (no, row) = self.get(task.into()).await?;
-        let Some((dir, _)) = self.place_of(no, None, &row)? else {
+        let Some((dir, _)) = self.run_dir(no, None, &row)? else {
             return Err(Refusal::not_found(format!("{} has no output", row.address(no))));
         };
         let renewed = tokio::task::spawn_blocking(move || match position {
-            Some(position) => lease::renew(&dir, holder, position, time),
-            None => lease::release(&dir, holder),
+            Some(position) => lease::renew_lease(&dir, holder, position, time),
+            None => lease::release_lease(&dir, holder),
         });
         match renewed.await.map_err(io::Error::other).and_then(|renewed| renewed) {
             Ok(()) => {}
             // It has not been started yet, and knows from its task that it has a reader.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && row.is_living() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && row.is_alive() => {}
             Err(error) => return Err(Refusal::unavailable(format!("its output: {error}"))),
         }
         Ok(match (&row.spec.work, self.runtime.inner.processes.as_ref()) {
@@ -165,7 +177,7 @@ impl Session {
     }
 
     /// Returns when a run has ended, or nobody will ever say so.
-    async fn run_over(&self, no: TaskNo, run: RunNo) {
+    async fn wait_run_end(&self, no: TaskNo, run: RunNo) {
         let mut feed = self.subscribe(self.runtime.position());
         while let Ok((_, row)) = self.get(no).await {
             if row.run > run || row.ended().is_some() {
@@ -175,7 +187,7 @@ impl Session {
                 |event: &Event| matches!(event, Event::Ended { no: ended, .. } if *ended == no);
             loop {
                 match feed.next().await {
-                    Ok(FeedMessage::Event(item)) if !ends(&item.record.event) => {}
+                    Ok(FeedUpdate::Event(item)) if !ends(&item.record.event) => {}
                     Ok(_) => break,
                     Err(_) => return,
                 }
@@ -183,10 +195,15 @@ impl Session {
         }
     }
 
-    fn output_of(&self, no: TaskNo, run: Option<RunNo>, row: &TaskRow) -> Result<Output, Refusal> {
-        match self.place_of(no, run, row)? {
-            Some((dir, true)) if row.is_living() => Ok(Output::expected(&dir)),
-            Some((dir, _)) => Output::open(&dir)
+    fn output_of(
+        &self,
+        no: TaskNo,
+        run: Option<RunNo>,
+        row: &TaskRow,
+    ) -> Result<ProcessOutput, Refusal> {
+        match self.run_dir(no, run, row)? {
+            Some((dir, true)) if row.is_alive() => Ok(ProcessOutput::open_expected(&dir)),
+            Some((dir, _)) => ProcessOutput::open(&dir)
                 .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
             None => Err(Refusal::not_found(format!(
                 "of {} there is no output any more",
@@ -196,23 +213,23 @@ impl Session {
     }
 
     /// The directory of a run, and whether it is that of the current one.
-    fn place_of(
+    fn run_dir(
         &self,
         no: TaskNo,
         run: Option<RunNo>,
         row: &TaskRow,
     ) -> Result<Option<(PathBuf, bool)>, Refusal> {
         let processes = self.runtime.inner.processes.as_ref();
-        let processes = processes.filter(|_| row.spec.work.kind() == Kind::Process);
+        let processes = processes.filter(|_| row.spec.work.kind() == TaskKind::Process);
         let Some(processes) = processes else {
             return Err(Refusal::invalid(format!("{} has no output", row.address(no))));
         };
-        let id = TaskId { tree: self.tree, no };
+        let id = TaskId { session: self.id, no };
         if run.is_some_and(|run| run != row.run) {
-            return Ok(run.and_then(|run| processes.place_of(id, run)).map(|dir| (dir, false)));
+            return Ok(run.and_then(|run| processes.run_dir(id, run)).map(|dir| (dir, false)));
         }
-        let starting = matches!(row.state, State::Queued(_));
+        let starting = matches!(row.state, TaskState::Queued(_));
         let attempt = if starting { row.attempt.next() } else { row.attempt };
-        Ok(Some((processes.place_to_come(id, row.run, attempt), true)))
+        Ok(Some((processes.attempt_dir(id, row.run, attempt), true)))
     }
 }

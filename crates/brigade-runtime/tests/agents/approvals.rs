@@ -5,29 +5,32 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brigade_agent::definition::Definition;
-use brigade_agent::permission::{Rule, Rules};
-use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome as Done, Subject, Tool, ToolError};
+use brigade_agent::permission::{PermissionRule, PermissionRules};
+use brigade_agent::{
+    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
+    ToolSubject,
+};
 use brigade_llm::ToolSpec;
-use brigade_model::approval::Verdict;
-use brigade_model::call::Ending;
+use brigade_model::approval::ApprovalVerdict;
+use brigade_model::call::RunResult;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::task::State;
+use brigade_model::task::TaskState;
 use brigade_runtime::{NewTask, PendingApproval, Session, TaskHandle};
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::TestRuntime;
 
 use crate::support::{Made, paused, reply, script, settled, transcript, words};
 
-fn list(rules: &[&str]) -> Vec<Rule> {
+fn list(rules: &[&str]) -> Vec<PermissionRule> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
 }
 
-fn asking(rules: &[&str]) -> Rules {
-    Rules { ask: list(rules), ..Rules::all() }
+fn asking(rules: &[&str]) -> PermissionRules {
+    PermissionRules { ask: list(rules), ..PermissionRules::all() }
 }
 
-fn denied(reason: &str) -> Verdict {
-    Verdict::Deny { reason: reason.into() }
+fn denied(reason: &str) -> ApprovalVerdict {
+    ApprovalVerdict::Deny { reason: reason.into() }
 }
 
 /// Bakes what it is told, and remembers it.
@@ -51,15 +54,15 @@ impl Tool for Bake {
         &self.spec
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(Effect::Once)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(ToolEffect::Once)
     }
 
-    fn subject(&self, arguments: &serde_json::Value) -> Subject {
-        Subject::Text(arguments["what"].as_str().unwrap_or_default().to_owned())
+    fn subject(&self, arguments: &serde_json::Value) -> ToolSubject {
+        ToolSubject::Text(arguments["what"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         let what = call.arguments["what"].as_str().unwrap_or_default().to_owned();
         self.baked.lock().unwrap().push(what.clone());
         Box::pin(async move { Ok(Done::text(format!("{what} is baked"))) })
@@ -78,12 +81,15 @@ async fn pending(session: &Session, count: usize) -> Vec<PendingApproval> {
     panic!("there are {} approvals, not {count}", session.approvals().len());
 }
 
-async fn end(task: &TaskHandle) -> Ending {
+async fn end(task: &TaskHandle) -> RunResult {
     let ending = task.wait_within(Duration::from_secs(600)).await.unwrap();
     ending.expect("it comes to its end")
 }
 
-async fn baker(text: &str, rules: Rules) -> (TestRuntime, TaskHandle, Arc<Mutex<Vec<String>>>) {
+async fn baker(
+    text: &str,
+    rules: PermissionRules,
+) -> (TestRuntime, TaskHandle, Arc<Mutex<Vec<String>>>) {
     let (bake, baked) = Bake::new();
     let options = script(text).tool(bake);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
@@ -107,15 +113,15 @@ async fn a_call_waits_until_it_is_allowed_and_is_carried_out_once() {
     let (runtime, agent, baked) = baker(BREAD, asking(&["bake"])).await;
     let asked = pending(&runtime.session, 1).await.remove(0);
     settled(&runtime).await;
-    assert_eq!(agent.get().await.unwrap().state, State::Waiting, "it holds nothing");
+    assert_eq!(agent.get().await.unwrap().state, TaskState::Waiting, "it holds nothing");
     assert_eq!(asked.request.to_string(), "bake(bread)");
     assert_eq!(
-        (&*asked.request.by, asked.request.rule.to_string()),
+        (&*asked.request.rule_source, asked.request.rule.to_string()),
         ("whoever started it", "bake".into())
     );
-    assert!(asked.since >= TestRuntime::START);
+    assert!(asked.requested_at >= TestRuntime::START);
     assert!(baked.lock().unwrap().is_empty());
-    runtime.session.approve(&agent, None, Verdict::AllowOnce).await.unwrap();
+    runtime.session.approve(&agent, None, ApprovalVerdict::AllowOnce).await.unwrap();
     assert_eq!(words(&end(&agent).await), "Baked.");
     assert_eq!(*baked.lock().unwrap(), ["bread"]);
     let said = transcript(&runtime, &agent).await;
@@ -150,11 +156,11 @@ async fn two_calls_of_one_message_are_answered_in_either_order() {
     for order in [[0, 1], [1, 0]] {
         let (runtime, agent, baked) = baker(TWO, asking(&["bake"])).await;
         let asked = pending(&runtime.session, 2).await;
-        let which = runtime.session.approve(&agent, None, Verdict::AllowOnce).await;
+        let which = runtime.session.approve(&agent, None, ApprovalVerdict::AllowOnce).await;
         assert_eq!(which.unwrap_err().kind, RefusalKind::Conflict);
         for at in order {
             let call = Some(asked[at].call);
-            runtime.session.approve(&agent, call, Verdict::AllowOnce).await.unwrap();
+            runtime.session.approve(&agent, call, ApprovalVerdict::AllowOnce).await.unwrap();
             settled(&runtime).await;
         }
         assert_eq!(words(&end(&agent).await), "Both.");
@@ -196,7 +202,7 @@ turn
     let other = NewTask::agent("go").name("B").permissions(asking(&["bake"]));
     let other = runtime.session.spawn(other).await.unwrap();
     let asked = pending(&runtime.session, 2).await;
-    let always = Verdict::AllowAlways { rule: None };
+    let always = ApprovalVerdict::AllowAlways { rule: None };
     runtime.session.approve(&agent, Some(asked[0].call), always).await.unwrap();
     assert_eq!(words(&end(&other).await), "Me too.", "it was waiting for the same");
     let brioche = pending(&runtime.session, 1).await.remove(0);
@@ -205,13 +211,13 @@ turn
         "bake(brioche)",
         "the second bread was not asked about"
     );
-    let never = Rules { deny: list(&["bake"]), ..Rules::all() };
+    let never = PermissionRules { deny: list(&["bake"]), ..PermissionRules::all() };
     let never = NewTask::agent("go").name("C").permissions(never);
     let never = runtime.session.spawn(never).await.unwrap();
     assert_eq!(words(&end(&never).await), "Never.", "a deny wins over what was allowed");
     let grants = runtime.session.grants();
     assert_eq!(grants.len(), 1);
-    assert_eq!(grants[0].covers.to_string(), r#"bake {"what":"bread"} exactly"#);
+    assert_eq!(grants[0].scope.to_string(), r#"bake {"what":"bread"} exactly"#);
     runtime.session.revoke(grants[0].no).await.unwrap();
     assert!(runtime.session.grants().is_empty());
     runtime.session.approve(&agent, None, denied("")).await.unwrap();
@@ -243,7 +249,7 @@ turn
 ";
 
 /// Who is asked, when the three of them say this of baking: what is left in the end.
-async fn three_levels(rules: [Rules; 3], unattended: bool) -> (usize, Vec<String>) {
+async fn three_levels(rules: [PermissionRules; 3], unattended: bool) -> (usize, Vec<String>) {
     let [boss, lead, worker] = rules;
     let (bake, baked) = Bake::new();
     let options = script(THREE)
@@ -260,9 +266,9 @@ async fn three_levels(rules: [Rules; 3], unattended: bool) -> (usize, Vec<String
     settled(&runtime).await;
     let asked = runtime.session.approvals();
     for pending in &asked {
-        assert_eq!(pending.top, agent.no(), "approvals rise to who sees the one at the top");
+        assert_eq!(pending.top_task, agent.no(), "approvals rise to who sees the one at the top");
         let call = Some(pending.call);
-        runtime.session.approve(pending.task, call, Verdict::AllowOnce).await.unwrap();
+        runtime.session.approve(pending.task, call, ApprovalVerdict::AllowOnce).await.unwrap();
     }
     end(&agent).await;
     let baked = baked.lock().unwrap().clone();
@@ -271,10 +277,11 @@ async fn three_levels(rules: [Rules; 3], unattended: bool) -> (usize, Vec<String
 
 #[tokio::test(start_paused = true)]
 async fn the_strictest_of_three_levels_decides() {
-    let allow = || Rules::all();
-    let only = |rules: &[&str]| Rules { allow: Some(list(rules)), ..Rules::all() };
+    let allow = || PermissionRules::all();
+    let only =
+        |rules: &[&str]| PermissionRules { allow: Some(list(rules)), ..PermissionRules::all() };
     let ask = || asking(&["bake"]);
-    let deny = || Rules { deny: list(&["bake"]), ..Rules::all() };
+    let deny = || PermissionRules { deny: list(&["bake"]), ..PermissionRules::all() };
     let all: &[&str] = &["*"];
     for (rules, asked, baked) in [
         ([allow(), allow(), allow()], 0, true),
@@ -296,8 +303,8 @@ async fn the_strictest_of_three_levels_decides() {
 #[tokio::test(start_paused = true)]
 async fn where_nobody_attends_it_is_denied_to_all_levels() {
     for rules in [
-        [asking(&["bake"]), Rules::all(), Rules::all()],
-        [Rules::all(), Rules::all(), asking(&["bake"])],
+        [asking(&["bake"]), PermissionRules::all(), PermissionRules::all()],
+        [PermissionRules::all(), PermissionRules::all(), asking(&["bake"])],
     ] {
         assert_eq!(three_levels(rules, true).await, (0, Vec::new()));
     }
@@ -315,9 +322,9 @@ async fn a_stop_ends_it_while_it_waits_for_leave() {
     let (runtime, agent, baked) = baker(BREAD, asking(&["bake"])).await;
     pending(&runtime.session, 1).await;
     agent.stop(Some("enough")).await.unwrap();
-    assert_eq!(end(&agent).await.outcome.word(), "cancelled");
+    assert_eq!(end(&agent).await.outcome.label(), "cancelled");
     assert!(runtime.session.approvals().is_empty());
-    let late = runtime.session.approve(&agent, None, Verdict::AllowOnce).await.unwrap_err();
+    let late = runtime.session.approve(&agent, None, ApprovalVerdict::AllowOnce).await.unwrap_err();
     assert_eq!(late.kind, RefusalKind::Ended, "{late}");
     settled(&runtime).await;
     assert!(baked.lock().unwrap().is_empty());
@@ -334,7 +341,7 @@ turn
 ";
     let (runtime, agent, _) = baker(text, asking(&["ask_parent"])).await;
     pending(&runtime.session, 1).await;
-    runtime.session.approve(&agent, None, Verdict::AllowOnce).await.unwrap();
+    runtime.session.approve(&agent, None, ApprovalVerdict::AllowOnce).await.unwrap();
     settled(&runtime).await;
     assert!(runtime.session.approvals().is_empty(), "it is not asked about twice");
     runtime.session.answer(&agent, reply("a pinch")).await.unwrap();
@@ -345,7 +352,7 @@ turn
 async fn other_calls_of_the_message_do_not_wait_for_leave() {
     let looked = Arc::new(AtomicU32::new(0));
     let counted = looked.clone();
-    let look = Made::new("look", Effect::Pure, move || {
+    let look = Made::new("look", ToolEffect::Pure, move || {
         counted.fetch_add(1, Ordering::Relaxed);
         async { Ok(Done::text("seen")) }
     });
@@ -385,14 +392,14 @@ turn
   say Done.
 ";
     let (bake, baked) = Bake::new();
-    let all = Rules { allow: Some(list(&["*"])), ..Rules::all() };
+    let all = PermissionRules { allow: Some(list(&["*"])), ..PermissionRules::all() };
     let worker = Definition::new("worker").prompt("Work.").permissions(all);
     let options = script(text).tool(bake).definition(worker).unwrap();
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let rules = Rules {
+    let rules = PermissionRules {
         allow: Some(list(&["spawn_agent", "bake(oven/**)"])),
         ask: list(&["bake(secret/**)"]),
-        ..Rules::all()
+        ..PermissionRules::all()
     };
     let task = NewTask::agent("go").name("A").permissions(rules);
     let agent = runtime.session.spawn(task).await.unwrap();
@@ -409,7 +416,7 @@ fn life<T>(store: &Arc<dyn Store>, act: impl AsyncFnOnce(&TestRuntime) -> T) -> 
     paused().block_on(async {
         let (bake, _) = Bake::new();
         let options = script(TWO).tool(bake);
-        let runtime = TestRuntime::on(store, |builder| builder.agents(options)).await;
+        let runtime = TestRuntime::on_store(store, |builder| builder.agents(options)).await;
         act(&runtime).await
     })
 }
@@ -429,16 +436,16 @@ fn what_was_asked_is_answered_after_a_restart_and_what_was_granted_stays() {
         let agent = spawn(runtime, "A").await;
         let after = pending(&runtime.session, 2).await;
         let seen = |all: &[PendingApproval]| -> Vec<_> {
-            all.iter().map(|one| (one.call, one.request.to_string(), one.since)).collect()
+            all.iter().map(|one| (one.call, one.request.to_string(), one.requested_at)).collect()
         };
         assert_eq!(seen(&after), seen(&before));
-        let always = Verdict::AllowAlways { rule: Some("bake".parse().unwrap()) };
+        let always = ApprovalVerdict::AllowAlways { rule: Some("bake".parse().unwrap()) };
         runtime.session.approve(&agent, Some(after[0].call), always).await.unwrap();
     });
     life(&store, async |runtime| {
         let agent = spawn(runtime, "A").await;
         assert_eq!(words(&end(&agent).await), "Both.");
-        assert_eq!(runtime.session.grants()[0].covers.to_string(), "bake");
+        assert_eq!(runtime.session.grants()[0].scope.to_string(), "bake");
         let next = NewTask::agent("go").definition("general").permissions(asking(&["bake"]));
         let next = runtime.session.spawn(next.name("A")).await.unwrap();
         assert_eq!(words(&end(&next).await), "Both.", "it was not asked about");

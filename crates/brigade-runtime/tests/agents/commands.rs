@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brigade_agent::permission::Rules;
+use brigade_agent::permission::PermissionRules;
 use brigade_model::address::TaskRef;
 use brigade_runtime::{NewTask, ProcessOptions, Runtime, Session};
 use tempfile::TempDir;
@@ -111,14 +111,14 @@ turn
 ";
     let (_folder, runtime, session) = playing(text).await;
     let agent = session.spawn(NewTask::agent("go").name("A")).await.unwrap();
-    while agent.get().await.unwrap().state.word() != "waiting" {
+    while agent.get().await.unwrap().state.label() != "waiting" {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     agent.stop(None).await.unwrap();
     assert_eq!(agent.wait().await.unwrap().outcome.to_string(), "cancelled");
     let all = everything(&runtime, &session).await;
     assert_eq!(all.len(), 2);
-    assert!(all.iter().all(|(_, row)| row.state.word() == "cancelled"), "{all:?}");
+    assert!(all.iter().all(|(_, row)| row.state.label() == "cancelled"), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,20 +137,20 @@ turn
   say I may not.
 ";
     let folder = TempDir::new().unwrap();
-    let bake = || async { Ok(brigade_agent::Outcome::text("baked")) };
-    let options = script(text).tool(Made::new("bake", brigade_agent::Effect::Pure, bake));
+    let bake = || async { Ok(brigade_agent::ToolReply::text("baked")) };
+    let options = script(text).tool(Made::new("bake", brigade_agent::ToolEffect::Pure, bake));
     let processes = ProcessOptions::new(folder.path());
     let runtime = Runtime::builder().processes(processes).agents(options).start().await.unwrap();
     let session = runtime.session("test").await.unwrap();
-    let rules = Rules { deny: vec!["bake".parse().unwrap()], ..Rules::all() };
+    let rules = PermissionRules { deny: vec!["bake".parse().unwrap()], ..PermissionRules::all() };
     let agent = session.spawn(NewTask::agent("go").name("A").permissions(rules)).await.unwrap();
     assert_eq!(words(&agent.wait().await.unwrap()), "I leave it.");
     let (no, row) = session.get("process:2".parse::<TaskRef>().unwrap()).await.unwrap();
-    assert_eq!((row.state.word(), row.owner.task()), ("running", None), "it is the session's now");
-    let id = brigade_runtime::TaskId { tree: session.id(), no };
-    let inside = runtime.act_as(id, row.attempt).await.unwrap();
+    assert_eq!((row.state.label(), row.owner.task()), ("running", None), "it is the session's now");
+    let id = brigade_runtime::TaskId { session: session.id(), no };
+    let inside = runtime.task_session(id, row.attempt).await.unwrap();
     let child = inside.spawn(NewTask::agent("go").name("B")).await.unwrap();
-    let operator = runtime.operate(session.id()).await.unwrap();
+    let operator = runtime.operator_session(session.id()).await.unwrap();
     let mut endings = operator.wait_all([child.no().into()]).await.unwrap();
     assert_eq!(words(&endings.pop().unwrap()), "I may not.");
     operator.stop(no, None).await.unwrap();

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use brigade_agent::definition::{Definition, DefinitionFolder};
-use brigade_model::enclosure::{Confine, Enclosure, Resources, Tcp};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
+use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest, TcpPolicy};
 use brigade_model::task::TaskRow;
-use brigade_model::work::{Kind, Work};
-use brigade_process::{Landlock, NamespaceSupport};
+use brigade_model::work::{TaskKind, Work};
+use brigade_process::{LandlockSupport, NamespaceSupport};
 use brigade_runtime::{AgentOptions, NewTask, ProcessOptions, Runtime, Session, TaskHandle};
 use tempfile::TempDir;
 
@@ -42,17 +42,20 @@ impl Place {
     }
 
     /// What each command was kept to.
-    async fn enclosures(&self) -> Vec<Enclosure> {
+    async fn enclosures(&self) -> Vec<Sandbox> {
         let all = everything(&self.runtime, &self.session).await;
-        let commands = all.iter().filter(|(_, row)| row.spec.work.kind() == Kind::Process);
-        commands.map(|(_, row)| row.spec.work.enclosure().unwrap().clone()).collect()
+        let commands = all.iter().filter(|(_, row)| row.spec.work.kind() == TaskKind::Process);
+        commands.map(|(_, row)| row.spec.work.sandbox().unwrap().clone()).collect()
     }
 }
 
 fn can_confine() -> bool {
-    let can = Landlock::here().check().is_ok();
+    let can = LandlockSupport::detect().check().is_ok();
     if !can {
-        eprintln!("not tested: this kernel cannot confine commands ({:?})", Landlock::here());
+        eprintln!(
+            "not tested: this kernel cannot confine commands ({:?})",
+            LandlockSupport::detect()
+        );
     }
     can
 }
@@ -83,14 +86,14 @@ async fn the_commands_of_an_agent_and_of_its_children_are_confined() {
         return;
     }
     let place = place(script(TWO_LEVELS)).await;
-    let resources = Resources { open_files: Some(77), ..Resources::default() };
-    let task = NewTask::agent("go").confine(Confine::default()).resources(resources);
+    let resources = ResourceLimits { open_files: Some(77), ..ResourceLimits::default() };
+    let task = NewTask::agent("go").sandbox(SandboxRequest::default()).resources(resources);
     assert_eq!(place.run(task).await, "Both are shut in.");
     assert!(place.work.join("own").exists());
     assert!(!place.work.join("../new").exists());
     let enclosures = place.enclosures().await;
     assert_eq!((enclosures.len(), &enclosures[0]), (2, &enclosures[1]));
-    assert_eq!(*enclosures[0].confinement[0].write, [place.work.to_str().unwrap().into()]);
+    assert_eq!(*enclosures[0].layers[0].write, [place.work.to_str().unwrap().into()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,16 +120,17 @@ turn
     let write = vec!["..".to_owned()];
     let loose = Definition::new("loose")
         .prompt("Look.")
-        .confine(Confine { write, tcp: Tcp::Denied, ..Confine::default() })
-        .resources(Resources { open_files: Some(900), cpu_secs: Some(30), memory: None });
+        .sandbox(SandboxRequest { write, tcp: TcpPolicy::Denied, ..SandboxRequest::default() })
+        .resources(ResourceLimits { open_files: Some(900), cpu_secs: Some(30), memory: None });
     let place = place(script(text).definition(loose).unwrap()).await;
-    let resources = Resources { open_files: Some(60), cpu_secs: Some(300), ..Resources::default() };
-    let task = NewTask::agent("go").confine(Confine::default()).resources(resources);
+    let resources =
+        ResourceLimits { open_files: Some(60), cpu_secs: Some(300), ..ResourceLimits::default() };
+    let task = NewTask::agent("go").sandbox(SandboxRequest::default()).resources(resources);
     assert_eq!(place.run(task).await, "It is shut in.");
     let [kept] = place.enclosures().await.try_into().unwrap();
-    let least = Resources { open_files: Some(60), cpu_secs: Some(30), memory: None };
-    assert_eq!((kept.confinement.len(), kept.resources), (2, least));
-    assert_eq!((kept.confinement[0].tcp, kept.confinement[1].tcp), (Tcp::Allowed, Tcp::Denied));
+    let least = ResourceLimits { open_files: Some(60), cpu_secs: Some(30), memory: None };
+    assert_eq!((kept.layers.len(), kept.resources), (2, least));
+    assert_eq!((kept.layers[0].tcp, kept.layers[1].tcp), (TcpPolicy::Allowed, TcpPolicy::Denied));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,10 +153,13 @@ turn
     fs::create_dir(&inner).unwrap();
     fs::write(inner.join("inner"), "").unwrap();
     // What it is confined to is wider, so that a command of its could do this.
-    let confine = Confine { write: vec![place.work.display().to_string()], ..Confine::default() };
-    let task = NewTask::agent("go").name("A").cwd(&inner).confine(confine);
+    let confine = SandboxRequest {
+        write: vec![place.work.display().to_string()],
+        ..SandboxRequest::default()
+    };
+    let task = NewTask::agent("go").name("A").cwd(&inner).sandbox(confine);
     let task = place.session.spawn(task).await.unwrap();
-    while task.get().await.unwrap().state.word() != "waiting" {
+    while task.get().await.unwrap().state.label() != "waiting" {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     fs::rename(&inner, place.work.join("moved")).unwrap();
@@ -191,23 +198,23 @@ impl Place {
 
     /// The same for one that is confined.
     async fn confined(&self) -> Session {
-        self.acting(|row| row.spec.work.enclosure().is_some()).await
+        self.acting(|row| row.spec.work.sandbox().is_some()).await
     }
 
     async fn acting(&self, is_meant: impl Fn(&TaskRow) -> bool) -> Session {
         let (no, row) = loop {
             let all = everything(&self.runtime, &self.session).await;
             let mut commands = all.into_iter().filter(|(_, row)| {
-                let is_command = row.spec.work.kind() == Kind::Process;
-                is_command && row.state.word() == "running" && is_meant(row)
+                let is_command = row.spec.work.kind() == TaskKind::Process;
+                is_command && row.state.label() == "running" && is_meant(row)
             });
             match commands.next_back() {
                 Some(found) => break found,
                 None => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
             }
         };
-        let id = brigade_runtime::TaskId { tree: self.session.id(), no };
-        self.runtime.act_as(id, row.attempt).await.unwrap()
+        let id = brigade_runtime::TaskId { session: self.session.id(), no };
+        self.runtime.task_session(id, row.attempt).await.unwrap()
     }
 
     /// Whether an agent has the server.
@@ -226,9 +233,9 @@ async fn a_confined_command_starts_no_agent_with_servers() {
     }
     let place = place(with_server()).await;
     let command = NewTask::shell("sleep 60").cwd(&place.work);
-    let allowed = Confine { agents: true, ..Confine::default() };
+    let allowed = SandboxRequest { agents: true, ..SandboxRequest::default() };
     let budget = Limits { tokens: Some(1_000_000), ..Limits::default() };
-    let task = command.clone().confine(allowed).limits(budget);
+    let task = command.clone().sandbox(allowed).limits(budget);
     let confined = place.session.spawn(task).await.unwrap();
     let inside = place.inside().await;
     let asked = || NewTask::agent("go").name("B").cwd(&place.work);
@@ -241,7 +248,7 @@ async fn a_confined_command_starts_no_agent_with_servers() {
     confined.stop(None).await.unwrap();
     confined.wait().await.unwrap();
     // A terminal and limits confine nobody.
-    let limits = Resources { open_files: Some(100), ..Resources::default() };
+    let limits = ResourceLimits { open_files: Some(100), ..ResourceLimits::default() };
     let limited = place.session.spawn(command.resources(limits)).await.unwrap();
     let inside = place.inside().await;
     assert!(place.has_server(&inside.spawn(asked().mcp_server("pantry")).await.unwrap()).await);
@@ -266,9 +273,9 @@ turn
     let place = place(script(text)).await;
     let agent = place.session.spawn(NewTask::agent("go").name("A").cwd(&place.work)).await.unwrap();
     // The agent is not confined, and neither is its command; but what that starts is.
-    let command = NewTask::shell("sleep 60").cwd(&place.work).confine(Confine::default());
+    let command = NewTask::shell("sleep 60").cwd(&place.work).sandbox(SandboxRequest::default());
     place.inside().await.spawn(command).await.unwrap();
-    let operator = place.runtime.operate(place.session.id()).await.unwrap();
+    let operator = place.runtime.operator_session(place.session.id()).await.unwrap();
     let inside = place.confined().await;
     let outside = place.work.parent().unwrap();
     let refused = inside.spawn(NewTask::agent("go").name("B").cwd(outside)).await.unwrap_err();
@@ -300,21 +307,21 @@ async fn a_confined_command_starts_agents_only_out_of_a_budget() {
     let command = NewTask::shell("sleep 60").cwd(&place.work);
     let asked = || NewTask::agent("go").cwd(&place.work);
     let budget = Limits { tokens: Some(1_000_000), ..Limits::default() };
-    let allowed = Confine { agents: true, ..Confine::default() };
-    let no_tcp = Confine { tcp: Tcp::Denied, ..allowed.clone() };
+    let allowed = SandboxRequest { agents: true, ..SandboxRequest::default() };
+    let no_tcp = SandboxRequest { tcp: TcpPolicy::Denied, ..allowed.clone() };
     for (confine, limits, told) in [
-        (Confine::default(), Limits::default(), "--agent-budget"),
-        (Confine::default(), budget, "--agent-budget"),
+        (SandboxRequest::default(), Limits::default(), "--agent-budget"),
+        (SandboxRequest::default(), budget, "--agent-budget"),
         (no_tcp, budget, "without TCP"),
     ] {
-        let task = command.clone().confine(confine).limits(limits);
+        let task = command.clone().sandbox(confine).limits(limits);
         let confined = place.session.spawn(task).await.unwrap();
         let inside = place.inside().await;
         let refused = inside.spawn(asked()).await.unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Forbidden);
         assert!(refused.message.contains(told), "{refused}");
         // It cannot allow itself what it is not allowed.
-        let nested = command.clone().name("Nested").confine(allowed.clone()).limits(budget);
+        let nested = command.clone().name("Nested").sandbox(allowed.clone()).limits(budget);
         inside.spawn(nested).await.unwrap();
         let deeper = place.acting(|row| row.spec.name.is_some()).await;
         let refused = deeper.spawn(asked()).await.unwrap_err();
@@ -322,9 +329,9 @@ async fn a_confined_command_starts_agents_only_out_of_a_budget() {
         confined.stop(None).await.unwrap();
         confined.wait().await.unwrap();
     }
-    let refused = place.session.spawn(command.clone().confine(allowed.clone())).await.unwrap_err();
+    let refused = place.session.spawn(command.clone().sandbox(allowed.clone())).await.unwrap_err();
     assert!(refused.message.contains("only with a budget"), "{refused}");
-    let task = command.clone().confine(allowed).limits(budget);
+    let task = command.clone().sandbox(allowed).limits(budget);
     let confined = place.session.spawn(task).await.unwrap();
     let inside = place.inside().await;
     inside.spawn(asked()).await.unwrap();
@@ -343,7 +350,7 @@ async fn nor_does_one_of_an_agent_that_has_some() {
     let place = place(with_server()).await;
     for (confined, expect) in [(true, false), (false, true)] {
         let task = NewTask::agent("go").name("A").cwd(&place.work).mcp_server("pantry");
-        let task = if confined { task.confine(Confine::default()) } else { task };
+        let task = if confined { task.sandbox(SandboxRequest::default()) } else { task };
         let agent = place.session.spawn(task).await.unwrap();
         let inside = place.inside().await;
         let child = NewTask::agent("go").name("B").cwd(&place.work);
@@ -358,7 +365,7 @@ async fn nor_does_one_of_an_agent_that_has_some() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_without_a_directory_cannot_be_confined_to_it() {
     let place = place(script("agent A\nturn\n  say Done.\n")).await;
-    let task = NewTask::agent("go").confine(Confine::default());
+    let task = NewTask::agent("go").sandbox(SandboxRequest::default());
     let refusal = place.session.spawn(task).await.unwrap_err();
     assert!(refusal.message.contains("needs a working directory"), "{}", refusal.message);
 }

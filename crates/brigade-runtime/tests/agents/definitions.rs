@@ -30,7 +30,7 @@ async fn settings_must_fit_and_need_a_definition_that_has_them() {
     assert_eq!(refused.kind, RefusalKind::NotFound);
     assert!(refused.message.contains("digger"), "{refused}");
     let dug = spawn(dig().config(json!({ "depth": 3 }))).await.unwrap();
-    assert_eq!(dug.wait().await.unwrap().outcome.word(), "succeeded");
+    assert_eq!(dug.wait().await.unwrap().outcome.label(), "succeeded");
 }
 
 fn number() -> serde_json::Value {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_agent::{Effect, Outcome};
-use brigade_llm::scripted::{Script, Scripted};
+use brigade_agent::{ToolEffect, ToolReply};
+use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_model::limits::Limits;
 use brigade_runtime::{AgentOptions, NewTask};
 use brigade_testkit::TestRuntime;
@@ -97,7 +97,7 @@ turn
     .await;
     let boss = spawn(&runtime, "Boss", "look").await;
     let ending = boss.wait().await.unwrap();
-    assert_eq!(ending.outcome.word(), "succeeded", "{}", transcript(&runtime, &boss).await);
+    assert_eq!(ending.outcome.label(), "succeeded", "{}", transcript(&runtime, &boss).await);
     assert_eq!(words(&ending), "Both are back.");
 }
 
@@ -191,14 +191,15 @@ turn
   delay 60s
   call list_tasks {}
 ";
-    let model = Arc::new(Scripted::new(Script::parse("test", text).unwrap()));
-    let big = Made::new("big", Effect::Pure, || async { Ok(Outcome::text("x".repeat(30_000))) });
+    let model = Arc::new(ScriptedModel::new(Script::parse("test", text).unwrap()));
+    let big =
+        Made::new("big", ToolEffect::Pure, || async { Ok(ToolReply::text("x".repeat(30_000))) });
     let options = AgentOptions::new(Narrow { model, window: 10_000 }).model("narrow").tool(big);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let boss = spawn(&runtime, "Boss", "dig").await;
     let ending = boss.wait().await.unwrap();
     let said = transcript(&runtime, &boss).await;
-    assert_eq!(ending.outcome.word(), "succeeded", "{}\n{said}", ending.outcome);
+    assert_eq!(ending.outcome.label(), "succeeded", "{}\n{said}", ending.outcome);
     assert_eq!(words(&ending), "It heard me.");
     assert!(said.contains("\n[summary]\n"), "{said}");
 }
@@ -220,8 +221,8 @@ turn
     let boss = runtime.session.spawn(task).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(boss.stop(Some("enough")).await.unwrap().tasks, 4);
-    assert_eq!(boss.wait().await.unwrap().outcome.word(), "cancelled");
+    assert_eq!(boss.wait().await.unwrap().outcome.label(), "cancelled");
     let all = everything(&runtime.runtime, &runtime.session).await;
-    let words: Vec<&str> = all.iter().map(|(_, row)| row.state.word()).collect();
+    let words: Vec<&str> = all.iter().map(|(_, row)| row.state.label()).collect();
     assert_eq!(words, ["cancelled"; 4]);
 }

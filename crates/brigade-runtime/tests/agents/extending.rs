@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use brigade_agent::definition::Definition;
 use brigade_agent::{
-    Backend, BackendRun, BoxFuture, Call, ClientCall, ClientTool, Effect, Exit, Gate, Hints, Hook,
-    Moment, Outcome as Done, Overrides, Plugin, Record, Scope, StateKey, Tool, ToolError,
+    AgentExit, AgentOverrides, Backend, BackendRun, BoxFuture, ClientTool, ClientToolCall,
+    ExecutionHints, HookContext, HookDecision, HookFuture, JournalRecord, Plugin, StateKey,
+    StateScope, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
 };
 use brigade_llm::ToolSpec;
 use brigade_model::address::TaskRef;
-use brigade_model::call::{Answer, Condition};
+use brigade_model::call::{CallCompletion, Condition};
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::RefusalKind;
@@ -27,7 +28,7 @@ struct Found(Vec<String>);
 
 impl StateKey for Found {
     const NAME: &'static str = "found";
-    const SCOPE: Scope = Scope::Session;
+    const SCOPE: StateScope = StateScope::Session;
 }
 
 /// Adds to what was found.
@@ -46,11 +47,11 @@ impl Tool for Find {
         &self.0
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(Effect::Idempotent)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(ToolEffect::Idempotent)
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         Box::pin(async move {
             let what = call.arguments["what"].as_str().unwrap_or("nothing").to_owned();
             let found = call.state.update(|found: &mut Found| {
@@ -72,7 +73,7 @@ async fn agents_of_a_session_share_what_one_has_written() {
     run(&runtime, "North", "find").await;
     assert_eq!(words(&run(&runtime, "South", "find").await), "Both.");
     let row = runtime.session.row();
-    let found: Found = row.shared.get("found").unwrap().value.decode().unwrap();
+    let found: Found = row.shared_values.get("found").unwrap().value.decode().unwrap();
     assert_eq!(found.0, ["wood", "water"]);
 }
 
@@ -86,16 +87,16 @@ async fn calls_that_write_the_same_of_the_session_clash_by_name_and_nothing_is_l
     let runtime = TestRuntime::new(|builder| builder.agents(options.tool(Find::new()))).await;
     assert_eq!(words(&run(&runtime, "A", "find").await), "Enough.");
     let row = runtime.session.row();
-    let found: Found = row.shared.get("found").unwrap().value.decode().unwrap();
+    let found: Found = row.shared_values.get("found").unwrap().value.decode().unwrap();
     assert_eq!(found.0.len(), 2, "{found:?}");
     assert_eq!(found.0[1], "fire");
 }
 
-fn with_client_tool() -> Overrides {
+fn with_client_tool() -> AgentOverrides {
     let parameters = json!({ "type": "object", "properties": { "file": { "type": "string" } } });
     let description = "Opens a file in the editor.".into();
     let tool = ClientTool { name: "open_editor".into(), description, parameters };
-    Overrides { client_tools: vec![tool], ..Overrides::default() }
+    AgentOverrides { client_tools: vec![tool], ..AgentOverrides::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,10 +112,10 @@ async fn a_tool_of_the_client_parks_the_run_until_the_client_answers() {
     let agent = runtime.session.spawn(task).await.unwrap();
     settled(&runtime).await;
     let (_, row) = runtime.session.get(&agent).await.unwrap();
-    assert_eq!(row.state.word(), "waiting");
-    let [call] = &row.calls[..] else { panic!("{:?}", row.calls) };
-    let Condition::ClientTool { request } = &call.on else { panic!("{call:?}") };
-    let asked: ClientCall = request.decode().unwrap();
+    assert_eq!(row.state.label(), "waiting");
+    let [call] = &row.parked_calls[..] else { panic!("{:?}", row.parked_calls) };
+    let Condition::ClientTool { request } = &call.condition else { panic!("{call:?}") };
+    let asked: ClientToolCall = request.decode().unwrap();
     assert_eq!((&*asked.tool, &asked.arguments["file"]), ("open_editor", &json!("soup.md")));
     runtime.session.answer(&agent, reply("the cook likes it")).await.unwrap();
     assert_eq!(words(&agent.wait().await.unwrap()), "Read.");
@@ -164,10 +165,13 @@ async fn overrides_that_make_no_sense_are_refused_before_anything_starts() {
     let mut twice = with_client_tool();
     twice.client_tools.extend(with_client_tool().client_tools);
     let cases = [
-        (Overrides { temperature: Some(9.0), ..Overrides::default() }, "temperature"),
-        (Overrides { steps: Some(0), ..Overrides::default() }, "steps"),
-        (Overrides { max_output: Some(0), ..Overrides::default() }, "max_output"),
-        (Overrides { backend: Some("theirs".into()), ..Overrides::default() }, "\"theirs\""),
+        (AgentOverrides { temperature: Some(9.0), ..AgentOverrides::default() }, "temperature"),
+        (AgentOverrides { steps: Some(0), ..AgentOverrides::default() }, "steps"),
+        (AgentOverrides { max_output: Some(0), ..AgentOverrides::default() }, "max_output"),
+        (
+            AgentOverrides { backend: Some("theirs".into()), ..AgentOverrides::default() },
+            "\"theirs\"",
+        ),
         (named("open editor"), "is no name for a tool"),
         (taking(json!({ "type": "object", "properties": 5 })), "no usable JSON schema"),
         (taking(json!({ "type": "string" })), "a schema of type object"),
@@ -186,7 +190,7 @@ async fn a_run_may_have_fewer_steps_than_its_definition_grants() {
     let text =
         "agent A\nturn\n call list_tasks {}\nturn\n call list_tasks {\"state\": \"ended\"}\n";
     let runtime = TestRuntime::new(|builder| builder.agents(script(text))).await;
-    let overrides = Overrides { steps: Some(1), ..Overrides::default() };
+    let overrides = AgentOverrides { steps: Some(1), ..AgentOverrides::default() };
     let task = NewTask::agent("list").name("A").overrides(&overrides);
     let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
     assert!(ending.outcome.to_string().contains("max steps: 1"), "{}", ending.outcome);
@@ -196,7 +200,7 @@ async fn a_run_may_have_fewer_steps_than_its_definition_grants() {
 async fn overrides_hold_for_the_next_run_too() {
     let text = "agent A\nturn\n repeat\n call list_tasks {}\n";
     let runtime = TestRuntime::new(|builder| builder.agents(script(text))).await;
-    let overrides = Overrides { steps: Some(1), ..Overrides::default() };
+    let overrides = AgentOverrides { steps: Some(1), ..AgentOverrides::default() };
     let task = NewTask::agent("list").name("A").overrides(&overrides);
     let agent = runtime.session.spawn(task).await.unwrap();
     agent.wait().await.unwrap();
@@ -211,7 +215,7 @@ async fn a_client_answers_after_a_restart_once_and_not_after_a_stop() {
     let text =
         "agent *\nturn\n call open_editor {\"file\": \"soup.md\"}\nturn\n when open\n say Read.\n";
     let store = Arc::new(MemoryStore::new());
-    let on = || TestRuntime::on(store.clone(), |builder| builder.agents(script(text)));
+    let on = || TestRuntime::on_store(store.clone(), |builder| builder.agents(script(text)));
     let runtime = on().await;
     for name in ["A", "B"] {
         let task = NewTask::agent("show it").name(name).overrides(&with_client_tool());
@@ -241,20 +245,20 @@ struct Theirs {
 }
 
 impl Backend for Theirs {
-    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, Exit> {
+    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
         Box::pin(async move {
-            self.begun.lock().unwrap().push(run.begun.journal.len());
-            if run.begun.journal.is_empty() {
-                let answer = Arc::new(Answer::Value(Json::of("step one").unwrap()));
-                let record = Record::new(CallIndex(0), "theirs", answer);
+            self.begun.lock().unwrap().push(run.input.journal.len());
+            if run.input.journal.is_empty() {
+                let answer = Arc::new(CallCompletion::Value(Json::of("step one").unwrap()));
+                let record = JournalRecord::new(CallIndex(0), "theirs", answer);
                 if let Err(refusal) = run.host.record(vec![record]).await {
-                    return Exit::Over(refusal);
+                    return AgentExit::Refused(refusal);
                 }
             }
             let result = Json::of(&format!("{}: done elsewhere", run.agent.task)).unwrap();
             match run.host.finish(Vec::new(), result).await {
-                Ok(_) => Exit::Finished,
-                Err(refusal) => Exit::Over(refusal),
+                Ok(_) => AgentExit::Finished,
+                Err(refusal) => AgentExit::Refused(refusal),
             }
         })
     }
@@ -268,7 +272,7 @@ async fn an_agent_can_be_carried_out_by_something_else_than_our_loop() {
         builder.agents(script("agent A\nturn\n say Never.\n").backend("theirs", theirs))
     })
     .await;
-    let overrides = Overrides { backend: Some("theirs".into()), ..Overrides::default() };
+    let overrides = AgentOverrides { backend: Some("theirs".into()), ..AgentOverrides::default() };
     let task = NewTask::agent("dig").overrides(&overrides);
     let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
     assert_eq!(words(&ending), "dig: done elsewhere");
@@ -294,11 +298,11 @@ impl Tool for Look {
         &self.0
     }
 
-    fn hints(&self) -> Hints {
-        Hints::of(Effect::Pure)
+    fn hints(&self) -> ExecutionHints {
+        ExecutionHints::of(ToolEffect::Pure)
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         Box::pin(async move {
             call.state.set(&Looked(true)).map_err(|error| ToolError::new(error.to_string()))?;
             Ok(Done::text("trees"))
@@ -321,11 +325,15 @@ impl Plugin for Thorough {
         vec![Arc::new(Look(ToolSpec { name, description, parameters }))]
     }
 
-    fn run_end<'a>(&'a self, at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             Ok(match at.state.get::<Looked>()?.0 {
-                true => Gate::Pass,
-                false => Gate::Refuse("look first".into()),
+                true => HookDecision::Pass,
+                false => HookDecision::Refuse("look first".into()),
             })
         })
     }

@@ -1,8 +1,8 @@
 //! The file tools, as agents have them.
 
 use brigade_agent::definition::{Definition, DefinitionFolder};
-use brigade_agent::permission::Rules;
-use brigade_agent::{Effect, Outcome};
+use brigade_agent::permission::PermissionRules;
+use brigade_agent::{ToolEffect, ToolReply};
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::{AgentOptions, NewTask, TaskHandle};
 use brigade_testkit::TestRuntime;
@@ -10,9 +10,9 @@ use tempfile::TempDir;
 
 use crate::support::{Made, script, transcript, words};
 
-fn rules(allow: &[&str], deny: &[&str]) -> Rules {
+fn rules(allow: &[&str], deny: &[&str]) -> PermissionRules {
     let all = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    let mut rules = Rules::all();
+    let mut rules = PermissionRules::all();
     (rules.allow, rules.deny) = (Some(all(allow)), all(deny));
     rules
 }
@@ -136,7 +136,7 @@ async fn without_a_directory_there_are_no_file_tools() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_of_the_program_takes_the_place_of_a_file_tool() {
     let text = "agent A\nturn\n call read_file {\"path\": \"x\"}\nturn\n when mine\n say Mine.\n";
-    let own = Made::new("read_file", Effect::Pure, || async { Ok(Outcome::text("mine")) });
+    let own = Made::new("read_file", ToolEffect::Pure, || async { Ok(ToolReply::text("mine")) });
     let kitchen = Kitchen::new(script(text).tool(own)).await;
     assert_eq!(kitchen.run(NewTask::agent("cook").name("A")).await.1, "Mine.");
 }
@@ -160,7 +160,8 @@ async fn a_tool_that_there_is_none_of_is_a_mistake_wherever_it_is_named() {
     let told = refused(NewTask::agent("x").definition("chef")).await;
     let expect = "chef.md:5: `tools`: `wirte_file` can never match";
     assert!(told.message.contains(expect), "{told}");
-    let deny = Rules { deny: vec!["run_proces".parse().unwrap()], ..Rules::all() };
+    let deny =
+        PermissionRules { deny: vec!["run_proces".parse().unwrap()], ..PermissionRules::all() };
     let told = refused(NewTask::agent("x").permissions(deny)).await;
     assert_eq!(told.kind, RefusalKind::Invalid);
     assert!(told.message.contains("did you mean `run_process`?"), "{told}");

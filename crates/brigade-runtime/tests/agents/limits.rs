@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use brigade_agent::definition::Definition;
 use brigade_llm::Model;
-use brigade_llm::scripted::{Script, Scripted};
+use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_model::ids::TaskNo;
 use brigade_model::limits::{LimitKind, Limits, Money};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_runtime::{AgentOptions, ChosenModel, Cost, ModelSource, NewTask, OneModel};
+use brigade_runtime::{AgentOptions, ChosenModel, ModelCost, ModelSource, NewTask, OneModel};
 use brigade_testkit::TestRuntime;
 
 use crate::support::{failure, playing, script};
@@ -69,7 +69,7 @@ async fn time_is_up_inside_a_model_call() {
 #[tokio::test(start_paused = true)]
 async fn under_a_budget_of_money_every_price_must_be_known() {
     let script = Script::parse("test", "agent *\nturn\n  say Done.\n").unwrap();
-    let model = Unpriced(Arc::new(Scripted::new(script)));
+    let model = Unpriced(Arc::new(ScriptedModel::new(script)));
     let options = AgentOptions::new(model).model("mystery");
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let money = Limits { money: Some(Money(1_000_000)), ..Limits::default() };
@@ -96,7 +96,7 @@ impl ModelSource for Priced {
         let price = serde_json::json!({ "input": 1.0, "output": 1.0 });
         let price = serde_json::from_value(price).expect("a price");
         let chosen = OneModel(self.0.clone()).find(name)?;
-        Ok(ChosenModel { cost: Cost::Known(price), ..chosen })
+        Ok(ChosenModel { cost: ModelCost::Known(price), ..chosen })
     }
 }
 
@@ -112,13 +112,13 @@ async fn a_budget_of_money_holds_for_what_an_agent_leaves_behind() {
          agent *\nusage input=100 output=3900\n{steps}turn\n  say All of it.\n"
     );
     let script = Script::parse("test", &text).unwrap();
-    let options = AgentOptions::new(Priced(Arc::new(Scripted::new(script)))).model("priced");
+    let options = AgentOptions::new(Priced(Arc::new(ScriptedModel::new(script)))).model("priced");
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let money = Limits { money: Some(Money(40_000)), ..Limits::default() };
     let boss = NewTask::agent("go").name("Boss").limits(money);
     let boss = runtime.session.spawn(boss).await.unwrap();
     boss.wait().await.unwrap();
-    let operator = runtime.runtime.operate(runtime.session.id()).await.unwrap();
+    let operator = runtime.runtime.operator_session(runtime.session.id()).await.unwrap();
     for no in [2, 3].map(|no| TaskNo::new(no).unwrap()) {
         let waited = operator.wait_all([no.into()]).await.unwrap();
         let Outcome::Failed(failed) = &*waited[0].outcome else { panic!("{:?}", waited[0]) };
@@ -135,7 +135,7 @@ struct Unpriced(Arc<dyn Model>);
 impl ModelSource for Unpriced {
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
         let chosen = OneModel(self.0.clone()).find(name)?;
-        Ok(ChosenModel { cost: Cost::Unknown, ..chosen })
+        Ok(ChosenModel { cost: ModelCost::Unknown, ..chosen })
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use brigade_agent::{Effect, Outcome as Done};
+use brigade_agent::{ToolEffect, ToolReply as Done};
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Position};
 use brigade_model::outcome::Failure;
-use brigade_model::stall::Stall;
-use brigade_runtime::{FeedMessage, NewTask};
+use brigade_model::stall::StallPolicy;
+use brigade_runtime::{FeedUpdate, NewTask};
 use brigade_testkit::TestRuntime;
 
 use crate::support::{Made, failure, playing, run, script, transcript, words};
@@ -20,7 +20,7 @@ async fn stalls(runtime: &TestRuntime) -> usize {
     let mut events = runtime.runtime.subscribe(Position(0));
     let mut count = 0;
     while events.cursor() < last {
-        if let FeedMessage::Event(item) = events.next().await.unwrap() {
+        if let FeedUpdate::Event(item) = events.next().await.unwrap() {
             count += usize::from(matches!(item.record.event, Event::Stalled { .. }));
         }
     }
@@ -56,7 +56,7 @@ turn
   say Never.
 ";
     let runtime = playing(text).await;
-    let stall = Stall::after(Millis(60_000));
+    let stall = StallPolicy::after(Millis(60_000));
     let task = NewTask::agent("go").name("A").stall(stall);
     let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
     let (failure, partial) = failure(&ending);
@@ -75,13 +75,13 @@ turn
   think one two three four five six seven eight nine ten and so on and on and on it goes for long
   say Kneaded.
 ";
-    let knead = Made::new("knead", Effect::Pure, || async {
+    let knead = Made::new("knead", ToolEffect::Pure, || async {
         tokio::time::sleep(USUAL * 3).await;
         Ok(Done::text("dough"))
     });
     let options = script(text).tool(knead);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let stall = Stall::after(Millis(5 * 60_000));
+    let stall = StallPolicy::after(Millis(5 * 60_000));
     let task = NewTask::agent("go").name("A").stall(stall);
     let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
     assert_eq!(words(&ending), "Kneaded.");
@@ -111,7 +111,7 @@ turn
 #[tokio::test(start_paused = true)]
 async fn who_is_not_watched_is_left_alone() {
     let runtime = playing("agent A\nturn\n  fault hang\n  say Never.\n").await;
-    let task = NewTask::agent("go").name("A").stall(Stall::Off);
+    let task = NewTask::agent("go").name("A").stall(StallPolicy::Off);
     let agent = runtime.session.spawn(task).await.unwrap();
     assert!(agent.wait_within(USUAL * 5).await.unwrap().is_none());
     assert_eq!(stalls(&runtime).await, 0);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::command::{Caller, Command, Recipient, Send};
+use brigade_model::command::{Caller, Command, Recipient, SendCommand};
 use brigade_model::json::Json;
-use brigade_model::message::Sender;
+use brigade_model::message::MessageSender;
 use brigade_store::MemoryStore;
-use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
+use brigade_testkit::{CrashStore, CutMode, CutPoint, TestRuntime};
 
 use crate::support::{STORY, paused, playing, run, script, spawn, transcript, words};
 
@@ -18,13 +18,13 @@ async fn an_interrupting_message_is_heard_inside_a_model_call() {
             .await;
     let agent = spawn(&runtime, "A", "make soup").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let send = Send {
+    let send = SendCommand {
         caller: Caller::Operator,
         to: Recipient::Task(agent.no().into()),
         body: Json::of("No: stew.").unwrap(),
         interrupt: true,
         reply_to: None,
-        last: false,
+        closes_input: false,
         call: None,
     };
     runtime.submit(Command::Send(send)).await.0.unwrap();
@@ -91,7 +91,7 @@ async fn at_top_level_the_parent_is_the_session() {
     assert_eq!(inbox.len(), 1);
     assert_eq!(
         (inbox[0].from.clone(), inbox[0].body.as_str()),
-        (Sender::Child(agent.no()), "\"Half done.\"")
+        (MessageSender::Child(agent.no()), "\"Half done.\"")
     );
 }
 
@@ -139,11 +139,11 @@ turn
 
 #[test]
 fn a_store_that_fails_for_a_moment_is_no_news_to_an_agent() {
-    let tell = |cut: Option<Cut>| {
+    let tell = |cut: Option<CutPoint>| {
         paused().block_on(async {
             let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
             let runtime =
-                TestRuntime::on(store.clone(), |builder| builder.agents(script(STORY))).await;
+                TestRuntime::on_store(store.clone(), |builder| builder.agents(script(STORY))).await;
             let boss = spawn(&runtime, "Boss", "look").await;
             let wait = || boss.wait_within(Duration::from_secs(600));
             let ending = match wait().await {
@@ -165,7 +165,7 @@ fn a_store_that_fails_for_a_moment_is_no_news_to_an_agent() {
     // The first two open the session and spawn the agent, which is the client's part.
     for commit in 2..commits {
         for durable in [false, true] {
-            tell(Some(Cut { commit, durable, how: CutHow::Fail }));
+            tell(Some(CutPoint { commit, durable, mode: CutMode::Fail }));
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What an agent may do, and that a child never may more.
 
 use brigade_agent::definition::Definition;
-use brigade_agent::permission::Rules;
+use brigade_agent::permission::PermissionRules;
 use brigade_runtime::NewTask;
 use brigade_testkit::TestRuntime;
 
 use crate::support::{script, transcript, words};
 
-fn rules(allow: &[&str], deny: &[&str]) -> Rules {
+fn rules(allow: &[&str], deny: &[&str]) -> PermissionRules {
     let all = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Rules { allow: Some(all(allow)), ask: Vec::new(), deny: all(deny) }
+    PermissionRules { allow: Some(all(allow)), ask: Vec::new(), deny: all(deny) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,8 @@ turn
     let runner = Definition::new("runner").prompt("Run.").permissions(rules(&["*"], &[]));
     let options = script(text).definition(runner).unwrap();
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let no_shell = Rules { deny: vec!["run_process".parse().unwrap()], ..Rules::all() };
+    let no_shell =
+        PermissionRules { deny: vec!["run_process".parse().unwrap()], ..PermissionRules::all() };
     let task = NewTask::agent("go").name("A").permissions(no_shell);
     let agent = runtime.session.spawn(task).await.unwrap();
     let ending = agent.wait().await.unwrap();

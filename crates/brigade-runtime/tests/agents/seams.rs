@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use brigade_agent::definition::Definition;
 use brigade_agent::{
-    Backend, BackendRun, BoxFuture, Effect, Exit, Gate, Hook, Moment, Overrides, Plugin, Rest,
-    Scope, StateKey,
+    AgentExit, AgentOverrides, Backend, BackendRun, BoxFuture, HookContext, HookDecision,
+    HookFuture, Plugin, StateKey, StateScope, SuspendResult, ToolEffect,
 };
-use brigade_llm::Reply;
-use brigade_llm::scripted::{Script, Scripted};
-use brigade_model::action::Start;
-use brigade_model::call::{Answer, Asked};
+use brigade_llm::ModelReply;
+use brigade_llm::scripted::{Script, ScriptedModel};
+use brigade_model::action::StartAction;
+use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::event::Event;
 use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_model::outcome::{Outcome, Verified};
+use brigade_model::outcome::{EndConfirmation, Outcome};
 use brigade_model::refusal::Refusal;
-use brigade_model::shared::SHARED_MAX;
+use brigade_model::shared_values::SHARED_MAX;
 use brigade_model::task::TaskRow;
 use brigade_runtime::{
-    AgentOptions, ChosenModel, Delivery, FeedMessage, ModelSource, NewTask, OneModel, Performer,
-    Reconciled, Reporter, Runtime, StopHow, TaskId,
+    AgentOptions, ChosenModel, Delivery, FeedUpdate, ModelSource, NewTask, OneModel, Performer,
+    ReconcileResult, Reporter, Runtime, StopMode, TaskId,
 };
 use brigade_store::MemoryStore;
 use brigade_testkit::{ManualClock, TestRuntime};
@@ -34,54 +34,57 @@ use crate::support::{Made, failure, run, script, settled, spawn, words};
 
 /// Leaves as it is told, without a word to the host.
 #[derive(Debug)]
-struct Leaving(Exit);
+struct Leaving(AgentExit);
 
 impl Backend for Leaving {
-    fn run<'a>(&'a self, _run: BackendRun<'a>) -> BoxFuture<'a, Exit> {
+    fn run<'a>(&'a self, _run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
         Box::pin(async { self.0.clone() })
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_leaves_without_an_ending_is_the_end_of_the_run() {
-    for exit in
-        [Exit::Finished, Exit::Suspended, Exit::Over(Refusal::unavailable("the service is away"))]
-    {
+    for exit in [
+        AgentExit::Finished,
+        AgentExit::Suspended,
+        AgentExit::Refused(Refusal::unavailable("the service is away")),
+    ] {
         let options =
             script("agent A\nturn\n say Never.\n").backend("theirs", Leaving(exit.clone()));
         let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-        let overrides = Overrides { backend: Some("theirs".into()), ..Overrides::default() };
+        let overrides =
+            AgentOverrides { backend: Some("theirs".into()), ..AgentOverrides::default() };
         let task = NewTask::agent("dig").overrides(&overrides);
         let agent = runtime.session.spawn(task).await.unwrap();
         let ending = agent.wait_within(Duration::from_secs(3600)).await.unwrap();
         let ending = ending.unwrap_or_else(|| panic!("after {exit:?} it runs for ever"));
-        assert_eq!(ending.outcome.word(), "failed", "{exit:?}: {}", ending.outcome);
+        assert_eq!(ending.outcome.label(), "failed", "{exit:?}: {}", ending.outcome);
     }
 }
 
 /// Takes its time, and does not end before it has heard of everything.
 #[derive(Debug, Default)]
-struct Hearing(Arc<Mutex<Vec<Arc<Answer>>>>);
+struct Hearing(Arc<Mutex<Vec<Arc<CallCompletion>>>>);
 
 impl Backend for Hearing {
-    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, Exit> {
-        Box::pin(async move { self.hear(&run).await.unwrap_or_else(Exit::Over) })
+    fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
+        Box::pin(async move { self.hear(&run).await.unwrap_or_else(AgentExit::Refused) })
     }
 }
 
 impl Hearing {
-    async fn hear(&self, run: &BackendRun<'_>) -> Result<Exit, Refusal> {
+    async fn hear(&self, run: &BackendRun<'_>) -> Result<AgentExit, Refusal> {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let mut next = run.begun.journal.len() as u32;
+        let mut next = run.input.journal.len() as u32;
         while !run.host.finish(Vec::new(), Json::of("dug")?).await? {
-            run.host.park(CallIndex(next), Asked::News).await?;
-            let Rest::Answered(_, news) = run.host.rest(1).await? else {
-                return Ok(Exit::Suspended);
+            run.host.park(CallIndex(next), ConditionRequest::Inbox).await?;
+            let SuspendResult::Completed(_, news) = run.host.suspend(1).await? else {
+                return Ok(AgentExit::Suspended);
             };
             self.0.lock().unwrap().push(news);
             next += 1;
         }
-        Ok(Exit::Finished)
+        Ok(AgentExit::Finished)
     }
 }
 
@@ -91,7 +94,7 @@ async fn a_backend_hears_of_everything_before_it_ends() {
     let heard = hearing.0.clone();
     let options = script("agent A\nturn\n say Never.\n").backend("theirs", hearing);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let overrides = Overrides { backend: Some("theirs".into()), ..Overrides::default() };
+    let overrides = AgentOverrides { backend: Some("theirs".into()), ..AgentOverrides::default() };
     let agent = runtime.session.spawn(NewTask::agent("dig").overrides(&overrides)).await.unwrap();
     agent.send("Deeper.").await.unwrap();
     assert_eq!(words(&agent.wait().await.unwrap()), "dug");
@@ -122,7 +125,7 @@ async fn what_a_reply_cost_is_charged_once_when_a_tool_is_stopped() {
             "agent A\nusage input=1000 output=100\nturn\n say I wait now, for as long as it takes.\n \
              call hang {}\n",
         );
-        let hang = Made::new("hang", Effect::Pure, std::future::pending);
+        let hang = Made::new("hang", ToolEffect::Pure, std::future::pending);
         let runtime = TestRuntime::new(|builder| builder.agents(options.tool(hang))).await;
         let task = NewTask::agent("wait").name("A").limits(limits);
         let agent = runtime.session.spawn(task).await.unwrap();
@@ -142,7 +145,7 @@ struct Hoard(String);
 
 impl StateKey for Hoard {
     const NAME: &'static str = "hoard";
-    const SCOPE: Scope = Scope::Session;
+    const SCOPE: StateScope = StateScope::Session;
 }
 
 impl Plugin for Hoarding {
@@ -150,7 +153,11 @@ impl Plugin for Hoarding {
         "hoarding"
     }
 
-    fn after_model<'a>(&'a self, at: &'a Moment<'a>, _reply: &'a Reply) -> Hook<'a, ()> {
+    fn after_model<'a>(
+        &'a self,
+        at: &'a HookContext<'a>,
+        _reply: &'a ModelReply,
+    ) -> HookFuture<'a, ()> {
         Box::pin(async { Ok(at.state.set(&Hoard("x".repeat(SHARED_MAX)))?) })
     }
 }
@@ -176,11 +183,15 @@ impl Plugin for Brooding {
         "brooding"
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(3600)
     }
 
-    fn run_end<'a>(&'a self, _at: &'a Moment<'a>, _result: &'a Json) -> Hook<'a, Gate> {
+    fn run_end<'a>(
+        &'a self,
+        _at: &'a HookContext<'a>,
+        _result: &'a Json,
+    ) -> HookFuture<'a, HookDecision> {
         Box::pin(std::future::pending())
     }
 }
@@ -195,7 +206,7 @@ async fn a_stop_while_plugins_think_about_the_end_says_what_the_last_words_cost(
         let agent = runtime.session.spawn(task).await.unwrap();
         settled(&runtime).await;
         agent.stop(None).await.unwrap();
-        assert_eq!(agent.wait().await.unwrap().outcome.word(), "cancelled");
+        assert_eq!(agent.wait().await.unwrap().outcome.label(), "cancelled");
         assert_eq!(agent.get().await.unwrap().usage().tokens, 1100, "{limits:?}");
     }
 }
@@ -212,7 +223,7 @@ impl Plugin for Holding {
         "holding"
     }
 
-    fn run_start<'a>(&'a self, _at: &'a Moment<'a>) -> Hook<'a, ()> {
+    fn run_start<'a>(&'a self, _at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         Box::pin(async {
             self.begun.cancel();
             while !self.let_go.load(Ordering::SeqCst) {
@@ -248,7 +259,7 @@ async fn a_plugin_that_never_yields_does_not_keep_a_stop_from_ending_the_run() {
     // The bound of the firm stop counts from when it began, so that must be seen first.
     loop {
         match news.next().await.unwrap() {
-            FeedMessage::Event(item) if matches!(item.record.event, Event::StopForced { .. }) => {
+            FeedUpdate::Event(item) if matches!(item.record.event, Event::StopForced { .. }) => {
                 break;
             }
             _ => {}
@@ -257,7 +268,7 @@ async fn a_plugin_that_never_yields_does_not_keep_a_stop_from_ending_the_run() {
     clock.advance(Duration::from_secs(5));
     let ending = agent.wait().await.unwrap();
     let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
-    assert_eq!(cancelled.verified, Verified::Unconfirmed);
+    assert_eq!(cancelled.confirmation, EndConfirmation::Unconfirmed);
     drop(let_go);
 }
 
@@ -267,7 +278,7 @@ struct Left(u32);
 
 impl StateKey for Left {
     const NAME: &'static str = "left";
-    const SCOPE: Scope = Scope::Session;
+    const SCOPE: StateScope = StateScope::Session;
 }
 
 /// The first agent leaves something, and each notes what it sees.
@@ -279,7 +290,7 @@ impl Plugin for Looking {
         "looking"
     }
 
-    fn run_start<'a>(&'a self, at: &'a Moment<'a>) -> Hook<'a, ()> {
+    fn run_start<'a>(&'a self, at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         Box::pin(async {
             if at.agent == "First" {
                 at.state.set(&Left(7))?;
@@ -308,22 +319,22 @@ impl ModelSource for Fickle {
 struct Slow;
 
 impl Performer for Slow {
-    fn start(&self, _start: Start, _reporter: Reporter) {}
+    fn start(&self, _start: StartAction, _reporter: Reporter) {}
 
     fn deliver(&self, _task: TaskId, _attempt: Attempt, _delivery: Delivery) {}
 
-    fn stop(&self, _task: TaskId, _how: StopHow) {}
+    fn stop(&self, _task: TaskId, _how: StopMode) {}
 
     fn reconcile<'a>(
         &'a self,
         _task: TaskId,
         _row: &'a TaskRow,
         _reporter: Reporter,
-    ) -> BoxFuture<'a, Reconciled> {
-        Box::pin(std::future::ready(Reconciled::NeverBegan))
+    ) -> BoxFuture<'a, ReconcileResult> {
+        Box::pin(std::future::ready(ReconcileResult::NeverStarted))
     }
 
-    fn kept(&self) -> BoxFuture<'_, Vec<TaskId>> {
+    fn tasks_with_data(&self) -> BoxFuture<'_, Vec<TaskId>> {
         Box::pin(async {
             // Time enough for everything else.
             for _ in 0..1_000 {
@@ -340,19 +351,20 @@ async fn an_agent_that_is_begun_while_the_runtime_starts_sees_what_the_session_s
     let text = "agent *\nturn\n say Done.\n";
     let seen = Arc::default();
     let looking = || Looking(Arc::clone(&seen));
-    let model = Scripted::new(Script::parse("test", text).unwrap());
+    let model = ScriptedModel::new(Script::parse("test", text).unwrap());
     // The first agent is settled and built, the second is only settled.
     let fickle = Fickle(AtomicUsize::new(3), OneModel(Arc::new(model)));
     let options = AgentOptions::new(fickle).model("scripted").plugin(looking());
-    let runtime = TestRuntime::on(store.clone(), |builder| builder.agents(options)).await;
+    let runtime = TestRuntime::on_store(store.clone(), |builder| builder.agents(options)).await;
     run(&runtime, "First", "leave").await;
     spawn(&runtime, "Second", "look").await;
     settled(&runtime).await;
     drop(runtime);
     let options = script(text).plugin(looking());
-    let runtime =
-        TestRuntime::on(store, |builder| builder.agents(options).performer("slow", Arc::new(Slow)))
-            .await;
+    let runtime = TestRuntime::on_store(store, |builder| {
+        builder.agents(options).performer("slow", Arc::new(Slow))
+    })
+    .await;
     settled(&runtime).await;
     assert_eq!(*seen.lock().unwrap(), [7, 7]);
 }

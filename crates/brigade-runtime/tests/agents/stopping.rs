@@ -17,10 +17,11 @@ fn stopped_after(commits: u64) -> u64 {
     paused().block_on(async {
         let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let store = CrashStore::new(Arc::new(MemoryStore::new()), None);
-        let runtime = TestRuntime::on(store.clone(), |builder| builder.agents(script(STORY))).await;
+        let runtime =
+            TestRuntime::on_store(store.clone(), |builder| builder.agents(script(STORY))).await;
         let before = alive();
         let boss = spawn(&runtime, "Boss", "look").await;
-        let is_over = async || !boss.get().await.unwrap().is_living();
+        let is_over = async || !boss.get().await.unwrap().is_alive();
         for turn in 0u64.. {
             if store.commits() >= commits || is_over().await {
                 break;
@@ -34,9 +35,9 @@ fn stopped_after(commits: u64) -> u64 {
         boss.stop(Some("enough")).await.unwrap();
         let ending = boss.wait_within(Duration::from_secs(60)).await.unwrap();
         let ending = ending.unwrap_or_else(|| panic!("stopped after {commits} it does not end"));
-        assert_ne!(ending.outcome.word(), "failed", "after {commits}: {}", ending.outcome);
+        assert_ne!(ending.outcome.label(), "failed", "after {commits}: {}", ending.outcome);
         for (no, row) in everything(&runtime.runtime, &runtime.session).await {
-            assert!(!row.is_living(), "after {commits} task {no} is {}", row.state.word());
+            assert!(!row.is_alive(), "after {commits} task {no} is {}", row.state.label());
             assert!(row.reserved().is_none(), "after {commits} task {no} has set something aside");
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -74,7 +75,7 @@ async fn an_agent_that_is_ended_while_it_waits_keeps_its_last_words() {
     let so_far = Some("So far: two mushrooms.".to_owned());
     let boss = spawn(&runtime, "Boss", "go").await;
     settled(&runtime).await;
-    assert_eq!(boss.get().await.unwrap().state.word(), "waiting");
+    assert_eq!(boss.get().await.unwrap().state.label(), "waiting");
     boss.stop(None).await.unwrap();
     let ending = boss.wait().await.unwrap();
     let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };

@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use brigade_agent::{BoxFuture, Call, Effect, Hints, Outcome as Done, Tool, ToolError};
-use brigade_llm::scripted::{Script, Scripted};
+use brigade_agent::{
+    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
+};
+use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_llm::{Model, ToolSpec};
-use brigade_model::call::Ending;
-use brigade_model::command::Given;
+use brigade_model::call::RunResult;
+use brigade_model::command::GivenAnswer;
 use brigade_model::ids::TaskNo;
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Outcome};
@@ -21,7 +23,7 @@ use brigade_testkit::TestRuntime;
 
 pub(crate) fn script(text: &str) -> AgentOptions {
     let script = Script::parse("test", text).unwrap();
-    AgentOptions::new(OneModel(Arc::new(Scripted::new(script)))).model("scripted")
+    AgentOptions::new(OneModel(Arc::new(ScriptedModel::new(script)))).model("scripted")
 }
 
 /// A runtime whose agents play this.
@@ -35,12 +37,12 @@ pub(crate) async fn spawn(runtime: &TestRuntime, name: &str, task: &str) -> Task
 }
 
 /// Runs an agent to its end.
-pub(crate) async fn run(runtime: &TestRuntime, name: &str, task: &str) -> Ending {
+pub(crate) async fn run(runtime: &TestRuntime, name: &str, task: &str) -> RunResult {
     spawn(runtime, name, task).await.wait().await.unwrap()
 }
 
 #[track_caller]
-pub(crate) fn words(ending: &Ending) -> String {
+pub(crate) fn words(ending: &RunResult) -> String {
     match &*ending.outcome {
         Outcome::Succeeded { result } => result.decode().unwrap(),
         other => panic!("it ended as {other}"),
@@ -55,19 +57,19 @@ pub(crate) async fn transcript(runtime: &TestRuntime, task: &TaskHandle) -> Stri
 /// A tool made of a function.
 pub(crate) struct Made {
     spec: ToolSpec,
-    hints: Hints,
+    hints: ExecutionHints,
     body: Box<dyn Fn() -> BoxFuture<'static, Result<Done, ToolError>> + Send + Sync>,
 }
 
 impl Made {
-    pub(crate) fn new<F, Fut>(name: &str, effect: Effect, body: F) -> Self
+    pub(crate) fn new<F, Fut>(name: &str, effect: ToolEffect, body: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Done, ToolError>> + Send + 'static,
     {
         let parameters = Arc::new(serde_json::json!({ "type": "object" }));
         let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
-        Self { spec, hints: Hints::of(effect), body: Box::new(move || Box::pin(body())) }
+        Self { spec, hints: ExecutionHints::of(effect), body: Box::new(move || Box::pin(body())) }
     }
 }
 
@@ -76,11 +78,11 @@ impl Tool for Made {
         &self.spec
     }
 
-    fn hints(&self) -> Hints {
+    fn hints(&self) -> ExecutionHints {
         self.hints
     }
 
-    fn call(&self, _call: Call) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
         (self.body)()
     }
 }
@@ -92,7 +94,7 @@ impl std::fmt::Debug for Made {
 }
 
 #[track_caller]
-pub(crate) fn failure(ending: &Ending) -> (Failure, Option<String>) {
+pub(crate) fn failure(ending: &RunResult) -> (Failure, Option<String>) {
     match &*ending.outcome {
         Outcome::Failed(failed) => {
             let partial = failed.partial.as_ref().map(|partial| partial.decode().unwrap());
@@ -103,8 +105,8 @@ pub(crate) fn failure(ending: &Ending) -> (Failure, Option<String>) {
 }
 
 /// What the operator answers a question with.
-pub(crate) fn reply(text: &str) -> Given {
-    Given::Reply(Json::of(text).unwrap())
+pub(crate) fn reply(text: &str) -> GivenAnswer {
+    GivenAnswer::Reply(Json::of(text).unwrap())
 }
 
 /// Time enough for everything that does not wait for somebody.
@@ -122,13 +124,13 @@ pub(crate) struct Narrow {
 impl ModelSource for Narrow {
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
         let chosen = OneModel(self.model.clone()).find(name)?;
-        Ok(ChosenModel { window: self.window, max_output: 500, ..chosen })
+        Ok(ChosenModel { context_window: self.window, max_output: 500, ..chosen })
     }
 }
 
 /// All tasks of a session, wherever they are in its tree.
 pub(crate) async fn everything(runtime: &Runtime, session: &Session) -> Vec<(TaskNo, TaskRow)> {
-    let operator = runtime.operate(session.id()).await.unwrap();
+    let operator = runtime.operator_session(session.id()).await.unwrap();
     operator.history(&TaskQuery::default()).await.unwrap()
 }
 

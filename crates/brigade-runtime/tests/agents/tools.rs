@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use brigade_agent::{Effect, Outcome, ToolError};
+use brigade_agent::{ToolEffect, ToolError, ToolReply};
 use brigade_testkit::TestRuntime;
 
 use crate::support::{Made, run, script, spawn, transcript, words};
@@ -12,7 +12,8 @@ use crate::support::{Made, run, script, spawn, transcript, words};
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_panics_fails_its_call_only() {
     let text = "agent A\nturn\n call boom {}\nturn\n when the tool panicked: ouch\n say Noted.\n";
-    let options = script(text).tool(Made::new("boom", Effect::Pure, || async { panic!("ouch") }));
+    let options =
+        script(text).tool(Made::new("boom", ToolEffect::Pure, || async { panic!("ouch") }));
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     assert_eq!(words(&run(&runtime, "A", "go").await), "Noted.");
 }
@@ -20,8 +21,8 @@ async fn a_tool_that_panics_fails_its_call_only() {
 #[tokio::test(start_paused = true)]
 async fn a_huge_result_is_cut_with_a_mark() {
     let text = "agent A\nturn\n call big {}\nturn\n when bytes are left out here\n say Too much.\n";
-    let options = script(text).tool(Made::new("big", Effect::Pure, || async {
-        Ok(Outcome::text("x".repeat(100 * 1024 * 1024)))
+    let options = script(text).tool(Made::new("big", ToolEffect::Pure, || async {
+        Ok(ToolReply::text("x".repeat(100 * 1024 * 1024)))
     }));
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let agent = spawn(&runtime, "A", "go").await;
@@ -35,13 +36,13 @@ async fn calls_of_one_message_run_side_by_side() {
     let text = "agent A\nturn\n call nap {}\n call nap {}\n call nap {}\nturn\n say Rested.\n";
     let most = Arc::new(AtomicUsize::new(0));
     let (now, seen) = (Arc::new(AtomicUsize::new(0)), most.clone());
-    let options = script(text).tool(Made::new("nap", Effect::Pure, move || {
+    let options = script(text).tool(Made::new("nap", ToolEffect::Pure, move || {
         let (now, seen) = (now.clone(), seen.clone());
         async move {
             seen.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(1)).await;
             now.fetch_sub(1, Ordering::Relaxed);
-            Ok(Outcome::text("rested"))
+            Ok(ToolReply::text("rested"))
         }
     }));
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
@@ -52,20 +53,20 @@ async fn calls_of_one_message_run_side_by_side() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_takes_effect_inside_a_running_tool() {
     let text = "agent A\nturn\n call hang {}\nturn\n say Never.\n";
-    let options = script(text).tool(Made::new("hang", Effect::Pure, || async {
-        std::future::pending::<Result<Outcome, ToolError>>().await
+    let options = script(text).tool(Made::new("hang", ToolEffect::Pure, || async {
+        std::future::pending::<Result<ToolReply, ToolError>>().await
     }));
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let agent = spawn(&runtime, "A", "hang").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     agent.stop(None).await.unwrap();
-    assert_eq!(agent.wait().await.unwrap().outcome.word(), "cancelled");
+    assert_eq!(agent.wait().await.unwrap().outcome.label(), "cancelled");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_of_the_program_takes_the_place_of_a_built_in_one() {
     let text = "agent A\nturn\n call list_tasks {}\nturn\n when mine\n say Mine.\n";
-    let own = Made::new("list_tasks", Effect::Pure, || async { Ok(Outcome::text("mine")) });
+    let own = Made::new("list_tasks", ToolEffect::Pure, || async { Ok(ToolReply::text("mine")) });
     let options = script(text).tool(own);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     assert_eq!(words(&run(&runtime, "A", "go").await), "Mine.");
@@ -76,9 +77,9 @@ async fn two_calls_with_the_same_id_are_two_calls() {
     let text = "agent A\nturn\n call tick {}\n call tick {}\nturn\n say Done.\n";
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    let options = script(text).tool(Made::new("tick", Effect::Once, move || {
+    let options = script(text).tool(Made::new("tick", ToolEffect::Once, move || {
         let counted = counted.clone();
-        async move { Ok(Outcome::text(counted.fetch_add(1, Ordering::Relaxed).to_string())) }
+        async move { Ok(ToolReply::text(counted.fetch_add(1, Ordering::Relaxed).to_string())) }
     }));
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     run(&runtime, "A", "go").await;
@@ -93,9 +94,9 @@ async fn arguments_of_ten_megabytes_are_refused_and_not_kept() {
     );
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    let options = script(&text).tool(Made::new("tick", Effect::Once, move || {
+    let options = script(&text).tool(Made::new("tick", ToolEffect::Once, move || {
         counted.fetch_add(1, Ordering::Relaxed);
-        async { Ok(Outcome::text("ticked")) }
+        async { Ok(ToolReply::text("ticked")) }
     }));
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let agent = spawn(&runtime, "A", "go").await;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use brigade_agent::definition::{DefinitionDigest, DefinitionFolder, Definitions, repository_of};
-use brigade_agent::permission::Rules;
+use brigade_agent::definition::{DefinitionDigest, DefinitionFolder, DefinitionSet, repository_of};
+use brigade_agent::permission::PermissionRules;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::agents::DefinitionTrust;
 use brigade_runtime::{AgentOptions, NewTask};
@@ -70,7 +70,7 @@ impl Clone {
         let folder = DefinitionFolder::of_workspace(&self.work());
         std::fs::create_dir_all(&folder.path).unwrap();
         std::fs::write(folder.path.join("cook.md"), text).unwrap();
-        Definitions::texts(&folder)[0].source.digest.clone()
+        DefinitionSet::read_texts(&folder)[0].source.digest.clone()
     }
 
     fn trust(&self, digest: DefinitionDigest) {
@@ -159,7 +159,7 @@ async fn a_rule_on_a_name_holds_for_the_name_with_its_origin() {
     assert!(clone.writes(sly()).await);
     for list in ["deny", "ask"] {
         let rules = serde_json::json!({ list: ["spawn_agent(cook)"] });
-        let rules: Rules = serde_json::from_value(rules).unwrap();
+        let rules: PermissionRules = serde_json::from_value(rules).unwrap();
         assert!(!clone.writes(sly().permissions(rules)).await, "{list}");
     }
 }

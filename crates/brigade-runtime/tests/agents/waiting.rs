@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brigade_model::command::Given;
+use brigade_model::command::GivenAnswer;
 use brigade_model::ids::Millis;
 use brigade_model::json::Json;
 use brigade_model::refusal::RefusalKind;
@@ -198,14 +198,14 @@ turn
   say Left it is.
 ";
     let store = std::sync::Arc::new(MemoryStore::new());
-    let first = TestRuntime::on(store.clone(), |builder| builder.agents(script(text))).await;
+    let first = TestRuntime::on_store(store.clone(), |builder| builder.agents(script(text))).await;
     let no = spawn(&first, "A", "choose").await.no();
     settled(&first).await;
     let TestRuntime { runtime, session, .. } = first;
-    assert_eq!(session.get(no).await.unwrap().1.state.word(), "waiting");
+    assert_eq!(session.get(no).await.unwrap().1.state.label(), "waiting");
     drop(session);
     runtime.shutdown().await.unwrap();
-    let second = TestRuntime::on(store, |builder| builder.agents(script(text))).await;
+    let second = TestRuntime::on_store(store, |builder| builder.agents(script(text))).await;
     second.session.answer(no, reply("left")).await.unwrap();
     let endings = second.session.wait_all([no.into()]).await.unwrap();
     assert_eq!(words(&endings[0]), "Left it is.");
@@ -248,7 +248,8 @@ turn
     let tasks = (0..MANY).map(|_| NewTask::agent("choose"));
     let agents: Vec<_> = session.spawn_all(tasks).await.unwrap();
     let agents: Vec<_> = agents.into_iter().map(Result::unwrap).collect();
-    let waiting = || session.list().iter().filter(|(_, row)| row.state.word() == "waiting").count();
+    let waiting =
+        || session.list().iter().filter(|(_, row)| row.state.label() == "waiting").count();
     while waiting() < MANY {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -270,7 +271,7 @@ async fn a_reply_is_a_value_of_json() {
     let runtime = playing(text).await;
     let agent = spawn(&runtime, "A", "count").await;
     settled(&runtime).await;
-    let three = Given::Reply(Json::of(&3).unwrap());
+    let three = GivenAnswer::Reply(Json::of(&3).unwrap());
     runtime.session.answer(agent.no(), three).await.unwrap();
     assert_eq!(words(&agent.wait().await.unwrap()), "Three.");
 }

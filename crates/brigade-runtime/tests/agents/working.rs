@@ -65,7 +65,7 @@ async fn a_model_that_fails_ends_the_run_truthfully() {
     let runtime = playing("agent A\nturn\n fault 500 x99\n say Never.\n").await;
     let ending = run(&runtime, "A", "try").await;
     assert!(ending.outcome.to_string().contains("the model:"), "{}", ending.outcome);
-    assert_eq!(ending.outcome.word(), "failed");
+    assert_eq!(ending.outcome.label(), "failed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +73,7 @@ async fn a_stop_takes_effect_inside_a_hung_model_call() {
     let runtime = playing("agent A\nturn\n fault hang\n say Never.\n").await;
     let agent = spawn(&runtime, "A", "hang").await;
     agent.stop(Some("enough")).await.unwrap();
-    assert_eq!(agent.wait().await.unwrap().outcome.word(), "cancelled");
+    assert_eq!(agent.wait().await.unwrap().outcome.label(), "cancelled");
 }
 
 #[tokio::test(start_paused = true)]

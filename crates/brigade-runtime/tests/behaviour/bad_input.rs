@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::address::{Address, TaskRef};
-use brigade_model::command::Given;
+use brigade_model::address::{TaskAddress, TaskRef};
+use brigade_model::command::GivenAnswer;
 use brigade_model::json::PAYLOAD_MAX;
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_testkit::TestRuntime;
 
@@ -14,7 +14,7 @@ use crate::support::*;
 
 async fn kitchen() -> TestRuntime {
     TestRuntime::new(|b| {
-        b.job("double", Recovery::resume(3), |_: JobContext, n: u32| async move {
+        b.job("double", RecoveryPolicy::resume(3), |_: JobContext, n: u32| async move {
             Ok::<_, JobError>(n * 2)
         })
     })
@@ -111,9 +111,9 @@ async fn malformed_addresses_are_refused_as_such() {
         ("self", "is reserved"),
     ] {
         refused(text.parse::<TaskRef>(), INVALID, part);
-        refused(text.parse::<Address>(), INVALID, part);
+        refused(text.parse::<TaskAddress>(), INVALID, part);
     }
-    let long = "job:1".repeat(1_000_000).parse::<Address>().unwrap_err();
+    let long = "job:1".repeat(1_000_000).parse::<TaskAddress>().unwrap_err();
     assert!(long.message.len() < 500);
     let test = kitchen().await;
     test.session.spawn(forever()).await.unwrap();
@@ -169,7 +169,7 @@ async fn one_key_with_another_request_is_a_conflict() {
 async fn answers_that_nobody_asked_for_are_refused() {
     let test = kitchen().await;
     let task = test.session.spawn(forever()).await.unwrap();
-    let reply = || Given::Reply(json("1"));
+    let reply = || GivenAnswer::Reply(json("1"));
     refused(test.session.answer(&task, reply()).await, NOT_FOUND, "no such question open");
     task.stop(None).await.unwrap();
     refused(test.session.answer(&task, reply()).await, ENDED, "is stopping");
@@ -184,7 +184,7 @@ async fn an_answer_of_the_wrong_shape_fails_the_job_that_asked() {
     });
     let task = test.session.spawn(asks).await.unwrap();
     until(&test.session, task.no(), "waiting").await;
-    test.session.answer(&task, Given::Reply(json("\"many\""))).await.unwrap();
+    test.session.answer(&task, GivenAnswer::Reply(json("\"many\""))).await.unwrap();
     let end = outcome(&task).await.to_string();
     assert!(end.contains("invalid type: string \"many\", expected u32"), "{end}");
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_store::MemoryStore;
-use brigade_testkit::{CrashStore, Cut, CutHow, PausedClock, TestRuntime};
+use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::*;
 
 /// A job with a child, and what was counted of them at the end; how many commits there were.
-fn counted(cut: Option<Cut>) -> (Vec<String>, u64) {
+fn counted(cut: Option<CutPoint>) -> (Vec<String>, u64) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
     let mut reactor = tokio::runtime::Builder::new_current_thread();
@@ -30,13 +30,13 @@ async fn cook(store: Arc<CrashStore>) {
     let runtime = Runtime::builder()
         .shared_store(store)
         .clock(Arc::new(PausedClock::starting_at(TestRuntime::START)))
-        .batch(1)
-        .job("cook", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+        .max_batch(1)
+        .job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             let helper = ctx.spawn(NewTask::job("helper", ())).await?;
             ctx.wait_all([&helper]).await?;
             Ok::<_, JobError>(())
         })
-        .job("helper", Recovery::resume(3), |_: JobContext, (): ()| async move {
+        .job("helper", RecoveryPolicy::resume(3), |_: JobContext, (): ()| async move {
             Err::<(), _>(JobError::new("the knife is blunt"))
         })
         .start()
@@ -49,7 +49,7 @@ async fn cook(store: Arc<CrashStore>) {
     let other = NewTask::job("helper", ()).key("one");
     // What is refused is not counted.
     refused(session.spawn(other).await, RefusalKind::Conflict, "key");
-    runtime.measure();
+    runtime.record_gauges();
     runtime.shutdown().await.unwrap();
 }
 
@@ -82,7 +82,7 @@ fn each_thing_is_counted_once_whichever_commit_fails() {
     assert!(commits > 5, "{commits} commits to cut at");
     for durable in [false, true] {
         for commit in 0..commits {
-            let cut = Cut { commit, durable, how: CutHow::Fail };
+            let cut = CutPoint { commit, durable, mode: CutMode::Fail };
             assert_eq!(counted(Some(cut)).0, expected(1), "{cut:?}");
         }
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use brigade_model::command::{EndedHow, Reported};
+use brigade_model::command::{AttemptReport, WorkResult};
 use brigade_model::ids::{Attempt, MessageNo, TaskNo};
 use brigade_model::message::Receipt;
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::task::{QueuedWhy, State};
-use brigade_runtime::{Reconciled, StopHow};
+use brigade_model::task::{QueueReason, TaskState};
+use brigade_runtime::{ReconcileResult, StopMode};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 
@@ -17,7 +17,7 @@ use crate::support::*;
 async fn left_behind(stop: bool) -> (Arc<MemoryStore>, TaskNo) {
     let store = Arc::new(MemoryStore::new());
     let (puppet, mut oven_is) = Puppet::new();
-    let test = TestRuntime::on(store.clone(), |b| b.performer("oven", puppet)).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b.performer("oven", puppet)).await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
     oven_is.started().await;
     task.send("on its way").await.unwrap();
@@ -33,8 +33,8 @@ async fn left_behind(stop: bool) -> (Arc<MemoryStore>, TaskNo) {
 #[tokio::test(start_paused = true)]
 async fn work_that_is_found_goes_on_under_the_same_attempt() {
     let (store, no) = left_behind(false).await;
-    let (puppet, mut oven_is) = Puppet::finding(Reconciled::Adopted);
-    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let (puppet, mut oven_is) = Puppet::finding(ReconcileResult::Adopted);
+    let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
     let reporter = oven_is.reconciled().await;
     assert_eq!(reporter.attempt, Attempt(1));
     assert!(oven_is.is_quiet(), "it is not started again");
@@ -49,9 +49,9 @@ async fn work_that_is_found_goes_on_under_the_same_attempt() {
 #[tokio::test(start_paused = true)]
 async fn work_that_ended_meanwhile_ends_as_it_did() {
     let (store, no) = left_behind(false).await;
-    let found = Reconciled::Ended(EndedHow::Returned(json("\"brown\"")).into());
+    let found = ReconcileResult::Ended(WorkResult::Returned(json("\"brown\"")).into());
     let (puppet, _oven_is) = Puppet::finding(found);
-    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
     let (_, row) = test.session.get(no).await.unwrap();
     let end = &row.ended().expect("settled before the first answer").outcome;
     assert_eq!(**end, succeeded("\"brown\""));
@@ -60,8 +60,9 @@ async fn work_that_ended_meanwhile_ends_as_it_did() {
 #[tokio::test(start_paused = true)]
 async fn work_of_which_nothing_is_left_is_lost_with_the_evidence() {
     let (store, no) = left_behind(false).await;
-    let (puppet, _oven_is) = Puppet::finding(Reconciled::Lost { evidence: "a cold oven".into() });
-    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let (puppet, _oven_is) =
+        Puppet::finding(ReconcileResult::Lost { evidence: "a cold oven".into() });
+    let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
     let (_, row) = test.session.get(no).await.unwrap();
     let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
     let expect = Failure::Lost { by: "its performer".into(), evidence: "a cold oven".into() };
@@ -73,11 +74,11 @@ async fn work_of_which_nothing_is_left_is_lost_with_the_evidence() {
 #[tokio::test(start_paused = true)]
 async fn work_found_in_the_middle_of_its_stop_is_told_again() {
     let (store, no) = left_behind(true).await;
-    let (puppet, mut oven_is) = Puppet::finding(Reconciled::Adopted);
-    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let (puppet, mut oven_is) = Puppet::finding(ReconcileResult::Adopted);
+    let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
     let reporter = oven_is.reconciled().await;
-    assert!(matches!(oven_is.stopped().await, StopHow::Kindly { attempt: Attempt(1), .. }));
-    reporter.post(Reported::Ended(EndedHow::Aborted.into())).await;
+    assert!(matches!(oven_is.stopped().await, StopMode::Graceful { attempt: Attempt(1), .. }));
+    reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     let order = &cancelled(&ended[0].outcome).order;
     assert_eq!(order.reason.as_deref(), Some("enough"));
@@ -87,14 +88,14 @@ async fn work_found_in_the_middle_of_its_stop_is_told_again() {
 async fn a_shutdown_leaves_work_alone_that_is_meant_to_outlive_it() {
     let store = Arc::new(MemoryStore::new());
     let (puppet, mut oven_is) = Puppet::new();
-    let test = TestRuntime::on(store.clone(), |b| b.performer("oven", puppet)).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b.performer("oven", puppet)).await;
     let no = test.session.spawn(oven("bread")).await.unwrap().no();
     oven_is.started().await;
     test.runtime.clone().shutdown().await.unwrap();
     drop(test);
     assert!(oven_is.is_quiet());
-    let (puppet, mut oven_is) = Puppet::finding(Reconciled::Adopted);
-    let test = TestRuntime::on(store, |b| b.performer("oven", puppet)).await;
+    let (puppet, mut oven_is) = Puppet::finding(ReconcileResult::Adopted);
+    let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
     oven_is.reconciled().await.post(returned("1")).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("1"));
@@ -103,15 +104,15 @@ async fn a_shutdown_leaves_work_alone_that_is_meant_to_outlive_it() {
 #[tokio::test(start_paused = true)]
 async fn without_its_performer_adoptable_work_is_lost_and_new_work_queues() {
     let (store, no) = left_behind(false).await;
-    let test = TestRuntime::on(store, |b| b).await;
+    let test = TestRuntime::on_store(store, |b| b).await;
     let (_, row) = test.session.get(no).await.unwrap();
     let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
     assert!(failed.failure.to_string().contains("no performer for oven"), "{}", failed.failure);
     let task = test.session.spawn(oven("cake")).await.unwrap();
     let row = until(&test.session, task.no(), "queued").await;
-    let State::Queued(queued) = &row.state else { panic!("{row:?}") };
-    let why = QueuedWhy::NoPerformer { reason: "no performer for oven is registered".into() };
-    assert_eq!(queued.why, why);
+    let TaskState::Queued(queued) = &row.state else { panic!("{row:?}") };
+    let why = QueueReason::NoPerformer { reason: "no performer for oven is registered".into() };
+    assert_eq!(queued.reason, why);
     task.stop(None).await.unwrap();
-    assert_eq!(outcome(&task).await.word(), "cancelled");
+    assert_eq!(outcome(&task).await.label(), "cancelled");
 }

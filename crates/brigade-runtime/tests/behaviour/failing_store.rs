@@ -7,10 +7,10 @@ use brigade_model::ids::{Position, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::work::Recovery;
-use brigade_runtime::{Builder, JobContext, JobError, NewTask, Runtime, Session};
+use brigade_model::work::RecoveryPolicy;
+use brigade_runtime::{JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
 use brigade_store::{EventQuery, MemoryStore, Store};
-use brigade_testkit::{CrashStore, Cut, CutHow, PausedClock, TestRuntime};
+use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 
 use crate::support::*;
 
@@ -26,9 +26,9 @@ struct Told {
 }
 
 /// A cook with two steps, a helper that it speaks to, a nap, and notes along the way.
-fn jobs(b: Builder, steps: &Tally) -> Builder {
+fn jobs(b: RuntimeBuilder, steps: &Tally) -> RuntimeBuilder {
     let steps = steps.clone();
-    b.job("cook", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+    b.job("cook", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
         let steps = steps.clone();
         async move {
             let one = ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
@@ -49,7 +49,7 @@ fn jobs(b: Builder, steps: &Tally) -> Builder {
             Ok::<_, JobError>((one, heard, two))
         }
     })
-    .job("helper", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+    .job("helper", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
         let order = ctx.receive().await?;
         ctx.send_parent(order.body.decode::<String>()?).await?;
         Ok::<_, JobError>(())
@@ -80,14 +80,14 @@ where
     panic!("the store fails once only")
 }
 
-async fn tell(cut: Option<Cut>) -> (Told, u64) {
+async fn tell(cut: Option<CutPoint>) -> (Told, u64) {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let store = CrashStore::new(inner.clone(), cut);
     let steps = Tally::default();
     let builder = Runtime::builder()
         .shared_store(store.clone())
         .clock(Arc::new(PausedClock::starting_at(TestRuntime::START)))
-        .batch(1);
+        .max_batch(1);
     let runtime = jobs(builder, &steps).start().await.unwrap();
     let durable = cut.is_some_and(|cut| cut.durable);
     let session = insist(None, durable, async || runtime.session("test").await).await;
@@ -98,13 +98,13 @@ async fn tell(cut: Option<Cut>) -> (Told, u64) {
     assert!(!ending.collected_before, "taken once, by the wait that was answered");
     let task = insist(Some(&session), durable, async || session.spawn(forever()).await).await;
     let stopped = insist(Some(&session), durable, async || task.stop(None).await).await;
-    assert!(!stopped.already, "told once, by the stop that was answered");
+    assert!(!stopped.already_stopped, "told once, by the stop that was answered");
     let end = insist(Some(&session), durable, async || task.wait().await).await;
-    assert_eq!(end.outcome.word(), "cancelled");
+    assert_eq!(end.outcome.label(), "cancelled");
     let (tree, row) = (session.id(), session.row());
     runtime.shutdown().await.unwrap();
 
-    let query = EventQuery { tree: Some(tree), after: Position(0), most: usize::MAX };
+    let query = EventQuery { session: Some(tree), after: Position(0), limit: usize::MAX };
     let items = inner.events(&query).await.unwrap().items;
     let (mut notes, mut endings) = (Vec::new(), Vec::new());
     for (at, item) in items.iter().enumerate() {
@@ -135,7 +135,7 @@ async fn the_story_ends_the_same_whichever_commit_fails() {
     assert!(commits > 20, "{commits} commits to cut at");
     for durable in [false, true] {
         for commit in 0..commits {
-            let cut = Cut { commit, durable, how: CutHow::Fail };
+            let cut = CutPoint { commit, durable, mode: CutMode::Fail };
             let (told, _) = tell(Some(cut)).await;
             assert_eq!(told, expect, "{cut:?}");
         }
@@ -145,7 +145,7 @@ async fn the_story_ends_the_same_whichever_commit_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_could_not_be_stored_is_not_there() {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let cut = Cut { commit: 0, durable: false, how: CutHow::Fail };
+    let cut = CutPoint { commit: 0, durable: false, mode: CutMode::Fail };
     let runtime =
         Runtime::builder().shared_store(CrashStore::new(inner, Some(cut))).start().await.unwrap();
     refused(runtime.session("test").await, UNAVAILABLE, "cut by the test");
@@ -159,7 +159,7 @@ async fn a_session_that_could_not_be_stored_is_not_there() {
 #[tokio::test(start_paused = true)]
 async fn a_large_stop_goes_on_after_a_slice_of_it_could_not_be_stored() {
     let census = Census::default();
-    let run = async |cut: Option<Cut>| {
+    let run = async |cut: Option<CutPoint>| {
         let counted = census.clone();
         let wide = NewTask::closure("wide", move |ctx: JobContext| async move {
             for _ in 0..1_200 {
@@ -175,7 +175,7 @@ async fn a_large_stop_goes_on_after_a_slice_of_it_could_not_be_stored() {
             Ok::<_, JobError>(())
         });
         let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
-        let test = TestRuntime::on(store.clone(), |b| b).await;
+        let test = TestRuntime::on_store(store.clone(), |b| b).await;
         let wide = test.session.spawn(wide).await.unwrap();
         settle().await;
         assert_eq!(census.living(), 1_200);
@@ -184,7 +184,7 @@ async fn a_large_stop_goes_on_after_a_slice_of_it_could_not_be_stored() {
         wide.stop(None).await.unwrap();
         settle().await;
         tokio::time::sleep(SECOND).await;
-        let operator = test.runtime.operate(test.session.id()).await.unwrap();
+        let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
         let rows = operator.list();
         let told_to_stop = rows.iter().filter(|(_, row)| row.is_ending()).count();
         assert_eq!(told_to_stop, 1_201, "{cut:?}: each was told within {:?}", told.elapsed());
@@ -193,6 +193,6 @@ async fn a_large_stop_goes_on_after_a_slice_of_it_could_not_be_stored() {
     };
     let stop = run(None).await;
     for slice in 1..=2 {
-        run(Some(Cut { commit: stop + slice, durable: false, how: CutHow::Fail })).await;
+        run(Some(CutPoint { commit: stop + slice, durable: false, mode: CutMode::Fail })).await;
     }
 }

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use brigade_model::call::Entry;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, Time, TreeId};
-use brigade_model::name::{Name, SessionName};
+use brigade_model::call::JournalEntry;
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::name::{SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{MessageRow, TreeRow};
+use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store,
+    Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
     StoreError, TaskQuery,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     full: AtomicBool,
     refused: AtomicUsize,
-    damaged: Mutex<Option<TreeId>>,
+    damaged: Mutex<Option<SessionId>>,
 }
 
 impl FaultyStore {
@@ -41,7 +41,7 @@ impl FaultyStore {
     }
 
     /// From now on neither this tree nor a journal of it can be loaded.
-    pub(crate) fn damage(&self, tree: TreeId) {
+    pub(crate) fn damage(&self, tree: SessionId) {
         *self.damaged.lock().unwrap() = Some(tree);
     }
 }
@@ -58,54 +58,58 @@ impl Store for FaultyStore {
         })
     }
 
-    fn trees(&self) -> Answer<'_, Vec<TreeRow>> {
-        self.inner.trees()
+    fn sessions(&self) -> Answer<'_, Vec<SessionRow>> {
+        self.inner.sessions()
     }
 
-    fn tree(&self, id: TreeId) -> Answer<'_, Option<TreeRow>> {
-        self.inner.tree(id)
+    fn session(&self, id: SessionId) -> Answer<'_, Option<SessionRow>> {
+        self.inner.session(id)
     }
 
-    fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>> {
-        self.inner.tree_named(name)
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<SessionRow>> {
+        self.inner.session_named(name)
     }
 
-    fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>> {
+    fn load(&self, id: SessionId) -> Answer<'_, Option<LoadedSession>> {
         if *self.damaged.lock().unwrap() == Some(id) {
             return Box::pin(async { Err(StoreError::Corrupt("a task is damaged".into())) });
         }
         self.inner.load(id)
     }
 
-    fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
+    fn task(&self, id: SessionId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
         self.inner.task(id, no)
     }
 
     fn task_named<'a>(
         &'a self,
-        id: TreeId,
+        id: SessionId,
         owner: Option<Owner>,
-        name: &'a Name,
+        name: &'a TaskName,
     ) -> Answer<'a, Option<(TaskNo, TaskRow)>> {
         self.inner.task_named(id, owner, name)
     }
 
-    fn tasks<'a>(&'a self, id: TreeId, query: &'a TaskQuery) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
+    fn tasks<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a TaskQuery,
+    ) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
         self.inner.tasks(id, query)
     }
 
-    fn journal(&self, id: TreeId, no: TaskNo) -> Answer<'_, Vec<Entry>> {
+    fn journal(&self, id: SessionId, no: TaskNo) -> Answer<'_, Vec<JournalEntry>> {
         if *self.damaged.lock().unwrap() == Some(id) {
             return Box::pin(async { Err(StoreError::Corrupt("a journal is damaged".into())) });
         }
         self.inner.journal(id, no)
     }
 
-    fn run(&self, id: TreeId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
         self.inner.run(id, no, run)
     }
 
-    fn message(&self, id: TreeId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
+    fn message(&self, id: SessionId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
         self.inner.message(id, no)
     }
 
@@ -117,7 +121,7 @@ impl Store for FaultyStore {
         self.inner.last_position()
     }
 
-    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned> {
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, PruneResult> {
         self.inner.prune(retention, now)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Position, Time};
-use brigade_runtime::{FeedMessage, JobContext, JobError, NewTask, Subscription};
+use brigade_runtime::{FeedSubscription, FeedUpdate, JobContext, JobError, NewTask};
 use brigade_store::{MemoryOptions, MemoryStore, Retention};
 use brigade_testkit::{ManualClock, TestRuntime};
 use tokio_util::sync::CancellationToken;
@@ -22,11 +22,11 @@ fn chatty(notes: u32) -> NewTask {
 }
 
 /// Positions of everything that there is to read now.
-async fn drain(news: &mut Subscription, to: Position) -> Vec<u64> {
+async fn drain(news: &mut FeedSubscription, to: Position) -> Vec<u64> {
     let mut positions = Vec::new();
     while news.cursor() < to {
         match eventually(news.next()).await.unwrap() {
-            FeedMessage::Event(item) => positions.push(item.position.0),
+            FeedUpdate::Event(item) => positions.push(item.position.0),
             gap => panic!("{gap:?}"),
         }
     }
@@ -56,13 +56,13 @@ async fn a_burst_of_progress_loses_none_and_the_end_comes_last() {
     assert_eq!(notes, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
     assert_eq!(*end, succeeded("100"), "the end carries the result");
     let row = task.get().await.unwrap();
-    assert_eq!(row.extra.as_ref().unwrap().progress, Some(json("99")));
+    assert_eq!(row.extras.as_ref().unwrap().progress, Some(json("99")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let task = test.session.spawn(chatty(40)).await.unwrap();
     ending(&task).await;
     let last = test.runtime.position();
@@ -79,7 +79,7 @@ async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice
     }
     crash(test).await;
     // Without anything recent in memory the store answers.
-    let test = TestRuntime::on(store, |b| b).await;
+    let test = TestRuntime::on_store(store, |b| b).await;
     for cut in 0..last.0 {
         let seen = drain(&mut test.runtime.subscribe(Position(cut)), last).await;
         assert_eq!(seen, all[usize::try_from(cut).unwrap()..], "from {cut}");
@@ -111,8 +111,8 @@ async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
         let mut news = session.subscribe(Position(0));
         let mut before = 0;
         while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
-            let FeedMessage::Event(item) = message.unwrap() else { panic!("a gap") };
-            assert_eq!(item.record.tree, session.id());
+            let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
+            assert_eq!(item.record.session, session.id());
             assert_eq!(item.record.seq.0, before + 1, "a tree's own numbers have no gap");
             before = item.record.seq.0;
             seen += 1;
@@ -124,7 +124,7 @@ async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
-    let test = TestRuntime::new(|b| b.batch(1024)).await;
+    let test = TestRuntime::new(|b| b.max_batch(1024)).await;
     let mut slow = test.session.subscribe(Position(0));
     let mut reading = test.session.subscribe(Position(0));
     drain(&mut reading, Position(1)).await;
@@ -143,16 +143,16 @@ async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_is_told_of_a_gap_and_then_goes_on_without_another() {
-    let options = MemoryOptions { events: 10, ..MemoryOptions::default() };
+    let options = MemoryOptions { max_events: 10, ..MemoryOptions::default() };
     let store = Arc::new(MemoryStore::with_options(options));
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     ending(&test.session.spawn(chatty(40)).await.unwrap()).await;
     let last = test.runtime.position();
     crash(test).await;
-    let test = TestRuntime::on(store, |b| b).await;
+    let test = TestRuntime::on_store(store, |b| b).await;
     let mut news = test.session.subscribe(Position(3));
     let told = eventually(news.next()).await.unwrap();
-    assert_eq!(told, FeedMessage::Gap { to: Position(last.0 - 10) });
+    assert_eq!(told, FeedUpdate::Gap { to: Position(last.0 - 10) });
     let rest = drain(&mut news, last).await;
     assert_eq!(rest, (last.0 - 9..=last.0).collect::<Vec<_>>());
     let mut kept = test.session.subscribe(Position(last.0 - 5));
@@ -162,7 +162,7 @@ async fn a_reader_is_told_of_a_gap_and_then_goes_on_without_another() {
 #[tokio::test(start_paused = true)]
 async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     ending(&test.session.spawn(returns(1)).await.unwrap()).await;
     let last = test.runtime.position();
     tokio::time::sleep(10 * SECOND).await;
@@ -171,10 +171,10 @@ async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     assert_eq!((pruned.tasks, pruned.events), (1, last.0));
     refused(test.session.get(number(1)).await, NOT_FOUND, "1");
     crash(test).await;
-    let test = TestRuntime::on(store, |b| b).await;
+    let test = TestRuntime::on_store(store, |b| b).await;
     let mut news = test.session.subscribe(Position(0));
     let told = eventually(news.next()).await.unwrap();
-    assert_eq!(told, FeedMessage::Gap { to: last });
+    assert_eq!(told, FeedUpdate::Gap { to: last });
     let again = test.session.spawn(returns(1)).await.unwrap();
     assert_eq!(again.address(), "job:2", "a number is never used again");
     assert!(matches!(next_event(&mut news).await, Event::Spawned(_)));
@@ -189,7 +189,7 @@ async fn time_in_a_tree_does_not_run_backwards_when_the_clock_does() {
     clock.set(Time(TestRuntime::START.0 - 3_600_000));
     gate.cancel();
     let end = ending(&task).await;
-    assert_eq!(end.at, TestRuntime::START, "not before it was spawned");
+    assert_eq!(end.ended_at, TestRuntime::START, "not before it was spawned");
     let mut last = Time(0);
     for record in test.events_after(Position(0)).await {
         assert!(record.at >= last);

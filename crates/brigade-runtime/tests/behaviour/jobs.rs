@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_testkit::TestRuntime;
 
@@ -14,7 +14,7 @@ use crate::support::*;
 #[tokio::test(start_paused = true)]
 async fn a_job_returns_its_result_to_whoever_waits() {
     let test = TestRuntime::new(|b| {
-        b.job("double", Recovery::resume(3), |_: JobContext, n: u32| async move {
+        b.job("double", RecoveryPolicy::resume(3), |_: JobContext, n: u32| async move {
             Ok::<_, JobError>(n * 2)
         })
     })
@@ -33,7 +33,7 @@ async fn a_named_job_sleeps_without_a_future_and_does_each_step_once() {
     let stepped = Arc::new(AtomicUsize::new(0));
     let (entries, steps) = (entered.clone(), stepped.clone());
     let test = TestRuntime::new(|b| {
-        b.job("nap", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+        b.job("nap", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
             let (entries, steps) = (entries.clone(), steps.clone());
             async move {
                 entries.fetch_add(1, Ordering::SeqCst);
@@ -81,7 +81,7 @@ async fn a_panic_is_an_outcome() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_anywhere_in_a_job_ends_it_and_frees_whoever_waits_for_it() {
     let test = TestRuntime::new(|b| {
-        b.job("steps", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+        b.job("steps", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             ctx.sleep(SECOND).await?;
             ctx.step("boom", || async {
                 assert!(ctx.is_stopping(), "in a step");
@@ -90,7 +90,7 @@ async fn a_panic_anywhere_in_a_job_ends_it_and_frees_whoever_waits_for_it() {
             .await?;
             Ok::<_, JobError>(())
         })
-        .job("at once", Recovery::resume(3), |_: JobContext, fine: bool| {
+        .job("at once", RecoveryPolicy::resume(3), |_: JobContext, fine: bool| {
             assert!(fine, "before its first await");
             async { Ok::<_, JobError>(()) }
         })

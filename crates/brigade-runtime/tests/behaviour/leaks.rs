@@ -12,7 +12,8 @@ use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
-    let options = MemoryOptions { events: 1_000, finished: 100, settled: 100 };
+    let options =
+        MemoryOptions { max_events: 1_000, max_finished_tasks: 100, max_processed_messages: 100 };
     let store = Arc::new(MemoryStore::with_options(options));
     let runtime = Runtime::builder().shared_store(store.clone()).start().await.unwrap();
     let session = runtime.session("test").await.unwrap();
@@ -37,7 +38,7 @@ async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
     }
     assert_eq!(census.living(), 0, "no closure and nothing it held is left");
     assert!(session.history(&Default::default()).await.unwrap().len() <= 100);
-    let query = EventQuery { tree: None, after: Position(0), most: usize::MAX };
+    let query = EventQuery { session: None, after: Position(0), limit: usize::MAX };
     assert!(store.events(&query).await.unwrap().items.len() <= 1_000);
     assert_eq!(session.row().last_task, Some(number(10_000)));
     let loaded = store.load(session.id()).await.unwrap().unwrap();
@@ -46,8 +47,9 @@ async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn results_that_nobody_took_stay_until_they_are_taken() {
-    let options = MemoryOptions { events: 100, finished: 10, settled: 10 };
-    let test = TestRuntime::on(Arc::new(MemoryStore::with_options(options)), |b| b).await;
+    let options =
+        MemoryOptions { max_events: 100, max_finished_tasks: 10, max_processed_messages: 10 };
+    let test = TestRuntime::on_store(Arc::new(MemoryStore::with_options(options)), |b| b).await;
     let tasks = test.session.spawn_all((0..200).map(returns)).await.unwrap();
     for task in &tasks {
         until(&test.session, task.as_ref().unwrap().no(), "succeeded").await;
@@ -71,7 +73,7 @@ async fn what_a_job_left_uncollected_leaves_with_it() {
     });
     let parent = test.session.spawn(parent).await.unwrap();
     ending(&parent).await;
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     test.session.set_limits(Limits::default()).await.unwrap();
     settle().await;
     assert!(listed(&operator).is_empty());

@@ -6,7 +6,7 @@ use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Time};
 use brigade_model::limits::{LimitKind, Limits, Usage};
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_testkit::TestRuntime;
 use tokio_util::sync::CancellationToken;
@@ -125,7 +125,7 @@ async fn a_named_job_holds_neither_future_nor_slot_while_it_waits() {
     let census = Census::default();
     let counted = census.clone();
     let test = TestRuntime::new(|b| {
-        b.job("waits", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+        b.job("waits", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
             let counted = counted.enter();
             async move {
                 let _counted = counted;
@@ -161,7 +161,7 @@ async fn a_run_that_takes_too_long_fails_as_a_timeout_without_the_time_it_queued
     let Outcome::Failed(failed) = &*end.outcome else { panic!("{:?}", end.outcome) };
     assert_eq!(failed.failure, Failure::Timeout { after: Millis(10_000) });
     assert_eq!(failed.partial, Some(json("\"tidied\"")), "what it said in the end is kept");
-    assert_eq!(end.at, Time(TestRuntime::START.0 + 70_000));
+    assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 70_000));
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ async fn limits_that_are_raised_let_queued_work_start() {
 #[tokio::test(start_paused = true)]
 async fn a_tree_is_no_deeper_than_the_most_there_is() {
     let test = TestRuntime::new(|b| {
-        b.job("nests", Recovery::resume(3), |ctx: JobContext, depth: u32| async move {
+        b.job("nests", RecoveryPolicy::resume(3), |ctx: JobContext, depth: u32| async move {
             let child = match ctx.spawn(NewTask::job("nests", depth + 1)).await {
                 Ok(child) => child,
                 Err(refused) => return Ok(format!("{depth}: {refused}")),

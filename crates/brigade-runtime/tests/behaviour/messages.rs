@@ -2,8 +2,8 @@
 
 use brigade_model::ids::MessageNo;
 use brigade_model::limits::Limits;
-use brigade_model::message::{Purpose, Receipt, Sender};
-use brigade_model::work::Recovery;
+use brigade_model::message::{MessagePurpose, MessageSender, Receipt};
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Session};
 use brigade_testkit::TestRuntime;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ async fn receives(ctx: JobContext, count: usize) -> Result<Vec<String>, JobError
 
 #[tokio::test(start_paused = true)]
 async fn messages_arrive_in_order_none_lost_none_twice() {
-    let test = TestRuntime::new(|b| b.job("receives", Recovery::resume(3), receives)).await;
+    let test = TestRuntime::new(|b| b.job("receives", RecoveryPolicy::resume(3), receives)).await;
     let closure = NewTask::closure("receives", |ctx| receives(ctx, 100));
     for task in [NewTask::job("receives", 100), closure] {
         let task = test.session.spawn(task).await.unwrap();
@@ -57,7 +57,9 @@ async fn a_sender_sees_how_far_a_message_has_come() {
     gate.cancel();
     ending(&task).await;
     assert_eq!(receipt(&test.session, first).await, Receipt::Read);
-    let Receipt::Dead(reason) = receipt(&test.session, second).await else { panic!("not dead") };
+    let Receipt::DeadLettered(reason) = receipt(&test.session, second).await else {
+        panic!("not dead")
+    };
     assert_eq!(&*reason, "job:1 ended before it read this");
     refused(task.send("c").await, ENDED, "takes no more messages");
     assert_eq!(test.session.receipt(MessageNo(99)).await.unwrap(), None);
@@ -105,14 +107,14 @@ async fn a_message_says_where_it_comes_from() {
     ending(&parent).await;
     let inbox = test.session.inbox(10).await.unwrap();
     assert_eq!(inbox.len(), 1);
-    assert_eq!(inbox[0].from, Sender::Child(parent.no()));
-    assert_eq!(inbox[0].purpose, Purpose::Note);
-    let from: Vec<Sender> = inbox[0].body.decode().unwrap();
-    assert_eq!(from, [Sender::Client, Sender::Child(number(2))]);
+    assert_eq!(inbox[0].from, MessageSender::Child(parent.no()));
+    assert_eq!(inbox[0].purpose, MessagePurpose::Note);
+    let from: Vec<MessageSender> = inbox[0].body.decode().unwrap();
+    assert_eq!(from, [MessageSender::Client, MessageSender::Child(number(2))]);
     refused(test.session.receipt(MessageNo(2)).await, FORBIDDEN, "job:2");
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     let sent = operator.receipt(MessageNo(2)).await.unwrap().unwrap();
-    assert_eq!(sent.message.from, Sender::Parent(parent.no()));
+    assert_eq!(sent.message.from, MessageSender::Parent(parent.no()));
     assert_eq!(test.session.inbox(10).await.unwrap(), [], "read once");
 }
 
@@ -191,11 +193,11 @@ async fn an_inbox_is_read_in_parts_from_the_oldest() {
 #[tokio::test(start_paused = true)]
 async fn a_job_sees_how_far_its_messages_have_come() {
     let test = TestRuntime::new(|b| {
-        b.job("listens", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+        b.job("listens", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
             ctx.receive().await?;
             Ok::<_, JobError>(())
         })
-        .job("tells", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+        .job("tells", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
             let child = ctx.spawn(NewTask::job("listens", ())).await?;
             let first = ctx.send(&child, "one").await?;
             ctx.wait_all([&child]).await?;

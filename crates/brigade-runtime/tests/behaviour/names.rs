@@ -59,10 +59,10 @@ async fn a_name_means_the_living_bearer_then_the_newest_ended_one() {
     let living = test.session.spawn(forever().name("ann")).await.unwrap();
     assert_eq!(test.session.get(called("Ann")).await.unwrap().0, living.no());
     let stopped = test.session.stop(called("Ann"), None).await.unwrap();
-    assert_eq!((stopped.tasks, stopped.already), (1, false));
+    assert_eq!((stopped.tasks, stopped.already_stopped), (1, false));
     until(&test.session, living.no(), "cancelled").await;
     let stopped = test.session.stop(called("Ann"), None).await.unwrap();
-    assert_eq!((stopped.tasks, stopped.already), (0, true));
+    assert_eq!((stopped.tasks, stopped.already_stopped), (0, true));
 }
 
 #[tokio::test(start_paused = true)]

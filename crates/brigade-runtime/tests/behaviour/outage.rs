@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use brigade_model::call::WaitMode;
 use brigade_model::limits::Limits;
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, WaitResult};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{MemoryStore, Store};
-use brigade_testkit::{CrashStore, Cut, CutHow, TestRuntime};
+use brigade_testkit::{CrashStore, CutMode, CutPoint, TestRuntime};
 use tokio_util::sync::CancellationToken;
 
 use crate::faulty_store::FaultyStore;
@@ -18,7 +18,7 @@ use crate::support::*;
 #[tokio::test(start_paused = true)]
 async fn a_result_that_is_being_handed_over_when_patience_ends_is_not_lost() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let gate = CancellationToken::new();
     let task = test.session.spawn(behind(&gate)).await.unwrap();
     let session = test.session.clone();
@@ -43,7 +43,7 @@ async fn a_result_that_is_being_handed_over_when_patience_ends_is_not_lost() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_a_slow_store_is_not_acknowledged_before_it_is_stored() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     store.slow_after(0, 5 * SECOND);
     let ran = Tally::default();
     let runs = ran.clone();
@@ -68,7 +68,7 @@ async fn a_queued_closure_survives_a_commit_that_failed() {
         Arc::new(SqliteStore::open(folder.path().join(name), Default::default()).unwrap())
     };
     let story = async |store: Arc<CrashStore>| {
-        let test = TestRuntime::on(store.clone(), |b| b).await;
+        let test = TestRuntime::on_store(store.clone(), |b| b).await;
         test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
         let gate = CancellationToken::new();
         let first = test.session.spawn(behind(&gate)).await.unwrap();
@@ -80,14 +80,14 @@ async fn a_queued_closure_survives_a_commit_that_failed() {
         before
     };
     let commit = story(CrashStore::new(open("whole"), None)).await;
-    let cut = Cut { commit, durable: false, how: CutHow::Fail };
+    let cut = CutPoint { commit, durable: false, mode: CutMode::Fail };
     story(CrashStore::new(open("cut"), Some(cut))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_beside_a_spawn_that_could_not_be_stored_does_not_hang() {
     let story = async |store: Arc<CrashStore>| {
-        let test = TestRuntime::on(store.clone(), |b| b.batch(1024)).await;
+        let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(1024)).await;
         let before = store.commits();
         let tasks = [returns(1)];
         let (spawned, waited) =
@@ -97,7 +97,7 @@ async fn a_wait_beside_a_spawn_that_could_not_be_stored_does_not_hang() {
     let (commit, spawned, waited) =
         story(CrashStore::new(Arc::new(MemoryStore::new()), None)).await;
     assert!(spawned && waited.unwrap().len() == 1, "both came in one batch");
-    let cut = Cut { commit, durable: false, how: CutHow::Fail };
+    let cut = CutPoint { commit, durable: false, mode: CutMode::Fail };
     let store = CrashStore::new(Arc::new(MemoryStore::new()), Some(cut));
     let (_, spawned, waited) = story(store).await;
     assert!(!spawned);
@@ -106,11 +106,11 @@ async fn a_wait_beside_a_spawn_that_could_not_be_stored_does_not_hang() {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_is_not_lost_when_the_shutdown_comes_with_a_failing_commit() {
-    let story = async |cut: Option<Cut>| {
+    let story = async |cut: Option<CutPoint>| {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let crashing = CrashStore::new(inner.clone(), cut);
         let store = SlowStore::new(crashing.clone());
-        let test = TestRuntime::on(store.clone(), |b| b.batch(1024)).await;
+        let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(1024)).await;
         let gate = CancellationToken::new();
         let task = test.session.spawn(behind(&gate)).await.unwrap();
         settle().await;
@@ -129,7 +129,7 @@ async fn a_report_is_not_lost_when_the_shutdown_comes_with_a_failing_commit() {
     };
     let (commit, outcome) = story(None).await;
     assert_eq!(*outcome.unwrap(), succeeded("\"through\""));
-    let (_, outcome) = story(Some(Cut { commit, durable: false, how: CutHow::Fail })).await;
+    let (_, outcome) = story(Some(CutPoint { commit, durable: false, mode: CutMode::Fail })).await;
     assert_eq!(*outcome.unwrap(), succeeded("\"through\""));
 }
 
@@ -138,8 +138,8 @@ async fn an_outage_is_sat_out_and_nobody_is_told_anything_untrue() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let steps = Tally::default();
     let counted = steps.clone();
-    let test = TestRuntime::on(store.clone(), |b| {
-        b.job("naps", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+    let test = TestRuntime::on_store(store.clone(), |b| {
+        b.job("naps", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
             let steps = counted.clone();
             async move {
                 ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
@@ -172,29 +172,29 @@ async fn an_outage_is_sat_out_and_nobody_is_told_anything_untrue() {
 
 #[tokio::test(start_paused = true)]
 async fn what_leaving_has_to_store_is_tried_again() {
-    let story = async |cut: Option<Cut>| {
+    let story = async |cut: Option<CutPoint>| {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let store = CrashStore::new(inner.clone(), cut);
-        let test = TestRuntime::on(store.clone(), |b| b).await;
+        let test = TestRuntime::on_store(store.clone(), |b| b).await;
         let task = test.session.spawn(forever()).await.unwrap();
         settle().await;
         let next = store.commits();
         test.runtime.clone().shutdown().await.unwrap();
         assert!(store.commits() > next, "leaving stores something");
         let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
-        (next, row.state.word())
+        (next, row.state.label())
     };
     let (commit, word) = story(None).await;
     assert_eq!(word, "failed", "a closure is lost with its process");
-    let (_, word) = story(Some(Cut { commit, durable: false, how: CutHow::Fail })).await;
+    let (_, word) = story(Some(CutPoint { commit, durable: false, mode: CutMode::Fail })).await;
     assert_eq!(word, "failed", "nothing is left running that is not");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_timer_that_is_due_does_not_hurry_a_store_that_is_full() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let test = TestRuntime::on(store.clone(), |b| {
-        b.job("naps", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+    let test = TestRuntime::on_store(store.clone(), |b| {
+        b.job("naps", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             ctx.sleep(10 * SECOND).await?;
             Ok::<_, JobError>("rested")
         })

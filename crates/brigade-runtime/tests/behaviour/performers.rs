@@ -1,13 +1,15 @@
 //! A kind of work of the program's own: how its performer is spoken to.
 
-use brigade_model::call::{Answer, Asked};
-use brigade_model::command::{AfterPark, Arrival, End, EndedHow, Given, Reported};
+use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::command::{
+    AfterPark, AttemptReport, EndReport, GivenAnswer, PushResult, WorkResult,
+};
 use brigade_model::ids::{Attempt, CallIndex, Millis, RunNo, Time};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
-use brigade_model::outcome::{Failure, Outcome, Verified};
+use brigade_model::outcome::{EndConfirmation, Failure, Outcome};
 use brigade_model::work::Work;
-use brigade_runtime::{Delivery, StopHow};
+use brigade_runtime::{Delivery, StopMode};
 use brigade_testkit::TestRuntime;
 
 use crate::support::*;
@@ -26,7 +28,7 @@ async fn a_performer_starts_the_work_with_its_payload_and_says_how_it_ended() {
     assert_eq!((start.no, start.run, start.attempt), (task.no(), RunNo(1), Attempt(1)));
     let Work::Custom(work) = &start.spec.work else { panic!("{start:?}") };
     assert_eq!(work.payload, json("\"bread\""));
-    reporter.report(Reported::Progress(json("\"rising\""))).await.unwrap();
+    reporter.report(AttemptReport::Progress(json("\"rising\""))).await.unwrap();
     reporter.post(returned("\"brown\"")).await;
     assert_eq!(*outcome(&task).await, succeeded("\"brown\""));
     let late = reporter.report(returned("\"burnt\"")).await;
@@ -39,8 +41,8 @@ async fn a_failure_is_told_as_it_was() {
     let (test, mut oven_is) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
     let (_, reporter) = oven_is.started().await;
-    let how = EndedHow::Failed { failure: Failure::ExitCode(3), partial: Some(json("1")) };
-    reporter.post(Reported::Ended(how.into())).await;
+    let how = WorkResult::Failed { failure: Failure::ExitCode(3), partial: Some(json("1")) };
+    reporter.post(AttemptReport::Ended(how.into())).await;
     let end = outcome(&task).await;
     let Outcome::Failed(failed) = &*end else { panic!("{end:?}") };
     assert_eq!(failed.failure, Failure::ExitCode(3));
@@ -53,17 +55,20 @@ async fn messages_are_handed_over_as_they_come_and_their_arrival_is_kept() {
     let task = test.session.spawn(oven("bread")).await.unwrap();
     let (_, reporter) = oven_is.started().await;
     let mut receipts = Vec::new();
-    let cold = Arrival::Refused { reason: "it does not take input".into() };
-    for (body, arrival) in [("hotter", Arrival::Arrived), ("colder", cold)] {
+    let cold = PushResult::Refused { reason: "it does not take input".into() };
+    for (body, arrival) in [("hotter", PushResult::Delivered), ("colder", cold)] {
         let no = task.send(body).await.unwrap();
         let Delivery::Message(message) = oven_is.delivered().await else { panic!("no message") };
         assert_eq!((message.no, message.body.clone()), (no, json(&format!("{body:?}"))));
-        reporter.report(Reported::Pushed { message: no, arrival: arrival.clone() }).await.unwrap();
+        reporter
+            .report(AttemptReport::Pushed { message: no, result: arrival.clone() })
+            .await
+            .unwrap();
         receipts.push(test.session.receipt(no).await.unwrap().unwrap().receipt);
-        let again = reporter.report(Reported::Pushed { message: no, arrival }).await;
+        let again = reporter.report(AttemptReport::Pushed { message: no, result: arrival }).await;
         refused(again, NOT_FOUND, "is not in the inbox");
     }
-    let dead = Receipt::Dead("it does not take input".into());
+    let dead = Receipt::DeadLettered("it does not take input".into());
     assert_eq!(receipts, [Receipt::Delivered, dead]);
 }
 
@@ -90,13 +95,13 @@ async fn a_stop_is_kind_then_firm_and_the_late_result_is_attached() {
     task.stop(None).await.unwrap();
     let deadline = Time(TestRuntime::START.0 + 3_000);
     let attempt = Attempt(1);
-    assert_eq!(oven_is.stopped().await, StopHow::Kindly { attempt, deadline });
-    assert_eq!(oven_is.stopped().await, StopHow::Firmly { attempt });
-    let end = End {
-        how: EndedHow::Returned(json("\"half done\"")),
-        verified: Verified::Survivors(vec!["a smell".into()]),
+    assert_eq!(oven_is.stopped().await, StopMode::Graceful { attempt, deadline });
+    assert_eq!(oven_is.stopped().await, StopMode::Forced { attempt });
+    let end = EndReport {
+        result: WorkResult::Returned(json("\"half done\"")),
+        confirmation: EndConfirmation::Survivors(vec!["a smell".into()]),
     };
-    reporter.post(Reported::Ended(end)).await;
+    reporter.post(AttemptReport::Ended(end)).await;
     let end = outcome(&task).await;
     assert_eq!(late_result(&end), "\"half done\"");
     assert_eq!(end.to_string(), "cancelled (left: a smell)");
@@ -112,9 +117,9 @@ async fn work_that_never_says_it_ended_is_unconfirmed_and_keeps_its_slot() {
     task.stop(None).await.unwrap();
     let end = ending(&task).await;
     assert_eq!(end.outcome.to_string(), "cancelled (unconfirmed)");
-    assert_eq!(end.at, Time(TestRuntime::START.0 + 10_000), "grace, then the bound");
+    assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 10_000), "grace, then the bound");
     assert_eq!(state(&test.session, next.no()).await, "queued");
-    reporter.post(Reported::Ended(EndedHow::Aborted.into())).await;
+    reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
     assert!(outcome(&next).await.is_success());
     assert_eq!(outcome(&task).await.to_string(), "cancelled (unconfirmed)", "one ending");
 }
@@ -124,17 +129,28 @@ async fn a_parked_call_is_answered_to_the_performer() {
     let (test, mut oven_is) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
     let (_, reporter) = oven_is.started().await;
-    let question = Asked::Question { question: json("\"how brown?\"") };
-    let asked = vec![(CallIndex(0), question), (CallIndex(1), Asked::Sleep { span: Millis(500) })];
+    let question = ConditionRequest::Question { question: json("\"how brown?\"") };
+    let asked = vec![
+        (CallIndex(0), question),
+        (CallIndex(1), ConditionRequest::Timer { duration: Millis(500) }),
+    ];
     reporter
-        .report(Reported::Park { calls: asked, heard: u32::MAX, then: AfterPark::GoOn })
+        .report(AttemptReport::Park {
+            calls: asked,
+            acked_entries: u32::MAX,
+            then: AfterPark::Continue,
+        })
         .await
         .unwrap();
-    let Delivery::Answer { index, answer, .. } = oven_is.delivered().await else { panic!("none") };
-    assert_eq!((index, &*answer), (CallIndex(1), &Answer::Elapsed));
-    test.session.answer(&task, Given::Reply(json("\"very\""))).await.unwrap();
-    let Delivery::Answer { index, answer, .. } = oven_is.delivered().await else { panic!("none") };
-    assert_eq!((index, &*answer), (CallIndex(0), &Answer::Reply(json("\"very\""))));
+    let Delivery::Completion { index, answer, .. } = oven_is.delivered().await else {
+        panic!("none")
+    };
+    assert_eq!((index, &*answer), (CallIndex(1), &CallCompletion::Elapsed));
+    test.session.answer(&task, GivenAnswer::Reply(json("\"very\""))).await.unwrap();
+    let Delivery::Completion { index, answer, .. } = oven_is.delivered().await else {
+        panic!("none")
+    };
+    assert_eq!((index, &*answer), (CallIndex(0), &CallCompletion::Reply(json("\"very\""))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,13 +158,13 @@ async fn work_that_suspends_is_started_again_when_it_is_answered() {
     let (test, mut oven_is) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
     let (_, first) = oven_is.started().await;
-    let calls = vec![(CallIndex(0), Asked::Sleep { span: Millis(60_000) })];
-    let then = AfterPark::Suspend { open: 1 };
-    first.report(Reported::Park { calls, heard: u32::MAX, then }).await.unwrap();
+    let calls = vec![(CallIndex(0), ConditionRequest::Timer { duration: Millis(60_000) })];
+    let then = AfterPark::Suspend { parked_count: 1 };
+    first.report(AttemptReport::Park { calls, acked_entries: u32::MAX, then }).await.unwrap();
     assert_eq!(state(&test.session, task.no()).await, "waiting");
-    assert!(matches!(oven_is.delivered().await, Delivery::Answer { .. }));
+    assert!(matches!(oven_is.delivered().await, Delivery::Completion { .. }));
     let (start, second) = oven_is.started().await;
-    assert_eq!((start.attempt, start.journal), (Attempt(2), 1));
+    assert_eq!((start.attempt, start.journal_len), (Attempt(2), 1));
     refused(first.report(returned("1")).await, ENDED, "attempt 1 of oven:1 is over");
     second.post(returned("2")).await;
     assert_eq!(*outcome(&task).await, succeeded("2"));
@@ -179,11 +195,11 @@ async fn a_cancelled_task_is_resumed_by_the_operator_only() {
     let (_, reporter) = oven_is.started().await;
     refused(test.session.resume(&task, None).await, CONFLICT, "has not ended");
     task.stop(None).await.unwrap();
-    reporter.post(Reported::Ended(EndedHow::Aborted.into())).await;
+    reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
     ending(&task).await;
     refused(test.session.resume(&task, None).await, FORBIDDEN, "only the operator");
     refused(task.send("please").await, FORBIDDEN, "only the operator");
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     let resumed = operator.resume(&task, None).await.unwrap();
     assert_eq!(resumed.run(), RunNo(2));
     assert_eq!(state(&test.session, task.no()).await, "running");

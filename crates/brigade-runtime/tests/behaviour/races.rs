@@ -2,7 +2,7 @@
 
 use brigade_model::event::Event;
 use brigade_model::outcome::Outcome;
-use brigade_runtime::{FeedMessage, NewTask, Runtime, Session, TaskHandle};
+use brigade_runtime::{FeedUpdate, NewTask, Runtime, Session, TaskHandle};
 use tokio::task::JoinSet;
 
 use crate::support::*;
@@ -110,8 +110,8 @@ async fn a_stop_that_races_with_the_end_leaves_one_truth() {
             let (end, stopped) = tokio::join!(task.wait(), stopper.stop(None));
             let (end, stopped) = (end.unwrap(), stopped.unwrap());
             match &*end.outcome {
-                Outcome::Succeeded { .. } => assert!(stopped.already, "it came too late"),
-                Outcome::Cancelled(_) => assert!(!stopped.already, "it came in time"),
+                Outcome::Succeeded { .. } => assert!(stopped.already_stopped, "it came too late"),
+                Outcome::Cancelled(_) => assert!(!stopped.already_stopped, "it came in time"),
                 Outcome::Failed(failed) => panic!("{failed:?}"),
             }
             let (_, row) = session.get(task.no()).await.unwrap();
@@ -134,10 +134,10 @@ async fn whoever_hears_of_an_end_in_the_feed_also_finds_it() {
     });
     let mut ended = 0;
     while ended < 3_000 {
-        let FeedMessage::Event(item) = soon(news.next()).await.unwrap() else { panic!("a gap") };
+        let FeedUpdate::Event(item) = soon(news.next()).await.unwrap() else { panic!("a gap") };
         if let Event::Ended { no, .. } = item.record.event {
             let (_, row) = session.get(no).await.unwrap();
-            assert_eq!(row.state.word(), "succeeded", "{no} after {ended}");
+            assert_eq!(row.state.label(), "succeeded", "{no} after {ended}");
             ended += 1;
         }
     }

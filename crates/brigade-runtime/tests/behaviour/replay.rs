@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use brigade_model::command::Given;
+use brigade_model::command::GivenAnswer;
 use brigade_model::event::Event;
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::work::Recovery;
-use brigade_runtime::{Child, JobContext, JobError, NewTask};
+use brigade_model::work::RecoveryPolicy;
+use brigade_runtime::{ChildTask, JobContext, JobError, NewTask};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 
 use crate::slow_store::SlowStore;
 use crate::support::*;
 
-const RESUME: Recovery = Recovery::resume(3);
+const RESUME: RecoveryPolicy = RecoveryPolicy::resume(3);
 
 #[tokio::test(start_paused = true)]
 async fn a_steps_error_is_recorded_and_returned_again() {
@@ -150,7 +150,7 @@ async fn a_question_rests_until_it_is_answered() {
     .await;
     let task = test.session.spawn(NewTask::job("asks", ())).await.unwrap();
     until(&test.session, task.no(), "waiting").await;
-    let reply = || Given::Reply(json("21"));
+    let reply = || GivenAnswer::Reply(json("21"));
     refused(test.session.answer(number(9), reply()).await, NOT_FOUND, "9");
     test.session.answer(&task, reply()).await.unwrap();
     let again = test.session.answer(&task, reply()).await.unwrap_err();
@@ -209,8 +209,8 @@ async fn answers_that_come_together_are_heard_one_by_one_as_they_will_be_again()
     let ways: Arc<Mutex<Vec<&str>>> = Arc::default();
     let walked = ways.clone();
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
-    let test = TestRuntime::on(store.clone(), |b| {
-        b.batch(1024).job("busy", RESUME, move |ctx: JobContext, (): ()| {
+    let test = TestRuntime::on_store(store.clone(), |b| {
+        b.max_batch(1024).job("busy", RESUME, move |ctx: JobContext, (): ()| {
             let ways = walked.clone();
             async move {
                 // A step beside the race keeps the job at work, so that it hears answers live.
@@ -316,7 +316,7 @@ async fn a_refusal_is_returned_again_too() {
             // When the job is entered again after this, the name is free.
             ctx.sleep(60 * SECOND).await?;
             let late = ctx.send(&child, "too late").await;
-            let own = Child { no: ctx.task(), ..child };
+            let own = ChildTask { no: ctx.task(), ..child };
             let itself = ctx.wait_all([&own]).await;
             ctx.sleep(SECOND).await?;
             let kinds = [twin.err(), late.err(), itself.err()];

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use brigade_model::ids::Millis;
-use brigade_model::outcome::{Failure, Outcome, Stopper};
+use brigade_model::outcome::{Failure, Outcome, StopInitiator};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::task::{QueuedWhy, State};
-use brigade_model::work::Recovery;
-use brigade_runtime::{Builder, JobContext, JobError, NewTask, Runtime};
+use brigade_model::task::{QueueReason, TaskState};
+use brigade_model::work::RecoveryPolicy;
+use brigade_runtime::{JobContext, JobError, NewTask, Runtime, RuntimeBuilder};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 
@@ -18,7 +18,7 @@ use crate::support::*;
 #[tokio::test(start_paused = true)]
 async fn a_closure_is_lost_with_its_process_and_says_who_concluded_it() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let running = test.session.spawn(forever()).await.unwrap().no();
     let waiting = NewTask::closure("waits", |ctx: JobContext| async move {
         ctx.receive().await?;
@@ -27,7 +27,7 @@ async fn a_closure_is_lost_with_its_process_and_says_who_concluded_it() {
     let waiting = test.session.spawn(waiting).await.unwrap().no();
     until(&test.session, waiting, "waiting").await;
     crash(test).await;
-    let test = TestRuntime::on(store, |b| b).await;
+    let test = TestRuntime::on_store(store, |b| b).await;
     for no in [running, waiting] {
         let (_, row) = test.session.get(no).await.unwrap();
         let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
@@ -41,9 +41,9 @@ async fn a_closure_is_lost_with_its_process_and_says_who_concluded_it() {
 async fn a_job_that_keeps_crashing_without_progress_ends_as_a_crash_loop() {
     let store = Arc::new(MemoryStore::new());
     let entered = Tally::default();
-    let build = |b: Builder| {
+    let build = |b: RuntimeBuilder| {
         let entered = entered.clone();
-        let recovery = Recovery::Resume { max: 2, backoff: Millis(500) };
+        let recovery = RecoveryPolicy::Resume { max_attempts: 2, backoff: Millis(500) };
         b.job("crashes", recovery, move |_: JobContext, (): ()| {
             entered.add();
             async {
@@ -52,18 +52,18 @@ async fn a_job_that_keeps_crashing_without_progress_ends_as_a_crash_loop() {
             }
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("crashes", ())).await.unwrap().no();
     settle().await;
     crash(test).await;
     for crashes in 1..=2 {
-        let test = TestRuntime::on(store.clone(), build).await;
+        let test = TestRuntime::on_store(store.clone(), build).await;
         let row = until(&test.session, no, "running").await;
         assert_eq!(row.crashes, crashes);
         settle().await;
         crash(test).await;
     }
-    let test = TestRuntime::on(store, build).await;
+    let test = TestRuntime::on_store(store, build).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     assert_eq!(*ended[0].outcome, Outcome::failed(Failure::CrashLoop { crashes: 3 }));
     assert_eq!(entered.get(), 3, "the first time and twice again");
@@ -73,9 +73,9 @@ async fn a_job_that_keeps_crashing_without_progress_ends_as_a_crash_loop() {
 async fn progress_between_crashes_is_no_crash_loop() {
     let store = Arc::new(MemoryStore::new());
     let done = Tally::default();
-    let build = |b: Builder| {
+    let build = |b: RuntimeBuilder| {
         let done = done.clone();
-        b.job("crawls", Recovery::resume(1), move |ctx: JobContext, (): ()| {
+        b.job("crawls", RecoveryPolicy::resume(1), move |ctx: JobContext, (): ()| {
             let done = done.clone();
             async move {
                 for step in 0..5 {
@@ -89,16 +89,16 @@ async fn progress_between_crashes_is_no_crash_loop() {
             }
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("crawls", ())).await.unwrap().no();
     settle().await;
     crash(test).await;
     for _ in 0..3 {
-        let test = TestRuntime::on(store.clone(), build).await;
+        let test = TestRuntime::on_store(store.clone(), build).await;
         settle().await;
         crash(test).await;
     }
-    let test = TestRuntime::on(store, build).await;
+    let test = TestRuntime::on_store(store, build).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     assert!(ended[0].outcome.is_success(), "{}", ended[0].outcome);
     assert_eq!(done.get(), 5, "each step once");
@@ -107,28 +107,28 @@ async fn progress_between_crashes_is_no_crash_loop() {
 #[tokio::test(start_paused = true)]
 async fn a_job_without_a_handler_stays_queued_and_says_so_until_somebody_knows_it() {
     let store = Arc::new(MemoryStore::new());
-    let build = |b: Builder| {
-        b.job("cook", Recovery::resume(3), |ctx: JobContext, n: u32| async move {
+    let build = |b: RuntimeBuilder| {
+        b.job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, n: u32| async move {
             let one = ctx.step("one", || async { Ok::<_, JobError>(n) }).await?;
             ctx.sleep(SECOND).await?;
             Ok::<_, JobError>(one + 1)
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("cook", 41).name("Cook")).await.unwrap().no();
     until(&test.session, no, "waiting").await;
     crash(test).await;
 
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     tokio::time::sleep(10 * SECOND).await;
     let (_, row) = test.session.get(no).await.unwrap();
-    let State::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
-    let QueuedWhy::NoPerformer { reason } = &queued.why else { panic!("{queued:?}") };
+    let TaskState::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
+    let QueueReason::NoPerformer { reason } = &queued.reason else { panic!("{queued:?}") };
     assert_eq!(&**reason, "no job is registered as \"cook\"");
     test.runtime.clone().shutdown().await.unwrap();
     drop(test);
 
-    let test = TestRuntime::on(store, build).await;
+    let test = TestRuntime::on_store(store, build).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("42"));
 }
@@ -137,9 +137,9 @@ async fn a_job_without_a_handler_stays_queued_and_says_so_until_somebody_knows_i
 async fn a_timer_that_fell_due_while_nobody_ran_fires_once_at_the_start() {
     let store = Arc::new(MemoryStore::new());
     let entered = Tally::default();
-    let build = |b: Builder| {
+    let build = |b: RuntimeBuilder| {
         let entered = entered.clone();
-        b.job("naps", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+        b.job("naps", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
             entered.add();
             async move {
                 ctx.sleep(5 * SECOND).await?;
@@ -147,24 +147,24 @@ async fn a_timer_that_fell_due_while_nobody_ran_fires_once_at_the_start() {
             }
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("naps", ())).await.unwrap().no();
     until(&test.session, no, "waiting").await;
     crash(test).await;
     let late = brigade_model::ids::Time(TestRuntime::START.0 + 3_600_000);
     let clock = Arc::new(brigade_testkit::PausedClock::starting_at(late));
-    let test = TestRuntime::on(store, |b| build(b).clock(clock)).await;
+    let test = TestRuntime::on_store(store, |b| build(b).clock(clock)).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     assert!(ended[0].outcome.is_success());
-    assert!(ended[0].at.since(late) < Millis(1_000), "at once, not five seconds later");
+    assert!(ended[0].ended_at.since(late) < Millis(1_000), "at once, not five seconds later");
     assert_eq!(entered.get(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_that_was_under_way_is_finished_by_the_next_start() {
     let store = Arc::new(MemoryStore::new());
-    let build = |b: Builder| {
-        b.job("deaf", Recovery::resume(3), |ctx: JobContext, depth: u32| async move {
+    let build = |b: RuntimeBuilder| {
+        b.job("deaf", RecoveryPolicy::resume(3), |ctx: JobContext, depth: u32| async move {
             if depth > 0 {
                 ctx.spawn(NewTask::job("deaf", depth - 1)).await?;
             }
@@ -172,40 +172,40 @@ async fn a_stop_that_was_under_way_is_finished_by_the_next_start() {
             Ok::<_, JobError>(())
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("deaf", 2)).await.unwrap().no();
     settle().await;
     test.session.stop(no, Some("enough")).await.unwrap();
     crash(test).await;
-    let test = TestRuntime::on(store, build).await;
+    let test = TestRuntime::on_store(store, build).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     let order = &cancelled(&ended[0].outcome).order;
-    assert_eq!((&order.by, order.reason.as_deref()), (&Stopper::Client, Some("enough")));
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    assert_eq!((&order.by, order.reason.as_deref()), (&StopInitiator::Client, Some("enough")));
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     for (no, row) in operator.history(&Default::default()).await.unwrap() {
-        assert_eq!(row.state.word(), "cancelled", "{no}");
+        assert_eq!(row.state.label(), "cancelled", "{no}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finished_child_wakes_a_parent_that_waited_across_a_restart() {
     let store = Arc::new(MemoryStore::new());
-    let build = |b: Builder| {
-        b.job("child", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+    let build = |b: RuntimeBuilder| {
+        b.job("child", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             ctx.sleep(10 * SECOND).await?;
             Ok::<_, JobError>("fed")
         })
-        .job("parent", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+        .job("parent", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             let child = ctx.spawn(NewTask::job("child", ())).await?;
             let endings = ctx.wait_all([&child]).await?;
             Ok::<_, JobError>(endings[0].outcome.to_string())
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("parent", ()).key("dinner")).await.unwrap().no();
     until(&test.session, no, "waiting").await;
     crash(test).await;
-    let test = TestRuntime::on(store, build).await;
+    let test = TestRuntime::on_store(store, build).await;
     let again = test.session.spawn(NewTask::job("parent", ()).key("dinner")).await.unwrap();
     assert!(again.existed(), "the key still stands for the task");
     assert_eq!(again.no(), no);
@@ -216,7 +216,7 @@ async fn a_finished_child_wakes_a_parent_that_waited_across_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_cannot_be_read_does_not_keep_the_others_from_going_on() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let damaged = test.runtime.session("damaged").await.unwrap();
     damaged.spawn(forever()).await.unwrap();
     let task = test.session.spawn(forever()).await.unwrap().no();
@@ -225,11 +225,11 @@ async fn a_session_that_cannot_be_read_does_not_keep_the_others_from_going_on() 
     drop(damaged);
     crash(test).await;
     store.damage(tree);
-    let test = TestRuntime::on(store, |b| b).await;
+    let test = TestRuntime::on_store(store, |b| b).await;
     let ended = eventually(test.session.wait_all([task.into()])).await.unwrap();
-    assert_eq!(ended[0].outcome.word(), "failed", "lost with its process, and told so");
+    assert_eq!(ended[0].outcome.label(), "failed", "lost with its process, and told so");
     refused(test.runtime.session("damaged").await, RefusalKind::Internal, "damaged");
-    let operator = test.runtime.operate(tree).await.unwrap();
+    let operator = test.runtime.operator_session(tree).await.unwrap();
     refused(operator.stop(number(1), None).await, RefusalKind::Internal, "damaged");
     test.runtime.clone().shutdown().await.unwrap();
 }
@@ -237,14 +237,14 @@ async fn a_session_that_cannot_be_read_does_not_keep_the_others_from_going_on() 
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_journal_is_damaged_ends_and_says_so() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let build = |b: Builder| {
-        b.job("cook", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+    let build = |b: RuntimeBuilder| {
+        b.job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             ctx.step("chop", || async { Ok::<_, JobError>(()) }).await?;
             ctx.sleep(10 * SECOND).await?;
             Ok::<_, JobError>(())
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let job = test.session.spawn(NewTask::job("cook", ())).await.unwrap();
     until(&test.session, job.no(), "waiting").await;
     store.damage(test.session.id());
@@ -256,7 +256,7 @@ async fn a_job_whose_journal_is_damaged_ends_and_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_goes_away_during_the_start_does_not_hold_it() {
     let inner = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on(inner.clone(), |b| b).await;
+    let test = TestRuntime::on_store(inner.clone(), |b| b).await;
     test.session.spawn(forever()).await.unwrap();
     settle().await;
     crash(test).await;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use brigade_model::address::TaskRef;
 use brigade_model::call::WaitMode;
-use brigade_model::command::{Caller, Command, Recipient, Send, Stop, StopTarget};
+use brigade_model::command::{Caller, Command, Recipient, SendCommand, StopCommand, StopTarget};
 use brigade_model::event::Event;
 use brigade_model::ids::{Attempt, Position, RunNo, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::work::Kind;
-use brigade_runtime::{Child, FeedMessage, JobContext, JobError, NewTask, Session};
+use brigade_model::work::TaskKind;
+use brigade_runtime::{ChildTask, FeedUpdate, JobContext, JobError, NewTask, Session};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 
@@ -36,19 +36,19 @@ fn as_task(no: u32) -> Caller {
 
 fn stop(caller: Caller, target: TaskNo) -> Command {
     let target = StopTarget::Task(target.into());
-    Command::Stop(Stop { caller, target, reason: None, grace: None, call: None })
+    Command::Stop(StopCommand { caller, target, reason: None, grace: None, call: None })
 }
 
 fn send(caller: Caller, to: TaskNo) -> Command {
     let to = Recipient::Task(to.into());
     let body = Json::null();
-    Command::Send(Send {
+    Command::Send(SendCommand {
         caller,
         to,
         body,
         interrupt: false,
         reply_to: None,
-        last: false,
+        closes_input: false,
         call: None,
     })
 }
@@ -102,7 +102,7 @@ async fn a_forbidden_call_changes_nothing() {
         }
     }
     assert_eq!(test.runtime.position(), before);
-    all_run(&test.runtime.operate(test.session.id()).await.unwrap()).await;
+    all_run(&test.runtime.operator_session(test.session.id()).await.unwrap()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +112,7 @@ async fn a_task_controls_what_it_spawned() {
     reply.unwrap();
     let (reply, _) = test.submit(stop(as_task(1), number(2))).await;
     reply.unwrap();
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     assert_eq!(state(&operator, number(2)).await, "stopping");
     assert_eq!(state(&operator, number(1)).await, "running");
 }
@@ -133,7 +133,7 @@ async fn a_task_waits_for_its_own_children_only() {
     let asks = NewTask::closure("asks", |ctx: JobContext| async move {
         let mut said = Vec::new();
         for no in [1, 2, 9] {
-            let child = Child { no: number(no), run: RunNo::FIRST, kind: Kind::Job };
+            let child = ChildTask { no: number(no), run: RunNo::FIRST, kind: TaskKind::Job };
             let waited = ctx.wait([&child], WaitMode::All, None).await;
             said.push(waited.unwrap_err().to_string());
         }
@@ -150,7 +150,7 @@ async fn a_task_waits_for_its_own_children_only() {
 #[tokio::test(start_paused = true)]
 async fn the_operator_sees_all_and_consumes_nothing() {
     let test = family().await;
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     assert_eq!(listed(&operator), [1, 2, 3]);
     operator.stop(number(2), Some("enough")).await.unwrap();
     let seen = eventually(operator.wait_all([number(2).into()])).await.unwrap();
@@ -169,7 +169,7 @@ async fn stopping_everything_is_per_owner() {
     let test = family().await;
     let other = test.runtime.session("other").await.unwrap();
     other.spawn(forever()).await.unwrap();
-    let command = Command::Stop(Stop {
+    let command = Command::Stop(StopCommand {
         caller: as_task(1),
         target: StopTarget::Children,
         reason: None,
@@ -177,7 +177,7 @@ async fn stopping_everything_is_per_owner() {
         call: None,
     });
     test.submit(command).await.0.unwrap();
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     assert_eq!(state(&operator, number(1)).await, "running");
     assert_eq!(state(&operator, number(2)).await, "stopping");
     assert_eq!(state(&operator, number(3)).await, "running");
@@ -190,7 +190,7 @@ async fn stopping_everything_is_per_owner() {
 async fn a_session_that_does_not_exist_cannot_be_operated() {
     let test = TestRuntime::new(|b| b).await;
     let other = TestRuntime::new(|b| b).await;
-    refused(test.runtime.operate(other.session.id()).await, NOT_FOUND, "no such session");
+    refused(test.runtime.operator_session(other.session.id()).await, NOT_FOUND, "no such session");
     let reply = test.runtime.submit(other.session.id(), stop(Caller::Operator, number(1))).await;
     refused(reply, NOT_FOUND, "no such session");
 }
@@ -200,7 +200,7 @@ async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String
     let mut news = session.subscribe(after);
     let (mut tasks, mut messages) = (BTreeSet::new(), Vec::new());
     while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
-        let FeedMessage::Event(item) = message.unwrap() else { panic!("a gap") };
+        let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
         tasks.extend(item.record.event.task().map(|no| no.get()));
         match &item.record.event {
             Event::MessageSent(message) => messages.push(message.body.to_string()),
@@ -214,7 +214,7 @@ async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String
 #[tokio::test(start_paused = true)]
 async fn a_clients_feed_shows_what_the_client_sees_and_the_operators_shows_all() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let parent = NewTask::closure("parent", |ctx: JobContext| async move {
         ctx.receive().await?;
         let child = NewTask::closure("child", |ctx: JobContext| async move {
@@ -232,7 +232,7 @@ async fn a_clients_feed_shows_what_the_client_sees_and_the_operators_shows_all()
     settle().await;
     task.send("from the client").await.unwrap();
     ending(&task).await;
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     let (own, all) = (BTreeSet::from([1]), BTreeSet::from([1, 2]));
     let to_client = ["\"from the client\"", "\"to the client\""].map(String::from);
     let (tasks, messages) = shown(&test.session, Position(0)).await;
@@ -257,10 +257,10 @@ async fn a_child_that_is_passed_to_the_session_is_shown_from_then_on() {
     let mut news = test.session.subscribe(Position(0));
     let mut of_child = Vec::new();
     while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
-        let FeedMessage::Event(item) = message.unwrap() else { panic!("a gap") };
+        let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
         of_child.extend((item.record.event.task() == Some(number(2))).then_some(item));
     }
     assert!(matches!(of_child[0].record.event, Event::PassedToSession { .. }), "{of_child:?}");
     test.session.stop(number(2), None).await.unwrap();
-    assert!(matches!(next_event(&mut news).await, Event::StopAsked { .. }));
+    assert!(matches!(next_event(&mut news).await, Event::StopRequested { .. }));
 }

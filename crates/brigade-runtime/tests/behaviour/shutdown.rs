@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::task::{QueuedWhy, State};
-use brigade_model::work::Recovery;
+use brigade_model::task::{QueueReason, TaskState};
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::TestRuntime;
@@ -62,9 +62,9 @@ async fn a_dropped_runtime_leaves_no_running_future_on_any_thread() {
 async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on() {
     let store = Arc::new(MemoryStore::new());
     let (steps, census) = (Tally::default(), Census::default());
-    let build = |b: brigade_runtime::Builder| {
+    let build = |b: brigade_runtime::RuntimeBuilder| {
         let steps = steps.clone();
-        b.job("works", Recovery::resume(3), move |ctx: JobContext, (): ()| {
+        b.job("works", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
             let steps = steps.clone();
             async move {
                 ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
@@ -76,7 +76,7 @@ async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on(
             }
         })
     };
-    let test = TestRuntime::on(store.clone(), build).await;
+    let test = TestRuntime::on_store(store.clone(), build).await;
     let job = test.session.spawn(NewTask::job("works", ())).await.unwrap();
     let closure = test.session.spawn(counted_forever(&census)).await.unwrap();
     settle().await;
@@ -84,8 +84,8 @@ async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on(
     test.runtime.clone().shutdown().await.unwrap();
     assert_eq!(census.living(), 0, "futures are gone when it returns");
     let row = store.task(tree, job.no()).await.unwrap().unwrap();
-    let State::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
-    assert!(matches!(queued.why, QueuedWhy::Backoff { .. }));
+    let TaskState::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
+    assert!(matches!(queued.reason, QueueReason::Backoff { .. }));
     assert_eq!(row.crashes, 0, "leaving in good order is no crash");
     let row = store.task(tree, closure.no()).await.unwrap().unwrap();
     let Outcome::Failed(lost) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
@@ -94,7 +94,7 @@ async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on(
     drop(test);
 
     steps.add();
-    let test = TestRuntime::on(store, build).await;
+    let test = TestRuntime::on_store(store, build).await;
     let ended = eventually(test.session.wait_all([job.no().into()])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("2"), "the first step was not done again");
     let ended = eventually(test.session.wait_all([closure.no().into()])).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on(
 #[tokio::test(start_paused = true)]
 async fn what_a_job_said_before_the_shutdown_is_stored_by_it() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let mut tasks = Vec::new();
     for n in 0..20 {
         tasks.push(test.session.spawn(returns(n)).await.unwrap().no());
@@ -155,7 +155,7 @@ async fn a_store_can_be_opened_again_as_soon_as_the_runtime_is_shut_down() {
 async fn a_store_that_is_away_does_not_hold_the_shutdown() {
     let inner = Arc::new(MemoryStore::new());
     let store = SlowStore::new(inner.clone());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     for name in ["one", "two", "three"] {
         let session = test.runtime.session(name).await.unwrap();
         session.spawn(forever()).await.unwrap();
@@ -165,16 +165,16 @@ async fn a_store_that_is_away_does_not_hold_the_shutdown() {
     let left = tokio::time::timeout(10 * SECOND, test.runtime.clone().shutdown()).await;
     refused(left.unwrap(), UNAVAILABLE, "could not all be stored");
     drop(test);
-    let test = TestRuntime::on(inner, |b| b).await;
+    let test = TestRuntime::on_store(inner, |b| b).await;
     let session = test.runtime.session("two").await.unwrap();
     let ended = eventually(session.wait_all([number(1).into()])).await.unwrap();
-    assert_eq!(ended[0].outcome.word(), "failed", "as after a crash");
+    assert_eq!(ended[0].outcome.label(), "failed", "as after a crash");
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_not_answered_before_the_shutdown_hears_that_it_is_unknown() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     store.set_away(true);
     let (spawned, left) = tokio::join!(eventually(test.session.spawn(forever())), async {
         tokio::time::sleep(60 * SECOND).await;
@@ -188,7 +188,7 @@ async fn who_is_not_answered_before_the_shutdown_hears_that_it_is_unknown() {
 async fn a_shutdown_stores_what_there_is_when_the_store_is_back_in_time() {
     let inner = Arc::new(MemoryStore::new());
     let store = SlowStore::new(inner.clone());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let task = test.session.spawn(forever()).await.unwrap();
     settle().await;
     store.set_away(true);
@@ -198,5 +198,5 @@ async fn a_shutdown_stores_what_there_is_when_the_store_is_back_in_time() {
     });
     left.unwrap();
     let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
-    assert_eq!(row.state.word(), "failed", "a closure is lost with its process");
+    assert_eq!(row.state.label(), "failed", "a closure is lost with its process");
 }

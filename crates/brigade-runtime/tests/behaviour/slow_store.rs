@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use brigade_model::call::Entry;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, TaskNo, Time, TreeId};
-use brigade_model::name::{Name, SessionName};
+use brigade_model::call::JournalEntry;
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::name::{SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::tree::{MessageRow, TreeRow};
+use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, LoadedTree, Pruned, Retention, RunRow, Store,
+    Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
     StoreError, TaskQuery,
 };
 
@@ -67,48 +67,52 @@ impl Store for SlowStore {
         })
     }
 
-    fn trees(&self) -> Answer<'_, Vec<TreeRow>> {
-        self.pass(self.inner.trees())
+    fn sessions(&self) -> Answer<'_, Vec<SessionRow>> {
+        self.pass(self.inner.sessions())
     }
 
-    fn tree(&self, id: TreeId) -> Answer<'_, Option<TreeRow>> {
-        self.pass(self.inner.tree(id))
+    fn session(&self, id: SessionId) -> Answer<'_, Option<SessionRow>> {
+        self.pass(self.inner.session(id))
     }
 
-    fn tree_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<TreeRow>> {
-        self.pass(self.inner.tree_named(name))
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<SessionRow>> {
+        self.pass(self.inner.session_named(name))
     }
 
-    fn load(&self, id: TreeId) -> Answer<'_, Option<LoadedTree>> {
+    fn load(&self, id: SessionId) -> Answer<'_, Option<LoadedSession>> {
         self.pass(self.inner.load(id))
     }
 
-    fn task(&self, id: TreeId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
+    fn task(&self, id: SessionId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
         self.pass(self.inner.task(id, no))
     }
 
     fn task_named<'a>(
         &'a self,
-        id: TreeId,
+        id: SessionId,
         owner: Option<Owner>,
-        name: &'a Name,
+        name: &'a TaskName,
     ) -> Answer<'a, Option<(TaskNo, TaskRow)>> {
         self.pass(self.inner.task_named(id, owner, name))
     }
 
-    fn tasks<'a>(&'a self, id: TreeId, query: &'a TaskQuery) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
+    fn tasks<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a TaskQuery,
+    ) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
         self.pass(self.inner.tasks(id, query))
     }
 
-    fn journal(&self, id: TreeId, no: TaskNo) -> Answer<'_, Vec<Entry>> {
+    fn journal(&self, id: SessionId, no: TaskNo) -> Answer<'_, Vec<JournalEntry>> {
         self.pass(self.inner.journal(id, no))
     }
 
-    fn run(&self, id: TreeId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
         self.pass(self.inner.run(id, no, run))
     }
 
-    fn message(&self, id: TreeId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
+    fn message(&self, id: SessionId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
         self.pass(self.inner.message(id, no))
     }
 
@@ -120,7 +124,7 @@ impl Store for SlowStore {
         self.pass(self.inner.last_position())
     }
 
-    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, Pruned> {
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, PruneResult> {
         self.pass(self.inner.prune(retention, now))
     }
 }

@@ -3,9 +3,9 @@
 use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_model::task::QueuedWhy;
-use brigade_model::task::State;
-use brigade_model::work::Recovery;
+use brigade_model::task::QueueReason;
+use brigade_model::task::TaskState;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
@@ -21,8 +21,8 @@ async fn a_spawn_returns_at_once_and_the_task_is_listed_at_once() {
     let list = test.session.list();
     assert_eq!(list.len(), 1);
     assert_eq!(list[0].0, task.no());
-    assert_eq!(list[0].1.state.word(), "running");
-    assert_eq!(list[0].1.spawned, TestRuntime::START, "its age can be told");
+    assert_eq!(list[0].1.state.label(), "running");
+    assert_eq!(list[0].1.spawned_at, TestRuntime::START, "its age can be told");
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,8 +32,8 @@ async fn a_task_without_a_slot_is_listed_as_queued() {
     test.session.spawn(forever()).await.unwrap();
     let queued = test.session.spawn(forever()).await.unwrap();
     let row = queued.get().await.unwrap();
-    let State::Queued(why) = &row.state else { panic!("{:?}", row.state) };
-    assert_eq!(why.why, QueuedWhy::Full(Owner::Session));
+    let TaskState::Queued(why) = &row.state else { panic!("{:?}", row.state) };
+    assert_eq!(why.reason, QueueReason::RunningLimit(Owner::Session));
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,9 +49,9 @@ async fn a_task_succeeds_with_its_result_or_fails_with_its_error_and_keeps_when(
     assert_eq!(*outcome(&fails).await, failed("no salt"));
     let end = ending(&fine).await;
     assert_eq!(*end.outcome, succeeded("[1,2]"));
-    assert_eq!(end.at, Time(TestRuntime::START.0 + 1_000));
+    assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 1_000));
     let row = fine.get().await.unwrap();
-    assert_eq!(row.ended().unwrap().at, end.at);
+    assert_eq!(row.ended().unwrap().at, end.ended_at);
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +70,7 @@ async fn a_result_stays_readable_after_the_handle_is_gone_and_after_it_was_colle
 #[tokio::test(start_paused = true)]
 async fn addresses_are_sequential_per_tree_and_go_on_after_a_restart() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on(store.clone(), |b| b).await;
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let other = test.runtime.session("other").await.unwrap();
     for no in 1..=3 {
         let task = test.session.spawn(returns(())).await.unwrap();
@@ -79,7 +79,7 @@ async fn addresses_are_sequential_per_tree_and_go_on_after_a_restart() {
     }
     assert_eq!(other.spawn(returns(())).await.unwrap().address(), "job:1");
     crash(test).await;
-    let test = TestRuntime::on(store, |b| b).await;
+    let test = TestRuntime::on_store(store, |b| b).await;
     assert_eq!(test.session.spawn(returns(())).await.unwrap().address(), "job:4");
     let other = test.runtime.session("other").await.unwrap();
     assert_eq!(other.spawn(returns(())).await.unwrap().address(), "job:2");
@@ -90,7 +90,7 @@ async fn who_spawned_a_task_is_recorded_with_it() {
     let test = TestRuntime::new(|b| {
         b.client("the test").job(
             "parent",
-            Recovery::resume(1),
+            RecoveryPolicy::resume(1),
             |ctx: JobContext, (): ()| async move {
                 ctx.step("first", || async { Ok::<_, JobError>(()) }).await?;
                 ctx.spawn(forever()).await?;
@@ -106,7 +106,7 @@ async fn who_spawned_a_task_is_recorded_with_it() {
     assert_eq!(row.owner, Owner::Session);
     assert_eq!(row.client.as_ref().unwrap().name.0.as_ref(), "the test");
     assert_eq!(row.attempt, Attempt(1));
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     let (_, child) = operator.get(number(2)).await.unwrap();
     assert_eq!(child.owner, Owner::Task(parent.no()));
     assert_eq!(child.owner_run, RunNo::FIRST);

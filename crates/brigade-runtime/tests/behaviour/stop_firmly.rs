@@ -7,8 +7,8 @@ use std::time::Duration;
 use brigade_model::command::StopTarget;
 use brigade_model::ids::Time;
 use brigade_model::limits::Limits;
-use brigade_model::outcome::{Late, Verified};
-use brigade_model::work::Recovery;
+use brigade_model::outcome::{EndConfirmation, LateResult};
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime, Session};
 use brigade_testkit::{ManualClock, TestRuntime};
 use tokio_util::sync::CancellationToken;
@@ -35,13 +35,13 @@ async fn a_future_that_ignores_its_token_is_dropped_at_the_deadline() {
     assert_eq!(told.elapsed(), 3 * SECOND);
     assert_eq!(census.living(), 0);
     let end = cancelled(&end.outcome);
-    assert_eq!((&end.late, &end.verified), (&None, &Verified::Gone));
+    assert_eq!((&end.late, &end.confirmation), (&None, &EndConfirmation::Confirmed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_hangs_can_be_stopped() {
     let test = TestRuntime::new(|b| {
-        b.job("hangs", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+        b.job("hangs", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
             ctx.step("hangs", || async {
                 std::future::pending::<()>().await;
                 Ok::<_, JobError>(())
@@ -56,7 +56,7 @@ async fn a_step_that_hangs_can_be_stopped() {
     let told = tokio::time::Instant::now();
     let target = StopTarget::Task((&task).into());
     test.session.stop_with(target, None, Some(Duration::ZERO)).await.unwrap();
-    assert_eq!(outcome(&task).await.word(), "cancelled");
+    assert_eq!(outcome(&task).await.label(), "cancelled");
     assert!(told.elapsed() < SECOND, "the order's own grace counts, here none");
 }
 
@@ -66,7 +66,7 @@ async fn a_job_that_is_stopped_while_it_is_entered_again_is_told_so_by_its_calls
     let (open, entered) = (gate.clone(), Tally::default());
     let entries = entered.clone();
     let test = TestRuntime::new(|b| {
-        b.job("joins", Recovery::resume(1), move |ctx: JobContext, (): ()| {
+        b.job("joins", RecoveryPolicy::resume(1), move |ctx: JobContext, (): ()| {
             let (gate, entries) = (open.clone(), entries.clone());
             async move {
                 if entries.add() > 0 {
@@ -88,7 +88,7 @@ async fn a_job_that_is_stopped_while_it_is_entered_again_is_told_so_by_its_calls
     gate.cancel();
     let told = tokio::time::Instant::now();
     let end = outcome(&task).await;
-    let Some(Late::Failure(failure)) = &cancelled(&end).late else { panic!("{end:?}") };
+    let Some(LateResult::Failure(failure)) = &cancelled(&end).late else { panic!("{end:?}") };
     assert!(failure.to_string().contains("the task is being stopped"), "{failure}");
     assert!(told.elapsed() < SECOND, "it did not have to be forced");
 }
@@ -146,7 +146,7 @@ async fn a_future_that_never_yields_ends_unconfirmed_and_keeps_its_slot_until_it
     clock.advance(5 * SECOND);
     let end = soon(task.wait()).await.unwrap();
     assert_eq!(end.outcome.to_string(), "cancelled (unconfirmed)");
-    assert_eq!(cancelled(&end.outcome).verified, Verified::Unconfirmed);
+    assert_eq!(cancelled(&end.outcome).confirmation, EndConfirmation::Unconfirmed);
     assert_eq!(state(&session, next.no()).await, "queued", "the slot is still taken");
     let (_, row) = session.get(task.no()).await.unwrap();
     assert!(row.ended().unwrap().lingering);
@@ -168,5 +168,5 @@ async fn a_future_that_yields_between_deadline_and_bound_ends_confirmed() {
     clock.advance(2 * SECOND);
     drop(release);
     let end = soon(task.wait()).await.unwrap();
-    assert_eq!(cancelled(&end.outcome).verified, Verified::Gone);
+    assert_eq!(cancelled(&end.outcome).confirmation, EndConfirmation::Confirmed);
 }

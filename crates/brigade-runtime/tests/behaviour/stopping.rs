@@ -1,11 +1,11 @@
 //! Stopping: what it reaches, and what it leaves.
 
-use brigade_model::command::{Caller, Command, Spawn};
+use brigade_model::command::{Caller, Command, SpawnCommand};
 use brigade_model::ids::{Attempt, MessageNo, Time};
 use brigade_model::message::Receipt;
-use brigade_model::outcome::{Stopper, Verified};
-use brigade_model::spec::Spec;
-use brigade_model::work::{JobWork, Recovery, Work};
+use brigade_model::outcome::{EndConfirmation, StopInitiator};
+use brigade_model::spec::TaskSpec;
+use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_testkit::TestRuntime;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ async fn a_stop_of_an_ended_task_is_a_success_that_does_nothing() {
     until(&test.session, task.no(), "succeeded").await;
     let before = test.runtime.position();
     let stopped = task.stop(None).await.unwrap();
-    assert_eq!((stopped.tasks, stopped.already), (0, true));
+    assert_eq!((stopped.tasks, stopped.already_stopped), (0, true));
     assert_eq!(test.runtime.position(), before);
     assert_eq!(*outcome(&task).await, succeeded("1"), "still a success");
 }
@@ -44,13 +44,13 @@ async fn a_second_stop_while_stopping_is_fine_and_changes_nothing() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(forever().grace(3 * SECOND)).await.unwrap();
     let first = task.stop(Some("first")).await.unwrap();
-    assert_eq!((first.tasks, first.already), (1, false));
+    assert_eq!((first.tasks, first.already_stopped), (1, false));
     tokio::time::sleep(SECOND).await;
     let second = task.stop(Some("second")).await.unwrap();
-    assert_eq!((second.tasks, second.already), (1, true));
+    assert_eq!((second.tasks, second.already_stopped), (1, true));
     let end = ending(&task).await;
     assert_eq!(cancelled(&end.outcome).order.reason.as_deref(), Some("first"));
-    assert_eq!(end.at, Time(TestRuntime::START.0 + 3_000), "the first deadline stands");
+    assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 3_000), "the first deadline stands");
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,12 +62,12 @@ async fn a_stop_reaches_every_descendant_and_counts_them() {
     assert_eq!(census.living(), 31);
     let stopped = root.stop(None).await.unwrap();
     assert_eq!(stopped.tasks, 31);
-    assert_eq!(outcome(&root).await.word(), "cancelled");
+    assert_eq!(outcome(&root).await.label(), "cancelled");
     settle().await;
     assert_eq!(census.living(), 0, "no future of the subtree is left");
-    let operator = test.runtime.operate(test.session.id()).await.unwrap();
+    let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     for (no, row) in operator.history(&Default::default()).await.unwrap() {
-        assert_eq!(row.state.word(), "cancelled", "{no}");
+        assert_eq!(row.state.label(), "cancelled", "{no}");
     }
 }
 
@@ -87,7 +87,7 @@ async fn a_subtree_of_thousands_is_stopped_in_slices_to_the_last() {
     settle().await;
     assert_eq!(census.living(), 1_500);
     assert_eq!(wide.stop(None).await.unwrap().tasks, 1_501);
-    assert_eq!(outcome(&wide).await.word(), "cancelled");
+    assert_eq!(outcome(&wide).await.label(), "cancelled");
     settle().await;
     assert_eq!(census.living(), 0);
 }
@@ -118,8 +118,9 @@ async fn nothing_new_starts_deep_below_a_task_that_is_stopping() {
     let deep = number(4);
     root.stop(None).await.unwrap();
     let caller = Caller::Task { no: deep, attempt: Attempt(1) };
-    let spec = Arc::new(Spec::new(Work::Job(JobWork::Closure { label: "late".into() })));
-    let (reply, events) = test.submit(Command::Spawn(Spawn { caller, spec, call: None })).await;
+    let spec = Arc::new(TaskSpec::new(Work::Job(JobWork::Closure { label: "late".into() })));
+    let (reply, events) =
+        test.submit(Command::Spawn(SpawnCommand { caller, spec, call: None })).await;
     refused(reply, ENDED, "nothing new starts below it");
     assert!(events.is_empty());
 }
@@ -139,7 +140,7 @@ async fn a_task_can_stop_itself_and_its_children_go_with_it() {
     let task = test.session.spawn(task).await.unwrap();
     let end = outcome(&task).await;
     let said = cancelled(&end);
-    assert_eq!(said.order.by, Stopper::Itself);
+    assert_eq!(said.order.by, StopInitiator::Itself);
     assert_eq!(said.order.reason.as_deref(), Some("had enough"));
     let reached: u32 = late_result(&end).parse().unwrap();
     assert!((2..=4).contains(&reached), "itself and what had been spawned by then: {reached}");
@@ -154,13 +155,13 @@ async fn a_stopped_task_is_cancelled_even_if_it_returns_as_if_nothing_had_been()
     task.stop(None).await.unwrap();
     let end = outcome(&task).await;
     assert_eq!(late_result(&end), "\"tidied\"");
-    assert_eq!(cancelled(&end).verified, Verified::Gone);
+    assert_eq!(cancelled(&end).confirmation, EndConfirmation::Confirmed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_wakes_a_job_out_of_whatever_it_waits_for() {
     let test = TestRuntime::new(|b| {
-        b.job("naps", Recovery::resume(1), |ctx: JobContext, (): ()| async move {
+        b.job("naps", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
             ctx.sleep(3600 * SECOND).await?;
             Ok::<_, JobError>(())
         })
@@ -175,7 +176,7 @@ async fn a_stop_wakes_a_job_out_of_whatever_it_waits_for() {
         until(&test.session, task.no(), "waiting").await;
         let now = tokio::time::Instant::now();
         task.stop(None).await.unwrap();
-        assert_eq!(outcome(&task).await.word(), "cancelled");
+        assert_eq!(outcome(&task).await.label(), "cancelled");
         assert_eq!(now.elapsed(), std::time::Duration::ZERO, "nobody had to be waited for");
     }
 }
@@ -194,7 +195,7 @@ async fn a_queued_task_is_stopped_without_ever_having_run() {
     });
     let queued = test.session.spawn(queued).await.unwrap();
     queued.stop(None).await.unwrap();
-    assert_eq!(outcome(&queued).await.word(), "cancelled");
+    assert_eq!(outcome(&queued).await.label(), "cancelled");
     settle().await;
     assert_eq!(tally.get(), 0);
 }
@@ -214,11 +215,11 @@ async fn a_parents_return_stops_the_children_it_leaves_behind() {
         assert_eq!(end.is_success(), returns_well, "its own ending is not that of its children");
         settle().await;
         assert_eq!(census.living(), 0, "it ends only when they have ended");
-        let operator = test.runtime.operate(test.session.id()).await.unwrap();
+        let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
         let child = number(parent.no().get() + 1);
         let (_, row) = operator.get(child).await.unwrap();
         let end = cancelled(&row.ended().unwrap().outcome).order.clone();
-        assert_eq!(end.by, Stopper::ParentEnded);
+        assert_eq!(end.by, StopInitiator::ParentEnded);
     }
 }
 
@@ -265,10 +266,10 @@ async fn closing_a_session_stops_all_in_it_and_takes_nothing_new() {
     test.session.close(Some("closing time")).await.unwrap();
     refused(test.session.spawn(forever()).await, ENDED, "closed");
     let end = outcome(&task).await;
-    assert_eq!(cancelled(&end).order.by, Stopper::SessionClosed);
+    assert_eq!(cancelled(&end).order.by, StopInitiator::SessionClosed);
     assert_eq!(unread, MessageNo(1));
     let receipt = test.session.receipt(unread).await.unwrap().unwrap().receipt;
-    assert!(matches!(receipt, Receipt::Dead(_)), "{receipt:?}");
+    assert!(matches!(receipt, Receipt::DeadLettered(_)), "{receipt:?}");
     let again = test.runtime.session("test").await.unwrap();
     assert_ne!(again.id(), test.session.id(), "the name is free for another session");
 }

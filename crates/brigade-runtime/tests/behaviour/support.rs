@@ -6,19 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use brigade_model::action::Start;
-use brigade_model::call::Ending;
-use brigade_model::command::{EndedHow, Reported};
+use brigade_model::action::StartAction;
+use brigade_model::call::RunResult;
+use brigade_model::command::{AttemptReport, WorkResult};
 use brigade_model::event::Event;
 use brigade_model::ids::{Attempt, Position, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::outcome::{Cancelled, Failure, Late, Outcome};
+use brigade_model::outcome::{CancelledOutcome, Failure, LateResult, Outcome};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
-use brigade_model::work::{Conduct, FollowUp, InboxMode, OnReturn, Recovery, WakeOn};
+use brigade_model::work::{
+    FollowUp, InboxMode, KindPolicy, ParentClosePolicy, RecoveryPolicy, WakeOn,
+};
 use brigade_runtime::{
-    Delivery, FeedMessage, JobContext, JobError, NewTask, Performer, Reconciled, Reporter, Session,
-    StopHow, TaskHandle, TaskId,
+    Delivery, FeedUpdate, JobContext, JobError, NewTask, Performer, ReconcileResult, Reporter,
+    Session, StopMode, TaskHandle, TaskId,
 };
 use brigade_store::BoxFuture;
 use brigade_testkit::TestRuntime;
@@ -81,7 +83,7 @@ pub(crate) fn refused<T: Debug>(result: Result<T, Refusal>, kind: RefusalKind, p
 }
 
 #[track_caller]
-pub(crate) fn cancelled(outcome: &Outcome) -> &Cancelled {
+pub(crate) fn cancelled(outcome: &Outcome) -> &CancelledOutcome {
     match outcome {
         Outcome::Cancelled(cancelled) => cancelled,
         other => panic!("cancelled was expected, not {other}"),
@@ -91,7 +93,7 @@ pub(crate) fn cancelled(outcome: &Outcome) -> &Cancelled {
 #[track_caller]
 pub(crate) fn late_result(outcome: &Outcome) -> &str {
     match &cancelled(outcome).late {
-        Some(Late::Result(result)) => result.as_str(),
+        Some(LateResult::Result(result)) => result.as_str(),
         other => panic!("a late result was expected, not {other:?}"),
     }
 }
@@ -112,7 +114,7 @@ pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-pub(crate) async fn ending(task: &TaskHandle) -> Ending {
+pub(crate) async fn ending(task: &TaskHandle) -> RunResult {
     eventually(task.wait()).await.unwrap()
 }
 
@@ -125,7 +127,7 @@ pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<Task
     let mut news = session.subscribe(Position(0));
     loop {
         let (_, row) = session.get(no).await.unwrap();
-        if row.state.word() == word {
+        if row.state.label() == word {
             return row;
         }
         eventually(news.next()).await.unwrap();
@@ -133,7 +135,7 @@ pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<Task
 }
 
 pub(crate) async fn state(session: &Session, no: TaskNo) -> &'static str {
-    session.get(no).await.unwrap().1.state.word()
+    session.get(no).await.unwrap().1.state.label()
 }
 
 pub(crate) fn listed(session: &Session) -> Vec<u32> {
@@ -146,9 +148,9 @@ pub(crate) async fn events(test: &TestRuntime) -> Vec<Event> {
     records.iter().map(|record| record.event.clone()).collect()
 }
 
-pub(crate) async fn next_event(news: &mut brigade_runtime::Subscription) -> Event {
+pub(crate) async fn next_event(news: &mut brigade_runtime::FeedSubscription) -> Event {
     match eventually(news.next()).await.unwrap() {
-        FeedMessage::Event(item) => item.record.event.clone(),
+        FeedUpdate::Event(item) => item.record.event.clone(),
         gap => panic!("an event was expected, not {gap:?}"),
     }
 }
@@ -209,13 +211,13 @@ pub(crate) const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;
 /// A performer that does nothing by itself: the test hears each call and speaks for the work.
 pub(crate) struct Puppet {
     calls: tokio::sync::mpsc::UnboundedSender<Called>,
-    found: std::sync::Mutex<Option<Reconciled>>,
+    found: std::sync::Mutex<Option<ReconcileResult>>,
 }
 
 pub(crate) enum Called {
-    Start(Start, Reporter),
+    Start(StartAction, Reporter),
     Deliver(Delivery),
-    Stop(StopHow),
+    Stop(StopMode),
     Reconcile(Reporter),
 }
 
@@ -229,7 +231,7 @@ impl Puppet {
     }
 
     /// What it will say when it is asked what became of work.
-    pub(crate) fn finding(found: Reconciled) -> (Arc<Self>, Strings) {
+    pub(crate) fn finding(found: ReconcileResult) -> (Arc<Self>, Strings) {
         let (puppet, strings) = Self::new();
         *puppet.found.lock().unwrap() = Some(found);
         (puppet, strings)
@@ -242,7 +244,7 @@ impl Puppet {
 }
 
 impl Performer for Puppet {
-    fn start(&self, start: Start, reporter: Reporter) {
+    fn start(&self, start: StartAction, reporter: Reporter) {
         self.called(Called::Start(start, reporter));
     }
 
@@ -250,7 +252,7 @@ impl Performer for Puppet {
         self.called(Called::Deliver(delivery));
     }
 
-    fn stop(&self, _task: TaskId, how: StopHow) {
+    fn stop(&self, _task: TaskId, how: StopMode) {
         self.called(Called::Stop(how));
     }
 
@@ -259,7 +261,7 @@ impl Performer for Puppet {
         _task: TaskId,
         _row: &'a TaskRow,
         reporter: Reporter,
-    ) -> BoxFuture<'a, Reconciled> {
+    ) -> BoxFuture<'a, ReconcileResult> {
         self.called(Called::Reconcile(reporter));
         let found = self.found.lock().unwrap().clone().expect("the test expects to be asked");
         Box::pin(std::future::ready(found))
@@ -271,7 +273,7 @@ impl Strings {
         eventually(self.0.recv()).await.expect("the performer is there")
     }
 
-    pub(crate) async fn started(&mut self) -> (Start, Reporter) {
+    pub(crate) async fn started(&mut self) -> (StartAction, Reporter) {
         match self.next().await {
             Called::Start(start, reporter) => (start, reporter),
             _ => panic!("a start was expected"),
@@ -285,7 +287,7 @@ impl Strings {
         }
     }
 
-    pub(crate) async fn stopped(&mut self) -> StopHow {
+    pub(crate) async fn stopped(&mut self) -> StopMode {
         match self.next().await {
             Called::Stop(how) => how,
             _ => panic!("a stop was expected"),
@@ -305,18 +307,18 @@ impl Strings {
 }
 
 /// Work that may outlive the process, takes messages as they come, and can be followed up.
-pub(crate) const OVEN: Conduct = Conduct {
-    recovery: Recovery::Adopt,
-    on_return: OnReturn::StopChildren,
+pub(crate) const OVEN: KindPolicy = KindPolicy {
+    recovery: RecoveryPolicy::Adopt,
+    parent_close: ParentClosePolicy::StopChildren,
     follow_up: FollowUp::NewRun,
-    inbox: InboxMode::Push,
-    wake: WakeOn::AnyAnswer,
+    inbox_mode: InboxMode::Push,
+    wake_on: WakeOn::AnyCompletion,
 };
 
 pub(crate) fn oven(dish: &str) -> NewTask {
     NewTask::custom("oven", dish, OVEN)
 }
 
-pub(crate) fn returned(result: &str) -> Reported {
-    Reported::Ended(EndedHow::Returned(json(result)).into())
+pub(crate) fn returned(result: &str) -> AttemptReport {
+    AttemptReport::Ended(WorkResult::Returned(json(result)).into())
 }

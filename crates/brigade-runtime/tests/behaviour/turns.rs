@@ -7,7 +7,7 @@ use std::time::Duration;
 use brigade_model::limits::{Limits, Usage};
 use brigade_model::message::Receipt;
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
@@ -15,7 +15,7 @@ use brigade_testkit::TestRuntime;
 use crate::slow_store::SlowStore;
 use crate::support::*;
 
-const RESUME: Recovery = Recovery::resume(3);
+const RESUME: RecoveryPolicy = RecoveryPolicy::resume(3);
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_before_its_call_is_made_again_is_kept() {
@@ -82,8 +82,8 @@ async fn a_message_is_not_lost_to_a_receive_that_the_job_drops() {
 #[tokio::test(start_paused = true)]
 async fn a_step_and_a_message_are_heard_of_in_the_order_of_the_journal() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
-    let test = TestRuntime::on(store.clone(), |b| {
-        b.batch(1024).job("both", RESUME, |ctx: JobContext, (): ()| async move {
+    let test = TestRuntime::on_store(store.clone(), |b| {
+        b.max_batch(1024).job("both", RESUME, |ctx: JobContext, (): ()| async move {
             let work = ctx.step("work", || async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 Ok::<_, JobError>(())
@@ -228,7 +228,7 @@ async fn a_run_that_died_of_a_refusal_tries_it_again_when_it_is_resumed() {
     .await;
     let one = Limits { total: Some(1), ..Limits::default() };
     let task = test.session.spawn(NewTask::job("parent", ()).limits(one)).await.unwrap();
-    assert_eq!(ending(&task).await.outcome.word(), "failed");
+    assert_eq!(ending(&task).await.outcome.label(), "failed");
     let more = Limits { total: Some(10), ..Limits::default() };
     let task = test.session.resume(&task, Some(more)).await.unwrap();
     assert_eq!(*ending(&task).await.outcome, succeeded("\"done\""));

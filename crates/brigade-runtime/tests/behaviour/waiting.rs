@@ -99,7 +99,7 @@ async fn a_wait_for_a_task_that_is_cancelled_succeeds_and_says_cancelled() {
     let (ending, stopped) = tokio::join!(eventually(task.wait()), task.stop(Some("enough")));
     stopped.unwrap();
     let ending = ending.unwrap();
-    assert_eq!(ending.outcome.word(), "cancelled");
+    assert_eq!(ending.outcome.label(), "cancelled");
     assert_eq!(late_result(&ending.outcome), "\"tidied\"", "it came before the wait returned");
     let order = &cancelled(&ending.outcome).order;
     assert_eq!(order.reason.as_deref(), Some("enough"));
@@ -121,11 +121,11 @@ async fn a_wait_that_is_given_up_takes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_bare_wait_covers_this_clients_runs_only() {
     let store = Arc::new(MemoryStore::new());
-    let first = TestRuntime::on(store.clone(), |b| b.client("first")).await;
+    let first = TestRuntime::on_store(store.clone(), |b| b.client("first")).await;
     let task = first.session.spawn(returns(1)).await.unwrap();
     until(&first.session, task.no(), "succeeded").await;
     first.runtime.clone().shutdown().await.unwrap();
-    let second = TestRuntime::on(store.clone(), |b| b.client("second")).await;
+    let second = TestRuntime::on_store(store.clone(), |b| b.client("second")).await;
     second.session.spawn(returns(2)).await.unwrap();
     let endings = eventually(second.session.wait_all([])).await.unwrap();
     assert_eq!(endings.iter().map(|e| e.no.get()).collect::<Vec<_>>(), [2]);
@@ -143,7 +143,8 @@ async fn endings_come_in_the_order_of_time_and_carry_it() {
     until(&test.session, second.no(), "succeeded").await;
     tokio::time::sleep(SECOND).await;
     one.cancel();
-    let ends: Vec<Time> = [ending(&first).await, ending(&second).await].map(|e| e.at).to_vec();
+    let ends: Vec<Time> =
+        [ending(&first).await, ending(&second).await].map(|e| e.ended_at).to_vec();
     assert!(ends[1] < ends[0]);
 }
 
@@ -162,6 +163,6 @@ async fn waits_end_when_the_runtime_does() {
     });
     left.unwrap();
     // The closure is lost with the runtime, and the wait may be told so or that all is over.
-    assert!(waited.is_err() || waited.unwrap().outcome.word() == "failed");
+    assert!(waited.is_err() || waited.unwrap().outcome.label() == "failed");
     refused(eventually(task.wait()).await, UNAVAILABLE, "shut down");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use brigade_agent::mcp::{McpServer, Setting};
+use brigade_agent::mcp::{McpServerConfig, ValueSource};
 use brigade_runtime::NewTask;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -95,7 +95,7 @@ async fn the_official_python_server_over_its_streams() {
     let Some(python) = python() else { return };
     let folder = Folder::new();
     let path = folder.path().to_str().unwrap();
-    let server = McpServer::stdio(python.to_str().unwrap(), [SERVER, path]);
+    let server = McpServerConfig::stdio(python.to_str().unwrap(), [SERVER, path]);
     let options = playing(STORY).mcp_server("srv", server).unwrap();
     let (runtime, session) = start(options).await;
     let agent = spawn(&session, NewTask::agent("cook").name("Cook").mcp_server("srv")).await;
@@ -119,8 +119,8 @@ async fn the_official_python_server_over_http() {
     std::fs::write(&token, "t0k3n-of-the-kitchen").unwrap();
     let serve = || Served::start(&python, folder.path(), port);
     let mut served = serve().await;
-    let server = McpServer::http(format!("http://127.0.0.1:{port}/mcp"));
-    let server = server.bearer(Setting::file(&token));
+    let server = McpServerConfig::http(format!("http://127.0.0.1:{port}/mcp"));
+    let server = server.bearer(ValueSource::file(&token));
     let options = playing(STORY).mcp_server("srv", server).unwrap();
     let (runtime, session) = start(options).await;
     let agent = spawn(&session, NewTask::agent("cook").name("Cook").mcp_server("srv")).await;

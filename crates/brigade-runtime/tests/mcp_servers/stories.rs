@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_agent::definition::Definition;
-use brigade_agent::mcp::McpServer;
-use brigade_agent::permission::{Permissions, Rules};
+use brigade_agent::mcp::McpServerConfig;
+use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;
 use brigade_store::{MemoryStore, Store};
@@ -13,7 +13,7 @@ use brigade_store::{MemoryStore, Store};
 use crate::scripted::Script;
 use crate::support::{playing, spawn, start, start_on, words};
 
-fn server(script: &Script) -> McpServer {
+fn server(script: &Script) -> McpServerConfig {
     script.server("mcp_servers::scripted")
 }
 
@@ -55,7 +55,8 @@ turn
     let (_runtime, session) = start(options).await;
     let nobody = spawn(&session, cook()).await;
     assert_eq!(words(&session, &nobody).await, "None.");
-    let rules = Rules { deny: vec!["srv__*".parse().unwrap()], ..Rules::default() };
+    let rules =
+        PermissionRules { deny: vec!["srv__*".parse().unwrap()], ..PermissionRules::default() };
     let denied = spawn(&session, cook().mcp_server("srv").permissions(rules)).await;
     assert_eq!(words(&session, &denied).await, "None.");
     assert_eq!(script.log(), [""; 0]);
@@ -177,7 +178,7 @@ async fn a_stop_in_a_call_is_told_to_the_server() {
     let agent = spawn(&session, cook().mcp_server("srv")).await;
     script.until("it is called", |log| log.contains(&"act".to_owned())).await;
     agent.stop(None).await.unwrap();
-    assert_eq!(agent.wait().await.unwrap().outcome.word(), "cancelled");
+    assert_eq!(agent.wait().await.unwrap().outcome.label(), "cancelled");
     script.until("it is cancelled", |log| log.contains(&"cancelled".to_owned())).await;
 }
 
@@ -194,7 +195,7 @@ turn
   say Enough.
 ";
     let options = playing(text).mcp_server("srv", server(&script)).unwrap();
-    let options = options.permissions(Permissions::of("the test", Rules::all()));
+    let options = options.permissions(Permissions::of("the test", PermissionRules::all()));
     let (runtime, session) = start(options).await;
     for number in 0..20 {
         let task = NewTask::agent("look").name(&format!("Cook {number}")).mcp_server("srv");

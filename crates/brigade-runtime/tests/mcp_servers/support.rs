@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brigade_llm::scripted::{Script, Scripted};
+use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_model::outcome::Outcome;
 use brigade_runtime::{AgentOptions, NewTask, OneModel, Runtime, Session, TaskHandle};
 use brigade_store::{MemoryStore, Store};
@@ -10,7 +10,7 @@ use brigade_store::{MemoryStore, Store};
 /// Agents that play this.
 pub(crate) fn playing(text: &str) -> AgentOptions {
     let script = Script::parse("test", text).unwrap();
-    AgentOptions::new(OneModel(Arc::new(Scripted::new(script)))).model("scripted")
+    AgentOptions::new(OneModel(Arc::new(ScriptedModel::new(script)))).model("scripted")
 }
 
 pub(crate) async fn start(options: AgentOptions) -> (Runtime, Session) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use brigade_model::message::Receipt;
-use brigade_model::outcome::{Failure, Late, Outcome, Verified};
+use brigade_model::outcome::{EndConfirmation, Failure, LateResult, Outcome};
 use brigade_runtime::NewTask;
 use brigade_store::Retention;
 
@@ -25,7 +25,7 @@ async fn a_living_command_is_followed_by_the_next_runtime() {
     drop(task);
     let next = first.reopened().await;
     let (_, row) = next.session.list().pop().unwrap();
-    assert_eq!((row.state.word(), row.attempt.0), ("running", 1));
+    assert_eq!((row.state.label(), row.attempt.0), ("running", 1));
     std::fs::write(next.folder.path().join("go"), "").unwrap();
     let outcome = ending_of(&next, 1).await;
     assert_eq!(outcome.to_string(), "failed (exit code 6)");
@@ -73,8 +73,8 @@ async fn an_adopted_command_is_written_to_and_stopped_as_before() {
     next.session.stop(no, None).await.unwrap();
     let outcome = ending_of(&next, 1).await;
     let Outcome::Cancelled(cancelled) = &outcome else { panic!("{outcome:?}") };
-    let code = Some(Late::Failure(Failure::ExitCode(3)));
-    assert_eq!((&cancelled.late, &cancelled.verified), (&code, &Verified::Gone));
+    let code = Some(LateResult::Failure(Failure::ExitCode(3)));
+    assert_eq!((&cancelled.late, &cancelled.confirmation), (&code, &EndConfirmation::Confirmed));
     assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
 }
 
@@ -119,5 +119,5 @@ async fn output_stays_until_the_task_is_pruned() {
     let place = kitchen.place();
     assert!(place.ends_with("2.1.1"), "{}", place.display());
     living.stop(None).await.unwrap();
-    assert_eq!(kitchen.task(&living).await.word(), "cancelled");
+    assert_eq!(kitchen.task(&living).await.label(), "cancelled");
 }

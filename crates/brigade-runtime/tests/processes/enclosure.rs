@@ -5,11 +5,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_model::enclosure::{Confine, Resources, Tcp, TerminalSize};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
+use brigade_model::sandbox::{ResourceLimits, SandboxRequest, TcpPolicy, TerminalSize};
 use brigade_model::work::EnvValue;
-use brigade_process::Landlock;
+use brigade_process::LandlockSupport;
 use brigade_runtime::{NewTask, ProcessOptions, Runtime};
 use brigade_store::MemoryStore;
 use tempfile::TempDir;
@@ -34,9 +34,12 @@ fn place() -> Place {
 }
 
 fn can_confine() -> bool {
-    let can = Landlock::here().check().is_ok();
+    let can = LandlockSupport::detect().check().is_ok();
     if !can {
-        eprintln!("not tested: this kernel cannot confine commands ({:?})", Landlock::here());
+        eprintln!(
+            "not tested: this kernel cannot confine commands ({:?})",
+            LandlockSupport::detect()
+        );
     }
     can
 }
@@ -47,7 +50,7 @@ fn is_kept_out(text: &str) -> bool {
 }
 
 fn confined(place: &Place, script: &str) -> NewTask {
-    NewTask::shell(script).cwd(&place.work).confine(Confine::default())
+    NewTask::shell(script).cwd(&place.work).sandbox(SandboxRequest::default())
 }
 
 async fn tail(kitchen: &Kitchen, task: NewTask) -> String {
@@ -86,9 +89,9 @@ async fn where_the_kernel_lacks_it_nothing_is_run() {
     let folder = tempfile::tempdir().unwrap();
     let place = place();
     for (landlock, expect) in [
-        (Landlock::Missing, "this kernel has no Landlock: Linux 6.2 or newer is needed"),
-        (Landlock::Disabled, "not switched on in this kernel"),
-        (Landlock::Version(1), "Landlock (version 1) is too old"),
+        (LandlockSupport::Missing, "this kernel has no Landlock: Linux 6.2 or newer is needed"),
+        (LandlockSupport::Disabled, "not switched on in this kernel"),
+        (LandlockSupport::Version(1), "Landlock (version 1) is too old"),
     ] {
         let options = ProcessOptions::new(folder.path()).landlock(landlock);
         let store = Arc::new(MemoryStore::new());
@@ -114,9 +117,9 @@ async fn the_state_folder_cannot_be_what_a_command_is_confined_to() {
     let state = kitchen.folder.path();
     let read = vec![state.to_str().unwrap().to_owned()];
     for task in [
-        NewTask::shell("true").cwd(state.parent().unwrap()).confine(Confine::default()),
-        NewTask::shell("true").cwd(state.join("processes")).confine(Confine::default()),
-        confined(&place, "true").confine(Confine { read, ..Confine::default() }),
+        NewTask::shell("true").cwd(state.parent().unwrap()).sandbox(SandboxRequest::default()),
+        NewTask::shell("true").cwd(state.join("processes")).sandbox(SandboxRequest::default()),
+        confined(&place, "true").sandbox(SandboxRequest { read, ..SandboxRequest::default() }),
     ] {
         let told = problem(&kitchen, task).await;
         assert!(told.contains("Brigade's own state folder"), "{told}");
@@ -137,7 +140,8 @@ async fn a_path_that_became_a_link_is_not_followed() {
     let session = kitchen.runtime.session_with("narrow", limits).await.unwrap();
     let first = NewTask::shell("while [ ! -e go ]; do sleep 0.02; done").cwd(&place.work);
     session.spawn(first).await.unwrap();
-    let task = confined(&place, "cat inner/file").confine(Confine { write, ..Confine::default() });
+    let task = confined(&place, "cat inner/file")
+        .sandbox(SandboxRequest { write, ..SandboxRequest::default() });
     let task = session.spawn(task).await.unwrap();
     fs::remove_dir(&inner).unwrap();
     symlink(&place.outside, &inner).unwrap();
@@ -149,13 +153,13 @@ async fn a_path_that_became_a_link_is_not_followed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_asked_for_is_refused_at_once() {
     let (kitchen, place) = (kitchen().await, place());
-    let nowhere = Confine { write: vec!["nowhere".into()], ..Confine::default() };
-    let low = Resources { memory: Some(100), ..Resources::default() };
+    let nowhere = SandboxRequest { write: vec!["nowhere".into()], ..SandboxRequest::default() };
+    let low = ResourceLimits { memory: Some(100), ..ResourceLimits::default() };
     for (task, expect) in [
-        (NewTask::shell("true").confine(Confine::default()), "needs a working directory"),
-        (confined(&place, "true").confine(nowhere), "nowhere: No such file"),
+        (NewTask::shell("true").sandbox(SandboxRequest::default()), "needs a working directory"),
+        (confined(&place, "true").sandbox(nowhere), "nowhere: No such file"),
         (NewTask::shell("true").resources(low), "memory is too low"),
-        (NewTask::job("bake", ()).confine(Confine::default()), "only a command or an agent"),
+        (NewTask::job("bake", ()).sandbox(SandboxRequest::default()), "only a command or an agent"),
     ] {
         let refusal = kitchen.session.spawn(task).await.unwrap_err();
         assert!(refusal.message.contains(expect), "{}", refusal.message);
@@ -165,7 +169,7 @@ async fn what_cannot_be_asked_for_is_refused_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endings_by_a_limit_say_so() {
     let kitchen = kitchen().await;
-    let resources = Resources { cpu_secs: Some(1), ..Resources::default() };
+    let resources = ResourceLimits { cpu_secs: Some(1), ..ResourceLimits::default() };
     let task = NewTask::shell("while :; do :; done").resources(resources);
     let task = kitchen.session.spawn(task).await.unwrap();
     let outcome = kitchen.task(&task).await;
@@ -179,23 +183,23 @@ async fn what_acts_as_a_confined_task_starts_nothing_less_confined() {
         return;
     }
     let (kitchen, place) = (kitchen().await, place());
-    let resources = Resources { open_files: Some(50), ..Resources::default() };
-    let confine = Confine { tcp: Tcp::Denied, ..Confine::default() };
+    let resources = ResourceLimits { open_files: Some(50), ..ResourceLimits::default() };
+    let confine = SandboxRequest { tcp: TcpPolicy::Denied, ..SandboxRequest::default() };
     let outer = NewTask::shell("echo up; exec sleep 60").cwd(&place.work);
-    let outer = kitchen.session.spawn(outer.confine(confine).resources(resources)).await.unwrap();
+    let outer = kitchen.session.spawn(outer.sandbox(confine).resources(resources)).await.unwrap();
     said(&outer, "up").await;
     let row = outer.get().await.unwrap();
-    let id = brigade_runtime::TaskId { tree: kitchen.session.id(), no: outer.no() };
-    let inside = kitchen.runtime.act_as(id, row.attempt).await.unwrap();
+    let id = brigade_runtime::TaskId { session: kitchen.session.id(), no: outer.no() };
+    let inside = kitchen.runtime.task_session(id, row.attempt).await.unwrap();
     // It asks for the whole of the other place, and gets none of it.
     let asked = NewTask::shell("exec 2>&1; ulimit -n; cat file; echo x > new").cwd(&place.outside);
-    let inner = inside.spawn(asked.confine(Confine::default())).await.unwrap();
+    let inner = inside.spawn(asked.sandbox(SandboxRequest::default())).await.unwrap();
     let kept = inner.get().await.unwrap();
-    let enclosure = kept.spec.work.enclosure().unwrap();
-    assert_eq!(enclosure.confinement.len(), 2);
-    assert_eq!(enclosure.confinement[0].tcp, Tcp::Denied);
+    let enclosure = kept.spec.work.sandbox().unwrap();
+    assert_eq!(enclosure.layers.len(), 2);
+    assert_eq!(enclosure.layers[0].tcp, TcpPolicy::Denied);
     let unasked = inside.spawn(NewTask::shell("cat file").cwd(&place.outside)).await.unwrap();
-    let operator = kitchen.runtime.operate(kitchen.session.id()).await.unwrap();
+    let operator = kitchen.runtime.operator_session(kitchen.session.id()).await.unwrap();
     for (task, limit) in [(&inner, "50\n"), (&unasked, "")] {
         let mut endings = operator.wait_all([task.no().into()]).await.unwrap();
         let outcome = Outcome::clone(&endings.pop().unwrap().outcome);
@@ -221,8 +225,8 @@ async fn what_acts_as_a_confined_task_has_nothing_read_to_it() {
     let outer = kitchen.session.spawn(outer).await.unwrap();
     said(&outer, "up").await;
     let row = outer.get().await.unwrap();
-    let id = brigade_runtime::TaskId { tree: kitchen.session.id(), no: outer.no() };
-    let inside = kitchen.runtime.act_as(id, row.attempt).await.unwrap();
+    let id = brigade_runtime::TaskId { session: kitchen.session.id(), no: outer.no() };
+    let inside = kitchen.runtime.task_session(id, row.attempt).await.unwrap();
     let file = place.outside.join("file").to_str().unwrap().into();
     for reference in [EnvValue::FromFile(file), EnvValue::FromEnv("PATH".into())] {
         let asked = NewTask::shell("echo $X").cwd(&place.work).env("X", reference);

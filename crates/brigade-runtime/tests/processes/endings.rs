@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_runtime::{Foreground, JobError, NewTask};
+use brigade_runtime::{ForegroundResult, JobError, NewTask};
 
 use crate::support::*;
 
@@ -32,7 +32,7 @@ async fn the_result_says_what_a_caller_wants_to_know() {
     assert_eq!((report.exit_code, report.signal), (Some(3), None));
     assert_eq!((report.stdout_bytes, report.stderr_bytes), (4, 4));
     assert_eq!(report.tail, "one\ntwo\n");
-    assert!(report.ran_ms >= 100, "{report:?}");
+    assert!(report.duration_ms >= 100, "{report:?}");
     assert!(report.survivors.is_empty());
 }
 
@@ -73,12 +73,12 @@ async fn commands_and_jobs_are_one_list_with_one_numbering() {
     let listed: Vec<String> = session
         .list()
         .iter()
-        .map(|(no, row)| format!("{} {}", row.address(*no), row.state.word()))
+        .map(|(no, row)| format!("{} {}", row.address(*no), row.state.label()))
         .collect();
     assert_eq!(listed, ["process:1 running", "job:2 running"]);
     for task in [&command, &closure] {
         task.stop(None).await.unwrap();
-        assert_eq!(kitchen.task(task).await.word(), "cancelled");
+        assert_eq!(kitchen.task(task).await.label(), "cancelled");
     }
 }
 
@@ -87,12 +87,12 @@ async fn a_foreground_command_that_outlives_the_patience_goes_on_in_the_backgrou
     let kitchen = kitchen().await;
     let quick = NewTask::shell("echo quick");
     let run = kitchen.session.run(quick, Duration::from_secs(20)).await.unwrap();
-    let Foreground::Ended(_, ending) = run else { panic!("{run:?}") };
+    let ForegroundResult::Ended(_, ending) = run else { panic!("{run:?}") };
     assert_eq!(report(&ending.outcome).tail, "quick\n");
     let slow = NewTask::shell("sleep 0.5; echo slow");
     let run = kitchen.session.run(slow, Duration::from_millis(50)).await.unwrap();
-    let Foreground::Background(task) = run else { panic!("{run:?}") };
-    assert_eq!(task.get().await.unwrap().state.word(), "running");
+    let ForegroundResult::Background(task) = run else { panic!("{run:?}") };
+    assert_eq!(task.get().await.unwrap().state.label(), "running");
     assert_eq!(report(&kitchen.task(&task).await).tail, "slow\n");
 }
 
@@ -139,7 +139,7 @@ async fn a_command_that_closes_its_streams_is_waited_for_all_the_same() {
     let task = kitchen.session.spawn(task).await.unwrap();
     let report = report(&kitchen.task(&task).await);
     assert_eq!((report.exit_code, report.tail.as_str()), (Some(4), "before\n"));
-    assert!(report.ran_ms >= 300, "{report:?}");
+    assert!(report.duration_ms >= 300, "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,7 +158,7 @@ async fn a_runtime_without_commands_keeps_them_queued_and_says_so() {
     let task = session.spawn(NewTask::shell("true")).await.unwrap();
     loop {
         let row = task.get().await.unwrap();
-        if row.state.word() == "queued" {
+        if row.state.label() == "queued" {
             assert!(format!("{:?}", row.state).contains("no performer for process"), "{row:?}");
             break;
         }

@@ -22,7 +22,7 @@ async fn receipt(kitchen: &Kitchen, no: MessageNo, expect: &Receipt) {
 }
 
 fn dead(reason: &str) -> Receipt {
-    Receipt::Dead(reason.into())
+    Receipt::DeadLettered(reason.into())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,7 +98,7 @@ async fn a_command_that_never_reads_blocks_nobody() {
     let waiting = kitchen.session.receipt(sent[4]).await.unwrap().unwrap().receipt;
     assert_eq!(waiting, Receipt::Accepted, "a full pipe cannot have taken it");
     task.stop(None).await.unwrap();
-    assert_eq!(kitchen.task(&task).await.word(), "cancelled");
+    assert_eq!(kitchen.task(&task).await.label(), "cancelled");
     let unread = kitchen.session.receipt(sent[4]).await.unwrap().unwrap().receipt;
-    assert!(matches!(unread, Receipt::Dead(_)), "{unread:?}");
+    assert!(matches!(unread, Receipt::DeadLettered(_)), "{unread:?}");
 }

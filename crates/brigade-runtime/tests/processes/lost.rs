@@ -5,13 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use brigade_model::ids::TaskNo;
-use brigade_model::outcome::Verified;
+use brigade_model::outcome::EndConfirmation;
 use brigade_runtime::NewTask;
 
 use crate::support::*;
 
 /// A command with a child in another session, under a runtime that goes away.
-async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, Verified) {
+async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, EndConfirmation) {
     let first = kitchen().await;
     let text = "setsid sleep 61 & echo up; sleep 62";
     let task = first.session.spawn(NewTask::shell(text)).await.unwrap();
@@ -28,7 +28,7 @@ async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, Verifie
 async fn begun(kitchen: &Kitchen) {
     loop {
         let (_, row) = kitchen.session.list().pop().unwrap();
-        if row.extra.as_ref().is_some_and(|extra| extra.state.is_some()) {
+        if row.extras.as_ref().is_some_and(|extra| extra.state.is_some()) {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -49,7 +49,7 @@ fn halve(folder: &Path) {
 fn another_boot(folder: &Path) {
     let place = only_place(folder);
     let mut record = record(&place);
-    record.boot = [1; 16];
+    record.boot_id = [1; 16];
     let claim = fs::File::options().write(true).open(place.join("claim")).unwrap();
     record.write_to(&claim).unwrap();
 }
@@ -73,7 +73,7 @@ async fn a_directory_that_vanished_or_cannot_be_read_means_lost_and_ended() {
     ];
     for (meanwhile, expect) in table {
         let (next, evidence, verified) = interrupted(meanwhile).await;
-        assert_eq!((evidence.as_str(), verified), (expect, Verified::Gone));
+        assert_eq!((evidence.as_str(), verified), (expect, EndConfirmation::Confirmed));
         assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new(), "{expect}");
     }
 }
@@ -92,7 +92,7 @@ async fn a_shim_killed_while_nobody_looked_means_lost_and_its_orphans_are_ended(
     let shot = |folder: &Path| kill(record(&only_place(folder)).shim.pid);
     let (next, evidence, verified) = interrupted(shot).await;
     assert_eq!(evidence, "its shim is gone and left no ending");
-    assert_eq!(verified, Verified::Gone);
+    assert_eq!(verified, EndConfirmation::Confirmed);
     assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
 }
 
@@ -109,7 +109,7 @@ async fn a_shim_killed_under_a_living_runtime_means_lost_at_once() {
     kill(shim);
     let (evidence, verified) = lost(&kitchen.task(&task).await);
     assert_eq!(evidence, "its shim is gone and left no ending");
-    assert_eq!(verified, Verified::Gone);
+    assert_eq!(verified, EndConfirmation::Confirmed);
     assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
     assert_eq!(own_zombies(shim), 0, "what was inherited is reaped");
 }

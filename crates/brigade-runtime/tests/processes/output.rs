@@ -1,6 +1,8 @@
 //! What a command prints is kept within bounds and can be read at any time.
 
-use brigade_process::output::{self, Piece, Read, Resume, Search, Start, Which};
+use brigade_process::output::{
+    self, OutputRead, OutputSearch, OutputView, PagePiece, ReadStart, SearchCursor,
+};
 use brigade_runtime::NewTask;
 
 use crate::support::*;
@@ -23,7 +25,7 @@ async fn only_the_owner_and_the_operator_read_it() {
     let kitchen = kitchen().await;
     let task = kitchen.session.spawn(NewTask::shell("echo mine")).await.unwrap();
     kitchen.task(&task).await;
-    let operator = kitchen.runtime.operate(kitchen.session.id()).await.unwrap();
+    let operator = kitchen.runtime.operator_session(kitchen.session.id()).await.unwrap();
     assert_eq!(operator.output(task.no()).await.unwrap().tail_text(10).unwrap(), "mine\n");
     let unknown = brigade_model::ids::TaskNo::new(99).unwrap();
     let refusal = kitchen.session.output(unknown).await.unwrap_err();
@@ -40,12 +42,13 @@ async fn a_gibibyte_is_counted_and_its_beginning_and_end_are_kept() {
     assert_eq!((report.exit_code, report.stdout_bytes), (Some(0), total));
     assert_eq!(report.tail, "ended\n");
     let output = task.output().await.unwrap();
-    let read = Read { which: Which::Stdout, from: Start::At(0), max_bytes: 64 << 20 };
+    let read =
+        OutputRead { view: OutputView::Stdout, start: ReadStart::At(0), max_bytes: 64 << 20 };
     let page = output.read(read).unwrap();
     assert_eq!((page.total, page.next, page.ended), (total, total, true));
-    let kept: u64 = total - page.cut();
+    let kept: u64 = total - page.dropped_bytes();
     assert_eq!(kept, 8 << 20, "as much as the cap says");
-    let Some(Piece::Bytes { bytes, .. }) = page.pieces.first() else { panic!("no beginning") };
+    let Some(PagePiece::Bytes { bytes, .. }) = page.pieces.first() else { panic!("no beginning") };
     assert!(bytes.starts_with(b"begun\n"));
     let sizes = std::fs::read_dir(kitchen.place()).unwrap();
     let on_disk: u64 = sizes.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
@@ -61,12 +64,12 @@ async fn binary_output_is_kept_as_it_is() {
     let task = kitchen.session.spawn(task).await.unwrap();
     kitchen.task(&task).await;
     let output = task.output().await.unwrap();
-    for which in [Which::Stdout, Which::Stderr] {
-        let read = Read { which, from: Start::At(0), max_bytes: 1 << 20 };
+    for which in [OutputView::Stdout, OutputView::Stderr] {
+        let read = OutputRead { view: which, start: ReadStart::At(0), max_bytes: 1 << 20 };
         let pieces = output.read(read).unwrap().pieces;
         let bytes = pieces.into_iter().flat_map(|piece| match piece {
-            Piece::Bytes { bytes, .. } => bytes,
-            Piece::Cut { .. } => panic!("nothing was cut"),
+            PagePiece::Bytes { bytes, .. } => bytes,
+            PagePiece::Dropped { .. } => panic!("nothing was cut"),
         });
         assert!(bytes.eq(all.iter().copied()), "{which:?}");
     }
@@ -80,12 +83,12 @@ async fn output_is_followed_from_before_the_start_to_the_end() {
     let first = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
     let text = "for n in 1 2 3 4 5; do echo $n; sleep 0.02; done";
     let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
-    assert_eq!(task.get().await.unwrap().state.word(), "queued");
-    let mut follow = task.follow(Which::Combined, Start::At(0)).await.unwrap();
+    assert_eq!(task.get().await.unwrap().state.label(), "queued");
+    let mut follow = task.follow(OutputView::Combined, ReadStart::At(0)).await.unwrap();
     first.stop(None).await.unwrap();
     let mut seen = String::new();
     while let Some(page) = follow.next().await.unwrap() {
-        seen.push_str(&output::text(&page));
+        seen.push_str(&output::page_text(&page));
     }
     assert_eq!(seen, "1\n2\n3\n4\n5\n");
 }
@@ -96,11 +99,11 @@ async fn lines_are_found_by_a_pattern() {
     let text = "echo ok 1; echo error: salt >&2; echo ok 2; echo error: pepper";
     let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
     kitchen.task(&task).await;
-    let search = Search {
-        which: Which::Combined,
+    let search = OutputSearch {
+        view: OutputView::Combined,
         pattern: "^error: (salt|pepper)$",
         ignore_case: false,
-        from: Resume::default(),
+        cursor: SearchCursor::default(),
         max_matches: 10,
         max_line_bytes: 100,
     };
@@ -114,9 +117,9 @@ async fn lines_are_found_by_a_pattern() {
 async fn following_ends_with_the_task_when_its_shim_is_killed() {
     let kitchen = kitchen().await;
     let task = kitchen.session.spawn(NewTask::shell("echo up; exec sleep 60")).await.unwrap();
-    let mut follow = task.follow(Which::Stdout, Start::At(0)).await.unwrap();
+    let mut follow = task.follow(OutputView::Stdout, ReadStart::At(0)).await.unwrap();
     let page = follow.next().await.unwrap().unwrap();
-    assert_eq!(output::text(&page), "up\n");
+    assert_eq!(output::page_text(&page), "up\n");
     let shim = record(&kitchen.place()).shim.pid.to_string();
     std::process::Command::new("kill").args(["-9", &shim]).status().unwrap();
     assert_eq!(follow.next().await.unwrap(), None);

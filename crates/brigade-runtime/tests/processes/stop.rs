@@ -3,25 +3,25 @@
 use std::time::{Duration, Instant};
 
 use brigade_model::command::StopTarget;
-use brigade_model::outcome::{Cancelled, Failure, Late, Outcome, Verified};
+use brigade_model::outcome::{CancelledOutcome, EndConfirmation, Failure, LateResult, Outcome};
 use brigade_runtime::{NewTask, TaskHandle};
 
 use crate::support::*;
 
-async fn stopped(kitchen: &Kitchen, task: &TaskHandle) -> Cancelled {
+async fn stopped(kitchen: &Kitchen, task: &TaskHandle) -> CancelledOutcome {
     task.stop(Some("enough")).await.unwrap();
     cancelled(kitchen, task).await
 }
 
-async fn cancelled(kitchen: &Kitchen, task: &TaskHandle) -> Cancelled {
+async fn cancelled(kitchen: &Kitchen, task: &TaskHandle) -> CancelledOutcome {
     let outcome = kitchen.task(task).await;
     let Outcome::Cancelled(cancelled) = &outcome else { panic!("{outcome:?}") };
     cancelled.clone()
 }
 
-fn signal(cancelled: &Cancelled) -> Option<i32> {
+fn signal(cancelled: &CancelledOutcome) -> Option<i32> {
     match &cancelled.late {
-        Some(Late::Failure(Failure::Signal(signal))) => Some(*signal),
+        Some(LateResult::Failure(Failure::Signal(signal))) => Some(*signal),
         _ => None,
     }
 }
@@ -33,8 +33,8 @@ async fn a_stop_asks_before_it_kills_and_keeps_the_real_ending() {
     let task = kitchen.session.spawn(NewTask::shell(polite)).await.unwrap();
     said(&task, "up").await;
     let ended = stopped(&kitchen, &task).await;
-    assert_eq!(ended.late, Some(Late::Failure(Failure::ExitCode(9))));
-    assert_eq!(ended.verified, Verified::Gone);
+    assert_eq!(ended.late, Some(LateResult::Failure(Failure::ExitCode(9))));
+    assert_eq!(ended.confirmation, EndConfirmation::Confirmed);
     said(&task, "bye").await;
     let task = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
     assert_eq!(signal(&stopped(&kitchen, &task).await), Some(15));
@@ -50,7 +50,7 @@ async fn what_ignores_the_asking_is_killed_when_its_grace_is_over() {
     let began = Instant::now();
     let ended = stopped(&kitchen, &task).await;
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
-    assert_eq!((signal(&ended), ended.verified), (Some(9), Verified::Gone));
+    assert_eq!((signal(&ended), ended.confirmation), (Some(9), EndConfirmation::Confirmed));
     assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
 }
 
@@ -85,7 +85,7 @@ async fn escapees_and_their_children_go_too() {
     }
     assert!(processes_with(&task_mark(&kitchen)).len() >= 7);
     let ended = stopped(&kitchen, &task).await;
-    assert_eq!(ended.verified, Verified::Gone);
+    assert_eq!(ended.confirmation, EndConfirmation::Confirmed);
     assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
 }
 
@@ -94,7 +94,7 @@ async fn a_process_that_sleeps_under_a_stop_signal_is_ended_too() {
     let kitchen = kitchen().await;
     let task = kitchen.session.spawn(NewTask::shell("echo up; kill -STOP $$")).await.unwrap();
     said(&task, "up").await;
-    assert_eq!(stopped(&kitchen, &task).await.verified, Verified::Gone);
+    assert_eq!(stopped(&kitchen, &task).await.confirmation, EndConfirmation::Confirmed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,7 +104,7 @@ async fn a_stop_may_come_at_any_moment_of_the_start() {
         let task = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
         tokio::time::sleep(Duration::from_micros(round * 100)).await;
         let ended = stopped(&kitchen, &task).await;
-        assert_eq!(ended.verified, Verified::Gone, "round {round}");
+        assert_eq!(ended.confirmation, EndConfirmation::Confirmed, "round {round}");
     }
     assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
 }
@@ -116,10 +116,10 @@ async fn stopping_twice_is_stopping_once() {
     let task = NewTask::shell(deaf).grace(Duration::from_millis(200));
     let task = kitchen.session.spawn(task).await.unwrap();
     said(&task, "up").await;
-    assert!(!task.stop(None).await.unwrap().already);
-    assert!(task.stop(None).await.unwrap().already);
+    assert!(!task.stop(None).await.unwrap().already_stopped);
+    assert!(task.stop(None).await.unwrap().already_stopped);
     assert_eq!(signal(&cancelled(&kitchen, &task).await), Some(9));
-    assert!(task.stop(None).await.unwrap().already, "after the end it is a no-op");
+    assert!(task.stop(None).await.unwrap().already_stopped, "after the end it is a no-op");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,10 +134,10 @@ async fn a_command_that_prints_for_ever_can_be_stopped_and_fills_no_disk() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     until("four mebibytes", || {
-        place.join("claim").exists() && record(&place).produced[0] > 4 << 20
+        place.join("claim").exists() && record(&place).produced_bytes[0] > 4 << 20
     })
     .await;
-    assert_eq!(stopped(&kitchen, &task).await.verified, Verified::Gone);
+    assert_eq!(stopped(&kitchen, &task).await.confirmation, EndConfirmation::Confirmed);
     let sizes =
         std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
     assert!(sizes.sum::<u64>() < 2 << 20);

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::outcome::{Failure, Outcome, Verified};
-use brigade_process::{Output, Record};
+use brigade_model::outcome::{EndConfirmation, Failure, Outcome};
+use brigade_process::{ProcessOutput, ShimRecord};
 use brigade_runtime::{ProcessOptions, ProcessReport, Runtime, Session, TaskHandle};
 use brigade_store::{MemoryStore, Store};
 use tempfile::TempDir;
@@ -87,8 +87,8 @@ pub(crate) fn only_place(folder: &Path) -> PathBuf {
     only(&only(&folder.join("processes")))
 }
 
-pub(crate) fn record(place: &Path) -> Record {
-    Record::read_from(&fs::File::open(place.join("claim")).unwrap()).unwrap()
+pub(crate) fn record(place: &Path) -> ShimRecord {
+    ShimRecord::read_from(&fs::File::open(place.join("claim")).unwrap()).unwrap()
 }
 
 pub(crate) fn report(outcome: &Outcome) -> ProcessReport {
@@ -103,10 +103,10 @@ pub(crate) fn report(outcome: &Outcome) -> ProcessReport {
 }
 
 #[track_caller]
-pub(crate) fn lost(outcome: &Outcome) -> (String, Verified) {
+pub(crate) fn lost(outcome: &Outcome) -> (String, EndConfirmation) {
     let Outcome::Failed(failed) = outcome else { panic!("{outcome:?}") };
     let Failure::Lost { evidence, .. } = &failed.failure else { panic!("{outcome:?}") };
-    (evidence.to_string(), failed.verified.clone())
+    (evidence.to_string(), failed.confirmation.clone())
 }
 
 /// Until something holds. The test has failed if it never does.
@@ -122,7 +122,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) async fn said(task: &TaskHandle, text: &str) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     loop {
-        let output: Output = task.output().await.unwrap();
+        let output: ProcessOutput = task.output().await.unwrap();
         let tail = output.tail_text(4096).unwrap();
         if tail.contains(text) {
             return;

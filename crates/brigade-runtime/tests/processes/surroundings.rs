@@ -126,11 +126,11 @@ async fn a_process_below_a_command_is_known_as_its_task_from_the_first_moment() 
         let task =
             kitchen.session.spawn(NewTask::shell(text).cwd(kitchen.folder.path())).await.unwrap();
         let (stream, _) = listener.accept().unwrap();
-        let peer = PeerProcess::of(&stream).unwrap().expect("it waits for an answer");
+        let peer = PeerProcess::from_socket(&stream).unwrap().expect("it waits for an answer");
         let origin = kitchen.runtime.origin_of(&peer);
         let PeerOrigin::Task(found, attempt) = origin else { panic!("{origin:?}: {text}") };
         assert_eq!((found.no, attempt.0), (task.no(), 1));
-        let session = kitchen.runtime.act_as(found, attempt).await.unwrap();
+        let session = kitchen.runtime.task_session(found, attempt).await.unwrap();
         assert!(session.list().is_empty(), "it sees only what it started itself");
         assert!(session.get(task.no()).await.is_err());
         drop(stream);
@@ -139,6 +139,6 @@ async fn a_process_below_a_command_is_known_as_its_task_from_the_first_moment() 
     }
     let _own = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let (stream, _) = listener.accept().unwrap();
-    let own = PeerProcess::of(&stream).unwrap().unwrap();
+    let own = PeerProcess::from_socket(&stream).unwrap().unwrap();
     assert_eq!(kitchen.runtime.origin_of(&own), PeerOrigin::Outside);
 }

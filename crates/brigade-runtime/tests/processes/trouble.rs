@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use brigade_model::ids::{Millis, TaskNo};
 use brigade_model::message::Receipt;
-use brigade_model::outcome::{Outcome, Verified};
-use brigade_model::work::{EnvValue, Recovery};
-use brigade_process::output::{self, Start, Which};
+use brigade_model::outcome::{EndConfirmation, Outcome};
+use brigade_model::work::{EnvValue, RecoveryPolicy};
+use brigade_process::output::{self, OutputView, ReadStart};
 use brigade_runtime::{JobContext, JobError, NewTask, ProcessOptions, Runtime};
 use brigade_store::{MemoryStore, Retention};
 
@@ -40,17 +40,17 @@ async fn a_command_that_never_began_is_begun_and_followed_from_its_beginning() {
     drop(task);
     let next = first.reopened_after(unexecute).await;
     let (_, row) = next.session.list().pop().unwrap();
-    if row.extra.as_ref().is_some_and(|extra| extra.state.is_some()) {
+    if row.extras.as_ref().is_some_and(|extra| extra.state.is_some()) {
         // The machine was too slow for this: it had been recorded as begun.
         let ending = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
         assert_eq!(lost(&ending.outcome).0, "its claim is gone");
         return;
     }
     let mut follow =
-        next.session.follow(TaskNo::FIRST, Which::Combined, Start::At(0)).await.unwrap();
+        next.session.follow(TaskNo::FIRST, OutputView::Combined, ReadStart::At(0)).await.unwrap();
     let mut seen = String::new();
     while let Some(page) = follow.next().await.unwrap() {
-        seen.push_str(&output::text(&page));
+        seen.push_str(&output::page_text(&page));
     }
     assert_eq!(seen, "hello\nbye\n", "not what there is of the first attempt");
     let (_, row) = next.session.get(TaskNo::FIRST).await.unwrap();
@@ -68,7 +68,10 @@ async fn a_claim_that_somebody_removed_does_not_mean_a_second_execution() {
     let next = first.reopened_after(removed).await;
     let ending = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
     if brigade_process::IS_COMPLETE {
-        assert_eq!(lost(&ending.outcome), ("its claim is gone".to_owned(), Verified::Gone));
+        assert_eq!(
+            lost(&ending.outcome),
+            ("its claim is gone".to_owned(), EndConfirmation::Confirmed)
+        );
         assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
     }
     assert_eq!(fs::read_to_string(ran).unwrap(), "ran\n");
@@ -79,7 +82,7 @@ async fn a_job_closes_the_input_of_its_child_once() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder()
         .processes(ProcessOptions::new(folder.path()))
-        .job("feeder", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
+        .job("feeder", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             let cat = ctx.spawn(NewTask::shell("cat").reads_messages()).await?;
             ctx.send(&cat, "salt").await?;
             ctx.close_input(&cat).await?;
@@ -133,7 +136,7 @@ async fn a_runtime_that_runs_no_commands_does_not_say_that_they_are_gone() {
     let ending = session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
     let (evidence, verified) = lost(&ending.outcome);
     assert_eq!(evidence, "no performer for process is registered");
-    assert_eq!(verified, Verified::Unconfirmed);
+    assert_eq!(verified, EndConfirmation::Unconfirmed);
     drop(session);
     bare.shutdown().await.unwrap();
     let options = ProcessOptions::new(folder.path());
@@ -166,7 +169,7 @@ async fn input_to_a_command_without_a_directory_is_a_dead_letter() {
     said(&task, "up").await;
     fs::remove_dir_all(kitchen.place()).unwrap();
     let no = task.send("anybody there?").await.unwrap();
-    let dead = Receipt::Dead("its directory is gone".into());
+    let dead = Receipt::DeadLettered("its directory is gone".into());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while kitchen.session.receipt(no).await.unwrap().unwrap().receipt != dead {
         assert!(tokio::time::Instant::now() < deadline);

@@ -10,16 +10,16 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use brigade_model::call::Answer;
+use brigade_model::call::CallCompletion;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Epoch, MessageNo, Owner, Position, TaskNo, Time};
 use brigade_model::outcome::Outcome;
 use brigade_model::task::TaskRow;
-use brigade_model::tree::Tree;
-use brigade_runtime::{Builder, Clock, ProcessOptions, Runtime, Session};
+use brigade_model::task_tree::TaskTree;
+use brigade_runtime::{Clock, ProcessOptions, Runtime, RuntimeBuilder, Session};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{EventQuery, Store, TaskQuery};
-use brigade_testkit::{CrashStore, Cut, CutHow, PausedClock, TestRuntime};
+use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 
 /// What the work did to the world: each step notes itself here.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
@@ -28,7 +28,7 @@ pub(crate) const ONCE: &str = "once: ";
 pub(crate) type Act = fn(Session) -> Pin<Box<dyn Future<Output = ()>>>;
 
 pub(crate) struct Story {
-    pub(crate) build: fn(Builder, Log) -> Builder,
+    pub(crate) build: fn(RuntimeBuilder, Log) -> RuntimeBuilder,
     /// The client's part, told again after each crash.
     pub(crate) act: Act,
     /// Whether what each task was told on its way is the same too. Not where a crash costs money
@@ -75,7 +75,7 @@ impl Story {
         assert!(commits >= 8, "a story of {commits} commits has not much to cut");
         for commit in 0..commits {
             for durable in [false, true] {
-                let cut = Cut { commit, durable, how: CutHow::Crash };
+                let cut = CutPoint { commit, durable, mode: CutMode::Crash };
                 let path = folder.path().join(format!("cut-{commit}-{durable}.db"));
                 let log = Log::default();
                 let at = match self.tell(&path, &log, TestRuntime::START, Some(cut)) {
@@ -101,7 +101,7 @@ impl Story {
         let (expect, steps) = (self.the_end(&path), sorted(&log));
         for nth in 0..cuts {
             let commit = 2 + nth * (commits - 4) / cuts;
-            let cut = Cut { commit, durable: nth % 2 == 0, how: CutHow::Crash };
+            let cut = CutPoint { commit, durable: nth % 2 == 0, mode: CutMode::Crash };
             let path = folder.path().join(format!("cut-{commit}.db"));
             let log = Log::default();
             if let Told::Cut { at } = self.tell(&path, &log, TestRuntime::START, Some(cut)) {
@@ -121,7 +121,7 @@ impl Story {
     }
 
     /// One process's life.
-    fn tell(&self, path: &Path, log: &Log, start: Time, cut: Option<Cut>) -> Told {
+    fn tell(&self, path: &Path, log: &Log, start: Time, cut: Option<CutPoint>) -> Told {
         let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(self.pace == Pace::Paused)
@@ -131,7 +131,7 @@ impl Story {
             let sqlite = SqliteStore::open(path, Default::default()).unwrap();
             let store = CrashStore::new(Arc::new(sqlite), cut);
             let clock = PausedClock::starting_at(start);
-            let builder = Runtime::builder().shared_store(store.clone()).batch(1);
+            let builder = Runtime::builder().shared_store(store.clone()).max_batch(1);
             let builder = match self.pace {
                 Pace::Paused => builder.clock(Arc::new(clock)),
                 Pace::Real => {
@@ -146,14 +146,14 @@ impl Story {
             };
             tokio::select! {
                 () = told => Told::ToTheEnd { commits: store.commits() },
-                () = store.crashed() => Told::Cut { at: clock.now() },
+                () = store.wait_crashed() => Told::Cut { at: clock.now() },
             }
         })
     }
 }
 
 /// A step runs once; the one whose record was cut may run once more.
-fn check_steps(expect: &[String], got: &[String], cut: &Cut) {
+fn check_steps(expect: &[String], got: &[String], cut: &CutPoint) {
     let mut left = got.to_vec();
     // What must not happen twice may not happen at all.
     left.retain(|step| !step.starts_with(ONCE));
@@ -182,10 +182,10 @@ fn the_end(path: &Path) -> TheEnd {
     let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
     tokio.block_on(async {
         let store = SqliteStore::open_read_only(path).unwrap();
-        let tree = store.trees().await.unwrap().pop().unwrap();
+        let tree = store.sessions().await.unwrap().pop().unwrap();
         let rows = store.tasks(tree.id, &TaskQuery::default()).await.unwrap();
         let rows: BTreeMap<TaskNo, TaskRow> = rows.into_iter().collect();
-        let query = EventQuery { tree: None, after: Position(0), most: usize::MAX };
+        let query = EventQuery { session: None, after: Position(0), limit: usize::MAX };
         let events = store.events(&query).await.unwrap().items;
         let events: Vec<Arc<EventRecord>> = events.into_iter().map(|item| item.record).collect();
         check_fold(&events, &rows);
@@ -203,7 +203,7 @@ fn the_end(path: &Path) -> TheEnd {
             let mut entries = store.journal(tree.id, *no).await.unwrap();
             entries.sort_by_key(|entry| entry.index);
             let told =
-                entries.iter().map(|entry| format!("{}: {}", entry.label, word(&entry.answer)));
+                entries.iter().map(|entry| format!("{}: {}", entry.label, word(&entry.completion)));
             journal.insert(path_of(&rows, *no), told.collect());
         }
         // Within a budget a call that was cut off counts as what it may have cost at the most.
@@ -211,7 +211,7 @@ fn the_end(path: &Path) -> TheEnd {
         let is_metered = limits.any(|limits| limits.tokens.is_some());
         let told = |(no, row): (&TaskNo, _)| (path_of(&rows, *no), told(row, is_metered));
         let tasks = rows.iter().map(told).collect();
-        let shared = tree.shared.iter();
+        let shared = tree.shared_values.iter();
         let shared = shared.map(|(name, kept)| (name.to_owned(), kept.value.to_string())).collect();
         TheEnd { tasks, messages, journal, shared }
     })
@@ -227,16 +227,16 @@ fn told(row: &TaskRow, is_metered: bool) -> String {
     format!("{} {result} {:?} {used}", ended.outcome, ended.delivery)
 }
 
-fn word(answer: &Answer) -> String {
+fn word(answer: &CallCompletion) -> String {
     match answer {
-        Answer::Value(value) => format!("{value}"),
-        Answer::Message(message) => format!("message {}", message.body),
-        Answer::Endings(endings) => {
+        CallCompletion::Value(value) => format!("{value}"),
+        CallCompletion::Message(message) => format!("message {}", message.body),
+        CallCompletion::Results(endings) => {
             let all: Vec<String> = endings.iter().map(|e| e.outcome.to_string()).collect();
             format!("{all:?}")
         }
-        Answer::Spawned(_) => "spawned".into(),
-        Answer::Sent(numbers) => format!("sent {}", numbers.len()),
+        CallCompletion::Spawned(_) => "spawned".into(),
+        CallCompletion::Sent(numbers) => format!("sent {}", numbers.len()),
         other => format!("{other:?}"),
     }
 }
@@ -252,7 +252,7 @@ fn path_of(rows: &BTreeMap<TaskNo, TaskRow>, no: TaskNo) -> String {
 }
 
 fn check_fold(events: &[Arc<EventRecord>], rows: &BTreeMap<TaskNo, TaskRow>) {
-    let mut folded = Tree::open(&events[0], Epoch(1)).unwrap();
+    let mut folded = TaskTree::open(&events[0], Epoch(1)).unwrap();
     for event in &events[1..] {
         brigade_model::apply::apply(&mut folded, event);
     }
@@ -270,7 +270,7 @@ fn check_once(events: &[Arc<EventRecord>]) {
                 runs.iter().map(|(no, run)| format!("result of {no}#{run}")).collect()
             }
             Event::MessageRead { message, .. } => vec![format!("reading of message {message}")],
-            Event::Recorded { no, index, .. } | Event::Answered { no, index, .. } => {
+            Event::Recorded { no, index, .. } | Event::CallCompleted { no, index, .. } => {
                 vec![format!("answer {index} of {no}")]
             }
             _ => Vec::new(),

@@ -5,39 +5,39 @@ use std::time::{Duration, Instant};
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 
-use super::text;
-use super::tool::Call;
+use super::task_text;
+use super::tool_call::McpCallContext;
 
-const EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Also without news a client hears so often that the call is alive.
-const QUIET_MAX: u32 = 5;
+const UNCHANGED_INTERVALS_MAX: u32 = 5;
 
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressNotifier {
     peer: Peer<RoleServer>,
     token: ProgressToken,
-    began: Instant,
+    started_at: Instant,
 }
 
-impl Progress {
+impl ProgressNotifier {
     pub(super) fn new(peer: Peer<RoleServer>, token: ProgressToken) -> Self {
-        Self { peer, token, began: Instant::now() }
+        Self { peer, token, started_at: Instant::now() }
     }
 
     /// Tells on until nobody listens.
-    pub(super) async fn tell(&self, call: &Call, tasks: &[String]) {
+    pub(super) async fn send_until_dropped(&self, call: &McpCallContext, tasks: &[String]) {
         let mut before = None;
         let mut quiet = 0;
         loop {
-            tokio::time::sleep(EVERY).await;
-            let message = message(call, tasks).await;
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+            let message = render_progress(call, tasks).await;
             quiet += 1;
-            if before.as_ref() == Some(&message) && quiet < QUIET_MAX {
+            if before.as_ref() == Some(&message) && quiet < UNCHANGED_INTERVALS_MAX {
                 continue;
             }
             quiet = 0;
             // Seconds, which always grow.
-            let progress = self.began.elapsed().as_secs_f64();
+            let progress = self.started_at.elapsed().as_secs_f64();
             let said = ProgressNotificationParam::new(self.token.clone(), progress);
             if self.peer.notify_progress(said.with_message(message.clone())).await.is_err() {
                 // There is nobody to tell; the call itself goes on.
@@ -49,11 +49,11 @@ impl Progress {
 }
 
 /// The last line of output, or what an agent is at, where one task is waited for.
-async fn message(call: &Call, tasks: &[String]) -> String {
+async fn render_progress(call: &McpCallContext, tasks: &[String]) -> String {
     match tasks {
         [] => "waiting for news".to_owned(),
-        [task] => match call.show(task).await {
-            Ok(info) => text::glance(call, &info).await,
+        [task] => match call.show_task(task).await {
+            Ok(info) => task_text::render_status_line(call, &info).await,
             Err(_) => None,
         }
         .unwrap_or_else(|| format!("waiting for {task}")),

@@ -2,46 +2,51 @@
 
 use std::path::Path;
 
-use brigade_delegation::ended_task::share;
-use brigade_delegation::span::truncate_line;
+use brigade_delegation::ended_task::bytes_per_result;
+use brigade_delegation::short_text::truncate_line;
 use brigade_delegation::{BackgroundReason, BackgroundTask, EndedResult, EndedTask, RunProcess};
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::EnvValue;
 
-use super::summary::{summary, user_approvals};
-use super::tool::{Answer, Call, Tool};
-use super::{approvals, tasks, text};
-use crate::info::TaskInfo;
-use crate::requests::{Command, Exec, Started};
+use super::summary::{summarize_task, to_user_approvals};
+use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use super::{approval_forms, protocol_tasks, task_text};
+use crate::requests::{ExecCommandLine, ExecRequest, StartReply};
+use crate::task_info::TaskInfo;
 
-impl Tool for RunProcess {
-    async fn run(self, call: &Call) -> Result<Answer, Refusal> {
+impl ClientDelegationTool for RunProcess {
+    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
         // All that is wrong is said before anything is started.
         self.check()?;
         let wait = self.wait(call.audience())?;
-        let exec = exec(&self, call)?;
-        let started = call.line.ask(|| exec.clone()).await?;
+        let exec = exec_request(&self, call)?;
+        let started = call.daemon.call(|| exec.clone()).await?;
         let address = call.address(&started.task);
-        let patience = match (self.background || wait.is_zero(), call.knows_tasks) {
-            (true, _) => return in_background(call, &started, BackgroundReason::Asked).await,
-            (false, true) => tasks::AT_ONCE.min(wait),
+        let patience = match (self.background || wait.is_zero(), call.supports_tasks) {
+            (true, _) => {
+                return background_reply(call, &started, BackgroundReason::Requested).await;
+            }
+            (false, true) => protocol_tasks::IMMEDIATE_REPLY_TIMEOUT.min(wait),
             (false, false) => wait,
         };
-        let mut waited = call.wait(&[address], WaitMode::All, patience).await?;
-        match (waited.ended.pop(), call.knows_tasks) {
-            (Some(ended), _) => ended_answer(call, &ended).await,
-            (None, true) => Ok(Answer::Task(Box::new(started.task))),
-            (None, false) => in_background(call, &started, BackgroundReason::Slow(wait)).await,
+        let mut waited = call.wait_for_tasks(&[address], WaitMode::All, patience).await?;
+        match (waited.ended.pop(), call.supports_tasks) {
+            (Some(ended), _) => ended_reply(call, &ended).await,
+            (None, true) => Ok(McpToolReply::Task(Box::new(started.task))),
+            (None, false) => {
+                background_reply(call, &started, BackgroundReason::TimedOut(wait)).await
+            }
         }
     }
 }
 
-fn exec(asked: &RunProcess, call: &Call) -> Result<Exec, Refusal> {
-    let mut exec = Exec::new(&call.options.session, Command::Shell(asked.command.clone()));
+fn exec_request(asked: &RunProcess, call: &McpCallContext) -> Result<ExecRequest, Refusal> {
+    let mut exec =
+        ExecRequest::new(&call.options.session, ExecCommandLine::Shell(asked.command.clone()));
     exec.name = asked.name.clone();
-    exec.key = Some(asked.key.clone().unwrap_or_else(|| call.key.clone()));
-    exec.cwd = Some(directory(&call.options.directory, asked.cwd.as_deref())?);
+    exec.key = Some(asked.key.clone().unwrap_or_else(|| call.idempotency_key.clone()));
+    exec.cwd = Some(resolve_directory(&call.options.directory, asked.cwd.as_deref())?);
     let usual = call.options.env.iter().filter(|(name, _)| !asked.env.contains_key(name));
     exec.env = usual.cloned().collect();
     for (name, value) in &asked.env {
@@ -54,7 +59,7 @@ fn exec(asked: &RunProcess, call: &Call) -> Result<Exec, Refusal> {
 }
 
 /// Looked at here, where it can still be corrected.
-pub(super) fn directory(workspace: &Path, cwd: Option<&str>) -> Result<String, Refusal> {
+pub(super) fn resolve_directory(workspace: &Path, cwd: Option<&str>) -> Result<String, Refusal> {
     let path = cwd.map_or_else(|| workspace.to_owned(), |cwd| workspace.join(cwd));
     let shown = truncate_line(&path.to_string_lossy(), 200);
     if !path.is_dir() {
@@ -67,46 +72,49 @@ pub(super) fn directory(workspace: &Path, cwd: Option<&str>) -> Result<String, R
 }
 
 /// How it ended, with the end of its output.
-pub(super) async fn ended_answer(call: &Call, info: &TaskInfo) -> Result<Answer, Refusal> {
-    let ended = ended_task(call, info).await;
-    if matches!(ended.result, EndedResult::Unread) {
+pub(super) async fn ended_reply(
+    call: &McpCallContext,
+    info: &TaskInfo,
+) -> Result<McpToolReply, Refusal> {
+    let ended = read_ended_task(call, info).await;
+    if matches!(ended.result, EndedResult::Unreadable) {
         return Err(Refusal::unavailable("its output cannot be read at this moment"));
     }
-    Ok(Answer::Said(ended.render(share(1))))
+    Ok(McpToolReply::Reply(ended.render(bytes_per_result(1))))
 }
 
 /// A task that has ended, with what is shown of its result.
-pub(super) async fn ended_task(call: &Call, info: &TaskInfo) -> EndedTask {
-    let result = match info.is_command() {
+pub(super) async fn read_ended_task(call: &McpCallContext, info: &TaskInfo) -> EndedTask {
+    let result = match info.is_process() {
         false => EndedResult::Value(info.result.clone()),
-        true => match text::read_tail(call, &call.address(info)).await {
+        true => match task_text::read_tail(call, &call.address(info)).await {
             Ok(tail) => EndedResult::Output(tail),
-            Err(_) => EndedResult::Unread,
+            Err(_) => EndedResult::Unreadable,
         },
     };
-    EndedTask { summary: summary(call, info), result }
+    EndedTask { summary: summarize_task(call, info), result }
 }
 
 /// How it is, and how to get at the rest.
-pub(super) async fn in_background(
-    call: &Call,
-    started: &Started,
+pub(super) async fn background_reply(
+    call: &McpCallContext,
+    started: &StartReply,
     reason: BackgroundReason,
-) -> Result<Answer, Refusal> {
+) -> Result<McpToolReply, Refusal> {
     let address = call.address(&started.task);
-    let info = call.show(&address).await?;
+    let info = call.show_task(&address).await?;
     let output = match info.is_agent() {
         true => None,
-        false => text::read_tail(call, &address).await.ok(),
+        false => task_text::read_tail(call, &address).await.ok(),
     };
-    let pending = approvals::pending(call, &info).await?;
+    let pending = approval_forms::pending_approvals(call, &info).await?;
     let background = BackgroundTask {
-        summary: summary(call, &info),
+        summary: summarize_task(call, &info),
         reason,
         existed: started.existed,
         output,
-        approvals: user_approvals(call, &pending),
-        wake_line: call.is_woken.then(|| text::wake_line(call, &info)),
+        approvals: to_user_approvals(call, &pending),
+        wait_command: call.is_woken_by_shell.then(|| task_text::render_wait_command(call, &info)),
     };
-    Ok(Answer::Said(background.render()))
+    Ok(McpToolReply::Reply(background.render()))
 }

@@ -1,45 +1,45 @@
 //! A message to a task: to a command it is a line of its input, to an agent words or an answer.
 
-use brigade_delegation::{SendMessage, SentReply};
+use brigade_delegation::{SendMessage, SendMessageReply};
 use brigade_model::json::Json;
 use brigade_model::refusal::{Refusal, RefusalKind};
 
-use super::tool::{Answer, Call, Tool};
-use crate::info::TaskInfo;
-use crate::requests::Send;
+use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use crate::requests::SendRequest;
+use crate::task_info::TaskInfo;
 
-impl Tool for SendMessage {
-    async fn run(self, call: &Call) -> Result<Answer, Refusal> {
+impl ClientDelegationTool for SendMessage {
+    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
         if self.message.is_none() && !self.close {
             return Err(Refusal::invalid("missing argument `message`, or close: true"));
         }
-        let info = call.show(&self.to).await?;
+        let info = call.show_task(&self.to).await?;
         let address = call.address(&info);
         if info.is_agent() {
-            let sent = to_agent(&self, call, &info).await?;
-            return Ok(Answer::Said(sent.render(&address)));
+            let sent = send_to_agent(&self, call, &info).await?;
+            return Ok(McpToolReply::Reply(sent.render(&address)));
         }
         if self.question.is_some() {
             return Err(Refusal::invalid(format!("{address} is a command and asks nothing")));
         }
-        send(&self, call).await?;
+        send_to_task(&self, call).await?;
         let sent = match self.message {
-            Some(_) => SentReply::Line { closes: self.close },
-            None => SentReply::Closed,
+            Some(_) => SendMessageReply::InputLine { closes: self.close },
+            None => SendMessageReply::InputClosed,
         };
-        Ok(Answer::Said(sent.render(&address)))
+        Ok(McpToolReply::Reply(sent.render(&address)))
     }
 }
 
-async fn send(asked: &SendMessage, call: &Call) -> Result<(), Refusal> {
+async fn send_to_task(asked: &SendMessage, call: &McpCallContext) -> Result<(), Refusal> {
     let message = asked.message.as_deref().map(Json::of).transpose()?;
-    let send = || Send {
+    let send = || SendRequest {
         target: call.target(&asked.to),
         message: message.clone(),
-        last: asked.close,
+        closes_input: asked.close,
         interrupt: asked.interrupt,
     };
-    match call.line.ask_once(send).await {
+    match call.daemon.call_once(send).await {
         Ok(_) => Ok(()),
         Err(refusal) if refusal.kind == RefusalKind::Unknown => Err(Refusal::unknown(format!(
             "{}: the message to {} may have arrived or not; read_output shows what came of it",
@@ -49,7 +49,11 @@ async fn send(asked: &SendMessage, call: &Call) -> Result<(), Refusal> {
     }
 }
 
-async fn to_agent(asked: &SendMessage, call: &Call, info: &TaskInfo) -> Result<SentReply, Refusal> {
+async fn send_to_agent(
+    asked: &SendMessage,
+    call: &McpCallContext,
+    info: &TaskInfo,
+) -> Result<SendMessageReply, Refusal> {
     let address = call.address(info);
     if asked.close {
         return Err(Refusal::invalid(format!(
@@ -57,19 +61,23 @@ async fn to_agent(asked: &SendMessage, call: &Call, info: &TaskInfo) -> Result<S
         )));
     }
     let message = asked.text()?;
-    if let Some(question) = answered(asked, &address, info)? {
-        call.answer(&address, question, &Json::of(message)?).await?;
-        return Ok(SentReply::Answer { question: Some(question) });
+    if let Some(question) = find_question(asked, &address, info)? {
+        call.answer_question(&address, question, &Json::of(message)?).await?;
+        return Ok(SendMessageReply::Answered { question: Some(question) });
     }
-    send(asked, call).await?;
-    Ok(match info.living {
-        true => SentReply::Delivered { interrupts: asked.interrupt },
-        false => SentReply::Resumed,
+    send_to_task(asked, call).await?;
+    Ok(match info.alive {
+        true => SendMessageReply::Delivered { interrupts: asked.interrupt },
+        false => SendMessageReply::Resumed,
     })
 }
 
 /// The question that is meant: the one named, or the only one that is open.
-fn answered(asked: &SendMessage, address: &str, info: &TaskInfo) -> Result<Option<u32>, Refusal> {
+fn find_question(
+    asked: &SendMessage,
+    address: &str,
+    info: &TaskInfo,
+) -> Result<Option<u32>, Refusal> {
     let open: Vec<u32> = info.questions.iter().map(|question| question.call).collect();
     match (asked.question, open.as_slice()) {
         (Some(named), open) if open.contains(&named) => Ok(Some(named)),

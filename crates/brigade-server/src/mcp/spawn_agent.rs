@@ -1,61 +1,62 @@
 //! Starts a sub-agent that outlives whoever asked for it.
 
-use brigade_agent::permission::Rules;
-use brigade_delegation::{BackgroundReason, Budget, SpawnAgent};
+use brigade_agent::permission::PermissionRules;
+use brigade_delegation::{BackgroundReason, BudgetArgs, SpawnAgent};
 use brigade_model::call::WaitMode;
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 
-use super::run_process::{directory, ended_answer, in_background};
-use super::tasks;
-use super::tool::{Answer, Call, Tool};
-use crate::requests::Run;
+use super::protocol_tasks;
+use super::run_process::{background_reply, ended_reply, resolve_directory};
+use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use crate::requests::RunRequest;
 
-impl Tool for SpawnAgent {
-    async fn run(self, call: &Call) -> Result<Answer, Refusal> {
+impl ClientDelegationTool for SpawnAgent {
+    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
         // All that is wrong is said before anything is started.
-        let run = request(&self, call)?;
-        let wait = self.wait(call.client)?;
-        let started = call.line.ask(|| run.clone()).await?;
+        let run = run_request(&self, call)?;
+        let wait = self.wait(call.client_profile)?;
+        let started = call.daemon.call(|| run.clone()).await?;
         let Some(wait) = wait else {
-            return in_background(call, &started, BackgroundReason::Asked).await;
+            return background_reply(call, &started, BackgroundReason::Requested).await;
         };
         // A task of the protocol asks the user for approvals. Where that is not possible the answer says
         // what the user has to do. A question is for the model, at once.
-        let as_task = call.knows_tasks && call.can_be_asked;
-        let patience = if as_task { tasks::AT_ONCE.min(wait) } else { wait };
+        let as_task = call.supports_tasks && call.supports_elicitation;
+        let patience =
+            if as_task { protocol_tasks::IMMEDIATE_REPLY_TIMEOUT.min(wait) } else { wait };
         let address = call.address(&started.task);
-        let mut waited = call.wait(&[address], WaitMode::All, patience).await?;
+        let mut waited = call.wait_for_tasks(&[address], WaitMode::All, patience).await?;
         match waited.ended.pop() {
-            Some(ended) => ended_answer(call, &ended).await,
-            None if as_task && (waited.timed_out || !waited.pending.is_empty()) => {
-                Ok(Answer::Task(Box::new(started.task)))
+            Some(ended) => ended_reply(call, &ended).await,
+            None if as_task && (waited.timed_out || !waited.pending_approvals.is_empty()) => {
+                Ok(McpToolReply::Task(Box::new(started.task)))
             }
             None if waited.timed_out => {
-                in_background(call, &started, BackgroundReason::Slow(patience)).await
+                background_reply(call, &started, BackgroundReason::TimedOut(patience)).await
             }
-            None => in_background(call, &started, BackgroundReason::InputRequired).await,
+            None => background_reply(call, &started, BackgroundReason::InputRequired).await,
         }
     }
 }
 
-fn request(asked: &SpawnAgent, call: &Call) -> Result<Run, Refusal> {
+fn run_request(asked: &SpawnAgent, call: &McpCallContext) -> Result<RunRequest, Refusal> {
     asked.check()?;
-    let limits = asked.budget.map(Budget::limits).transpose()?;
-    Ok(Run {
+    let limits = asked.budget.map(BudgetArgs::to_limits).transpose()?;
+    Ok(RunRequest {
         name: asked.name.clone(),
-        key: Some(asked.key.clone().unwrap_or_else(|| call.key.clone())),
+        key: Some(asked.key.clone().unwrap_or_else(|| call.idempotency_key.clone())),
         agent: asked.agent.clone(),
         model: asked.model.clone(),
         config: asked.config.as_ref().map(Json::of).transpose()?,
         result_schema: asked.result_schema.as_ref().map(Json::of).transpose()?,
-        cwd: Some(directory(&call.options.directory, None)?),
+        cwd: Some(resolve_directory(&call.options.directory, None)?),
         limits: limits.map_or_else(Box::default, Box::new),
-        permissions: Rules {
+        permissions: PermissionRules {
             ask: call.options.ask.clone(),
-            ..Run::usual_permissions(call.options.allow.iter().cloned())
+            ..RunRequest::default_permissions(call.options.allow.iter().cloned())
         },
         keep: asked.keep,
-        ..Run::new(&call.options.session, &asked.task)
+        ..RunRequest::new(&call.options.session, &asked.task)
     })
 }

@@ -2,35 +2,37 @@
 
 use std::time::{Duration, Instant};
 
-use brigade_delegation::{StopReply, StopTask};
+use brigade_delegation::{StopTask, StopTaskReply};
 use brigade_model::refusal::Refusal;
 
-use super::summary::summary;
-use super::tool::{Answer, Call, Tool};
-use crate::requests::Stop;
+use super::summary::summarize_task;
+use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use crate::requests::StopRequest;
 
 /// Longer than the usual grace, so that the answer says how it ended.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(50);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-impl Tool for StopTask {
-    async fn run(self, call: &Call) -> Result<Answer, Refusal> {
-        let question = || Stop {
+impl ClientDelegationTool for StopTask {
+    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+        let question = || StopRequest {
             target: call.target(&self.task),
             reason: self.reason.clone(),
             grace_ms: None,
         };
-        let stopping = call.line.ask(question).await?;
+        let stopping = call.daemon.call(question).await?;
         let address = call.address(&stopping.task);
-        let was_over = !stopping.task.living;
+        let was_over = !stopping.task.alive;
         let mut info = stopping.task;
         let began = Instant::now();
         // Looked at, not waited for: the result belongs to whoever started it.
-        while info.living && began.elapsed() < PATIENCE && !call.cancelled.is_cancelled() {
-            tokio::time::sleep(LOOK).await;
-            info = call.show(&address).await?;
+        while info.alive && began.elapsed() < STOP_TIMEOUT && !call.cancelled.is_cancelled() {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            info = call.show_task(&address).await?;
         }
-        let stopped = if was_over { 0 } else { stopping.tasks };
-        Ok(Answer::Said(StopReply { task: summary(call, &info), stopped }.render()))
+        let stopped = if was_over { 0 } else { stopping.task_count };
+        Ok(McpToolReply::Reply(
+            StopTaskReply { task: summarize_task(call, &info), stopped_count: stopped }.render(),
+        ))
     }
 }

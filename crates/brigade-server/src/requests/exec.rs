@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use brigade_model::enclosure::{Confine, Resources, TerminalSize};
 use brigade_model::limits::{Limits, Money};
 use brigade_model::refusal::Refusal;
+use brigade_model::sandbox::{ResourceLimits, SandboxRequest, TerminalSize};
 use brigade_model::work::EnvValue;
 use brigade_runtime::NewTask;
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{Ask, Items, Never};
-use crate::desk::{Desk, Who};
-use crate::info::TaskInfo;
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::{CallerIdentity, RequestContext};
+use crate::task_info::TaskInfo;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Exec {
+pub struct ExecRequest {
     pub session: String,
-    pub command: Command,
+    pub command: ExecCommandLine,
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
@@ -42,9 +42,9 @@ pub struct Exec {
     pub terminal: Option<TerminalSize>,
     /// What each of its processes may use.
     #[serde(default)]
-    pub resources: Resources,
+    pub resources: ResourceLimits,
     #[serde(default)]
-    pub confine: Option<Confine>,
+    pub sandbox: Option<SandboxRequest>,
     /// The agents that it and all below it start use at most this together. A confined command starts
     /// none without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct Exec {
     pub limits: Option<Box<Limits>>,
     /// How long its output waits for a first reader who must not miss any of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_reader_ms: Option<u64>,
+    pub first_reader_timeout_ms: Option<u64>,
 }
 
 /// An amount of tokens, of money, or both.
@@ -68,28 +68,28 @@ pub struct AgentBudget {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Command {
+pub enum ExecCommandLine {
     Shell(String),
     Program(Vec<String>),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Started {
+pub struct StartReply {
     pub task: TaskInfo,
     /// It was there already, under the same key.
     pub existed: bool,
 }
 
-impl Started {
+impl StartReply {
     /// Whoever gave no key asked once, however often that had to be passed on: what is found under
     /// a key of our own is what was just started.
-    pub fn known_by(&mut self, key: Option<&str>) {
+    pub fn forget_existed_without_key(&mut self, key: Option<&str>) {
         self.existed &= key.is_some();
     }
 }
 
-impl Exec {
-    pub fn new(session: impl Into<String>, command: Command) -> Self {
+impl ExecRequest {
+    pub fn new(session: impl Into<String>, command: ExecCommandLine) -> Self {
         Self {
             session: session.into(),
             command,
@@ -103,18 +103,18 @@ impl Exec {
             output_cap: None,
             keep: false,
             terminal: None,
-            resources: Resources::default(),
-            confine: None,
+            resources: ResourceLimits::default(),
+            sandbox: None,
             agent_budget: None,
             limits: None,
-            first_reader_ms: None,
+            first_reader_timeout_ms: None,
         }
     }
 
-    fn task(&self) -> NewTask {
+    fn new_task(&self) -> NewTask {
         let mut task = match &self.command {
-            Command::Shell(text) => NewTask::shell(text),
-            Command::Program(words) => NewTask::program(words),
+            ExecCommandLine::Shell(text) => NewTask::shell(text),
+            ExecCommandLine::Program(words) => NewTask::program(words),
         };
         if let Some(name) = &self.name {
             task = task.name(name);
@@ -135,7 +135,7 @@ impl Exec {
             let limits = self.limits.as_deref().copied().unwrap_or_default();
             let budget = self.agent_budget.unwrap_or_default();
             let budget = Limits { tokens: budget.tokens, money: budget.money, ..Limits::default() };
-            task = task.limits(limits.and(&budget));
+            task = task.limits(limits.intersect(&budget));
         }
         if let Some(ms) = self.deadline_ms {
             task = task.deadline(Duration::from_millis(ms));
@@ -146,8 +146,8 @@ impl Exec {
         if let Some(bytes) = self.output_cap {
             task = task.output_cap(bytes);
         }
-        if let Some(ms) = self.first_reader_ms {
-            task = task.first_reader(Duration::from_millis(ms));
+        if let Some(ms) = self.first_reader_timeout_ms {
+            task = task.first_reader_timeout(Duration::from_millis(ms));
         }
         if self.keep {
             task = task.keep();
@@ -155,18 +155,18 @@ impl Exec {
         if let Some(size) = self.terminal {
             task = task.terminal(size);
         }
-        if let Some(confine) = &self.confine {
+        if let Some(confine) = &self.sandbox {
             let agents = self.agent_budget.is_some();
-            task = task.confine(Confine { agents, ..confine.clone() });
+            task = task.sandbox(SandboxRequest { agents, ..confine.clone() });
         }
         task.resources(self.resources)
     }
 }
 
-impl Exec {
+impl ExecRequest {
     /// A task was not given the keys of the daemon, and so cannot have them given to another.
-    fn passes_no_secret(&self, desk: &Desk) -> Result<(), Refusal> {
-        if !matches!(desk.who, Who::Task { .. }) {
+    fn reject_withheld_env(&self, desk: &RequestContext) -> Result<(), Refusal> {
+        if !matches!(desk.caller, CallerIdentity::Task { .. }) {
             return Ok(());
         }
         let secret = self.env.iter().find_map(|(name, value)| match value {
@@ -182,16 +182,20 @@ impl Exec {
     }
 }
 
-impl Ask for Exec {
-    type Done = Started;
-    type Item = Never;
+impl Call for ExecRequest {
+    type Reply = StartReply;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Started, Refusal> {
-        self.passes_no_secret(desk)?;
-        let session = desk.open(&self.session).await?;
-        let task = session.spawn(self.task()).await?;
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<StartReply, Refusal> {
+        self.reject_withheld_env(desk)?;
+        let session = desk.open_session(&self.session).await?;
+        let task = session.spawn(self.new_task()).await?;
         let row = task.get().await?;
         let name = session.row().name;
-        Ok(Started { task: TaskInfo::of(&name, task.no(), &row), existed: task.existed() })
+        Ok(StartReply { task: TaskInfo::of(&name, task.no(), &row), existed: task.existed() })
     }
 }

@@ -3,21 +3,25 @@
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-use super::wait::Until;
-use super::{Wait, Waited};
-use crate::ask::{Ask, Items, Never};
-use crate::desk::Desk;
+use super::wait::WaitUntil;
+use super::{WaitReply, WaitRequest};
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::RequestContext;
 
 /// A wait that a question ends too, and a call below one of the tasks that the user has to approve:
 /// nothing is taken then, and who asks or waits is among those that go on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Heed(pub Wait);
+pub struct WaitOrInputRequest(pub WaitRequest);
 
-impl Ask for Heed {
-    type Done = Waited;
-    type Item = Never;
+impl Call for WaitOrInputRequest {
+    type Reply = WaitReply;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Waited, Refusal> {
-        self.0.carry_out(desk, Until::EndedOrAsked).await
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<WaitReply, Refusal> {
+        self.0.run_until(desk, WaitUntil::EndedOrInput).await
     }
 }

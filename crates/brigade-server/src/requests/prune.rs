@@ -5,32 +5,37 @@ use brigade_model::refusal::Refusal;
 use brigade_store::Retention;
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{Ask, Items, Never};
-use crate::desk::Desk;
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::RequestContext;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Prune {
+pub struct PruneRequest {
     /// Tasks and sessions that ended longer ago than this.
-    pub ended_ms: u64,
+    pub ended_age_ms: u64,
     /// Events older than this.
-    pub events_ms: u64,
+    pub event_age_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Removed {
+pub struct PruneReply {
     pub sessions: u64,
     pub tasks: u64,
     pub events: u64,
 }
 
-impl Ask for Prune {
-    type Done = Removed;
-    type Item = Never;
+impl Call for PruneRequest {
+    type Reply = PruneReply;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Removed, Refusal> {
-        desk.operator_only("prune")?;
-        let retention = Retention { ended: Millis(self.ended_ms), events: Millis(self.events_ms) };
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<PruneReply, Refusal> {
+        desk.require_operator("prune")?;
+        let retention =
+            Retention { ended: Millis(self.ended_age_ms), events: Millis(self.event_age_ms) };
         let pruned = desk.runtime().prune(&retention).await?;
-        Ok(Removed { sessions: pruned.trees, tasks: pruned.tasks, events: pruned.events })
+        Ok(PruneReply { sessions: pruned.sessions, tasks: pruned.tasks, events: pruned.events })
     }
 }

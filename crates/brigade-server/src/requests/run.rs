@@ -1,25 +1,25 @@
 //! Starts an agent.
 
-use brigade_agent::Overrides;
-use brigade_agent::permission::{Rule, Rules};
-use brigade_agent::tools;
-use brigade_model::enclosure::{Confine, Resources};
+use brigade_agent::AgentOverrides;
+use brigade_agent::file_tools;
+use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
+use brigade_model::sandbox::{ResourceLimits, SandboxRequest};
 use brigade_runtime::NewTask;
 use brigade_runtime::agents::delegation;
 use serde::{Deserialize, Serialize};
 
-use super::Started;
-use crate::ask::{Ask, Items, Never};
-use crate::desk::Desk;
-use crate::info::TaskInfo;
+use super::StartReply;
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::RequestContext;
+use crate::task_info::TaskInfo;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunRequest {
     pub session: String,
-    pub task: String,
+    pub prompt: String,
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct Run {
     pub limits: Box<Limits>,
     /// What it may do at the most.
     #[serde(default)]
-    pub permissions: Rules,
+    pub permissions: PermissionRules,
     /// MCP servers whose tools it has beside those of its definition. What it may do with them,
     /// `permissions` say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,21 +54,21 @@ pub struct Run {
     pub unattended: bool,
     /// What its commands are confined to, and those of all below it.
     #[serde(default)]
-    pub confine: Option<Confine>,
+    pub sandbox: Option<SandboxRequest>,
     /// What each process of theirs may use.
     #[serde(default)]
-    pub resources: Resources,
+    pub resources: ResourceLimits,
     /// Instead of what its definition says of the model's parameters, and the tools that the client
     /// runs. What it may do with those, `permissions` say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overrides: Option<Box<Overrides>>,
+    pub overrides: Option<Box<AgentOverrides>>,
 }
 
-impl Run {
+impl RunRequest {
     pub fn new(session: impl Into<String>, task: impl Into<String>) -> Self {
         Self {
             session: session.into(),
-            task: task.into(),
+            prompt: task.into(),
             name: None,
             key: None,
             agent: None,
@@ -77,26 +77,26 @@ impl Run {
             result_schema: None,
             cwd: None,
             limits: Box::default(),
-            permissions: Rules::all(),
+            permissions: PermissionRules::all(),
             mcp_servers: Vec::new(),
             keep: false,
             unattended: false,
-            confine: None,
-            resources: Resources::default(),
+            sandbox: None,
+            resources: ResourceLimits::default(),
             overrides: None,
         }
     }
 
     /// What an agent may do whom nobody allowed more: delegate, wait, ask, and read and search files, but
     /// write none and run no command.
-    pub fn usual_permissions(more: impl IntoIterator<Item = Rule>) -> Rules {
-        let tools = delegation::NAMES.into_iter().filter(|name| *name != "run_process");
-        let tools = tools.chain(tools::READING).filter_map(|name| name.parse().ok());
-        Rules { allow: Some(tools.chain(more).collect()), ..Rules::default() }
+    pub fn default_permissions(more: impl IntoIterator<Item = PermissionRule>) -> PermissionRules {
+        let tools = delegation::TOOL_NAMES.into_iter().filter(|name| *name != "run_process");
+        let tools = tools.chain(file_tools::READING_TOOLS).filter_map(|name| name.parse().ok());
+        PermissionRules { allow: Some(tools.chain(more).collect()), ..PermissionRules::default() }
     }
 
     fn new_task(&self) -> NewTask {
-        let mut task = NewTask::agent(&self.task).permissions(self.permissions.clone());
+        let mut task = NewTask::agent(&self.prompt).permissions(self.permissions.clone());
         if let Some(name) = &self.name {
             task = task.name(name);
         }
@@ -127,8 +127,8 @@ impl Run {
         if self.unattended {
             task = task.unattended();
         }
-        if let Some(confine) = &self.confine {
-            task = task.confine(confine.clone());
+        if let Some(confine) = &self.sandbox {
+            task = task.sandbox(confine.clone());
         }
         if let Some(overrides) = &self.overrides {
             task = task.overrides(overrides);
@@ -138,15 +138,19 @@ impl Run {
     }
 }
 
-impl Ask for Run {
-    type Done = Started;
-    type Item = Never;
+impl Call for RunRequest {
+    type Reply = StartReply;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Started, Refusal> {
-        let session = desk.open(&self.session).await?;
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<StartReply, Refusal> {
+        let session = desk.open_session(&self.session).await?;
         let task = session.spawn(self.new_task()).await?;
         let row = task.get().await?;
         let name = session.row().name;
-        Ok(Started { task: TaskInfo::of(&name, task.no(), &row), existed: task.existed() })
+        Ok(StartReply { task: TaskInfo::of(&name, task.no(), &row), existed: task.existed() })
     }
 }

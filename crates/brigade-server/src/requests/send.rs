@@ -5,31 +5,35 @@ use brigade_model::refusal::Refusal;
 use brigade_model::work::InboxMode;
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{Ask, Items, Never};
-use crate::desk::{Desk, Target};
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::{RequestContext, TaskTarget};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Send {
-    pub target: Target,
+pub struct SendRequest {
+    pub target: TaskTarget,
     /// None to say only that nothing follows.
     #[serde(default)]
     pub message: Option<Json>,
     /// Nothing follows: closes the input of a command.
     #[serde(default)]
-    pub last: bool,
+    pub closes_input: bool,
     /// It is to be heard now, not at the next pause.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupt: bool,
 }
 
-impl Ask for Send {
+impl Call for SendRequest {
     /// The numbers of the messages.
-    type Done = Vec<u64>;
-    type Item = Never;
+    type Reply = Vec<u64>;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Vec<u64>, Refusal> {
-        let found = desk.find(&self.target).await?;
-        if self.interrupt && found.row.spec.work.conduct().inbox == InboxMode::Push {
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<Vec<u64>, Refusal> {
+        let found = desk.find_task(&self.target).await?;
+        if self.interrupt && found.row.spec.work.policy().inbox_mode == InboxMode::Push {
             let address = found.row.address(found.no);
             return Err(Refusal::invalid(format!(
                 "{address} is handed every message at once: there is nothing to interrupt"
@@ -43,7 +47,7 @@ impl Ask for Send {
             };
             sent.push(no.0);
         }
-        if self.last {
+        if self.closes_input {
             sent.push(found.session.close_input(found.no).await?.0);
         }
         if sent.is_empty() {

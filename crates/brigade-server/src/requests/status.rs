@@ -3,29 +3,33 @@
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{Ask, Items, Never};
-use crate::desk::Desk;
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::RequestContext;
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Status {}
+pub struct StatusRequest {}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DaemonStatus {
+pub struct StatusReply {
     pub version: String,
     pub protocol: u32,
     pub pid: u32,
-    pub folder: String,
-    pub up_ms: u64,
+    pub state_dir: String,
+    pub uptime_ms: u64,
     pub clients: usize,
     pub sessions: usize,
-    pub living: usize,
+    pub alive_tasks: usize,
 }
 
-impl Ask for Status {
-    type Done = DaemonStatus;
-    type Item = Never;
+impl Call for StatusRequest {
+    type Reply = StatusReply;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<DaemonStatus, Refusal> {
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<StatusReply, Refusal> {
         desk.status().await
     }
 }

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use brigade_model::command::StopTarget;
-use brigade_model::decide::Stopped;
+use brigade_model::decide::StopResult;
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{Ask, Items, Never};
-use crate::desk::{Desk, Target};
-use crate::info::TaskInfo;
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::{RequestContext, TaskTarget};
+use crate::task_info::TaskInfo;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Stop {
-    pub target: Target,
+pub struct StopRequest {
+    pub target: TaskTarget,
     #[serde(default)]
     pub reason: Option<String>,
     #[serde(default)]
@@ -21,27 +21,31 @@ pub struct Stop {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Stopping {
+pub struct StopReply {
     /// As it is after the order.
     pub task: TaskInfo,
     /// How many tasks the stop reaches.
-    pub tasks: u64,
+    pub task_count: u64,
     /// It had been told before, or had ended.
     pub already: bool,
 }
 
-impl Ask for Stop {
-    type Done = Stopping;
-    type Item = Never;
+impl Call for StopRequest {
+    type Reply = StopReply;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Stopping, Refusal> {
-        let found = desk.find(&self.target).await?;
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<StopReply, Refusal> {
+        let found = desk.find_task(&self.target).await?;
         let grace = self.grace_ms.map(Duration::from_millis);
         let target = StopTarget::Task(found.no.into());
         let stopped = found.session.stop_with(target, self.reason.as_deref(), grace).await?;
-        let Stopped { tasks, already } = stopped;
+        let StopResult { tasks, already_stopped: already } = stopped;
         let (no, row) = found.session.get(found.no).await?;
         let task = TaskInfo::of(&found.session.row().name, no, &row);
-        Ok(Stopping { task, tasks: tasks as u64, already })
+        Ok(StopReply { task, task_count: tasks as u64, already })
     }
 }

@@ -4,24 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::address::{TaskRef, Who};
-use brigade_model::call::{Condition, Ending, WaitMode};
+use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::call::{Condition, RunResult, WaitMode};
 use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
-use brigade_runtime::{FeedMessage, Session, WaitResult};
+use brigade_runtime::{FeedUpdate, Session, WaitResult};
 use serde::{Deserialize, Serialize};
 
-use super::PendingInfo;
-use crate::ask::{Ask, Items, Never};
-use crate::desk::{Desk, Located, Target};
-use crate::info::TaskInfo;
+use super::PendingApprovalItem;
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::{LocatedTask, RequestContext, TaskTarget};
+use crate::task_info::TaskInfo;
 
 /// The operator's wait consumes nothing, nor does that of a process below a command, which reads
 /// results and has no inbox that they could come to. A client's takes the results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Wait {
+pub struct WaitRequest {
     /// Where addresses without a session are looked for.
     pub session: String,
     /// When there are none, what comes to the client unasked: its runs of this conversation, and of
@@ -35,72 +35,84 @@ pub struct Wait {
 
 /// What a wait is over with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum WaitUntil {
     Ended,
-    EndedOrAsked,
+    EndedOrInput,
 }
 
 /// Why a wait is over before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitEnd {
-    Asked,
+enum WaitInterrupt {
+    InputRequired,
     TimedOut,
     /// There may be more to wait for by now.
     Lapsed,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Waited {
+pub struct WaitReply {
     /// In the order in which they were named.
     pub ended: Vec<TaskInfo>,
     /// Those that still go on. Not empty with an any-wait, when the time was up, or when one asks.
-    pub going_on: Vec<TaskInfo>,
+    pub still_running: Vec<TaskInfo>,
     pub timed_out: bool,
     /// The calls of these tasks and of all below them that wait for the user, where they end a wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pending: Vec<PendingInfo>,
+    pub pending_approvals: Vec<PendingApprovalItem>,
 }
 
-impl Ask for Wait {
-    type Done = Waited;
-    type Item = Never;
+impl Call for WaitRequest {
+    type Reply = WaitReply;
+    type Item = NoItems;
 
-    async fn answer(self, desk: &Desk, _: &Items<Never>) -> Result<Waited, Refusal> {
-        self.carry_out(desk, Until::Ended).await
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<WaitReply, Refusal> {
+        self.run_until(desk, WaitUntil::Ended).await
     }
 }
 
-impl Wait {
-    pub(super) async fn carry_out(self, desk: &Desk, until: Until) -> Result<Waited, Refusal> {
-        let (session, mut sought) = self.sought(desk).await?;
-        let (endings, timed_out) = match desk.consumes() && sought.is_empty() {
-            true => self.wait_unnamed(desk, &session, until).await?,
-            false => self.wait((desk, &session), &sought, until).await?,
+impl WaitRequest {
+    pub(super) async fn run_until(
+        self,
+        desk: &RequestContext,
+        until: WaitUntil,
+    ) -> Result<WaitReply, Refusal> {
+        let (session, mut sought) = self.resolve_targets(desk).await?;
+        let (endings, timed_out) = match desk.consumes_results() && sought.is_empty() {
+            true => self.wait_for_own(desk, &session, until).await?,
+            false => self.wait_for_targets((desk, &session), &sought, until).await?,
         };
         if sought.is_empty() {
             let mut told: Vec<TaskNo> = endings.iter().map(|ending| ending.no).collect();
             told.dedup();
-            sought = told.into_iter().map(|no| Sought { no, run: None, told: None }).collect();
+            sought = told
+                .into_iter()
+                .map(|no| WaitTarget { no, run: None, collected_result: None })
+                .collect();
         }
-        let mut waited = Waited { timed_out, ..Waited::default() };
-        if until == Until::EndedOrAsked {
+        let mut waited = WaitReply { timed_out, ..WaitReply::default() };
+        if until == WaitUntil::EndedOrInput {
             let named: Vec<TaskNo> = match self.tasks.is_empty() {
                 true => Vec::new(),
                 false => sought.iter().map(|one| one.no).collect(),
             };
-            waited.pending = Attention::new(desk, &session, named).await?.pending();
+            waited.pending_approvals =
+                InputWatch::new(desk, &session, named).await?.pending_approvals();
         }
         for one in sought {
             let (no, row) = session.get(one.no).await?;
             let mut info = TaskInfo::of(&session.row().name, no, &row);
-            info.conversation = desk.conversation_of(&row);
-            let heard = one.heard(&endings, (row.run, desk.consumes()));
-            if heard.is_empty() && row.is_living() {
-                waited.going_on.push(info);
+            info.conversation = desk.describe_conversation(&row);
+            let heard = one.select_results(&endings, (row.run, desk.consumes_results()));
+            if heard.is_empty() && row.is_alive() {
+                waited.still_running.push(info);
             } else if heard.is_empty() {
                 waited.ended.push(info);
             } else {
-                waited.ended.extend(heard.into_iter().map(|ending| info.clone().of_run(ending)));
+                waited.ended.extend(heard.into_iter().map(|ending| info.clone().for_run(ending)));
             }
         }
         Ok(waited)
@@ -109,34 +121,38 @@ impl Wait {
 
 /// A task that is waited for.
 #[derive(Debug)]
-struct Sought {
+struct WaitTarget {
     no: TaskNo,
     /// The latest, when nobody says.
     run: Option<RunNo>,
     /// How that run ended, where it was told long ago and another began since.
-    told: Option<Ending>,
+    collected_result: Option<RunResult>,
 }
 
-impl Sought {
-    async fn of(found: &Located) -> Result<Self, Refusal> {
+impl WaitTarget {
+    async fn of(found: &LocatedTask) -> Result<Self, Refusal> {
         let (no, run, row) = (found.no, found.run, &found.row);
         let Some(earlier) = run.filter(|run| *run < row.run) else {
-            return Ok(Self { no, run, told: None });
+            return Ok(Self { no, run, collected_result: None });
         };
-        let untold = row.extra.iter().flat_map(|extra| &extra.earlier);
+        let untold = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
         if untold.into_iter().any(|ended| ended.run == earlier) {
-            return Ok(Self { no, run, told: None });
+            return Ok(Self { no, run, collected_result: None });
         }
-        let told = Some(earlier_ending(found, earlier).await?);
-        Ok(Self { no, run, told })
+        let told = Some(find_earlier_result(found, earlier).await?);
+        Ok(Self { no, run, collected_result: told })
     }
 
     /// What is to be told of it. Who takes results is told of every run whose result he took, and
     /// everybody else of the latest, if that is over.
-    fn heard<'a>(&'a self, all: &'a [Ending], (latest, takes): (RunNo, bool)) -> Vec<&'a Ending> {
-        let of_it = all.iter().chain(&self.told).filter(|ending| ending.no == self.no);
+    fn select_results<'a>(
+        &'a self,
+        all: &'a [RunResult],
+        (latest, takes): (RunNo, bool),
+    ) -> Vec<&'a RunResult> {
+        let of_it = all.iter().chain(&self.collected_result).filter(|ending| ending.no == self.no);
         let of_it = of_it.filter(|ending| self.run.is_none_or(|run| run == ending.run));
-        let of_it: Vec<&Ending> = of_it.collect();
+        let of_it: Vec<&RunResult> = of_it.collect();
         let last = of_it.iter().copied().find(|ending| ending.run == latest);
         match last {
             Some(last) if !takes => vec![last],
@@ -146,15 +162,18 @@ impl Sought {
 }
 
 /// How a run ended that another followed.
-pub(super) async fn earlier_ending(found: &Located, run: RunNo) -> Result<Ending, Refusal> {
+pub(super) async fn find_earlier_result(
+    found: &LocatedTask,
+    run: RunNo,
+) -> Result<RunResult, Refusal> {
     let (no, row) = (found.no, &found.row);
-    let untold = row.extra.iter().flat_map(|extra| &extra.earlier);
+    let untold = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
     let untold = untold.into_iter().find(|ended| ended.run == run);
     let collected_before = untold.is_none();
     let (outcome, at) = match untold {
-        Some(ended) => (ended.outcome.clone(), ended.at),
+        Some(ended) => (ended.outcome.clone(), ended.ended_at),
         None => match found.session.earlier_run(no, run).await? {
-            Some(kept) => (kept.outcome, kept.at),
+            Some(kept) => (kept.outcome, kept.ended_at),
             None => {
                 let address = row.address(no);
                 return Err(Refusal::not_found(format!("run {run} of {address} is not kept")));
@@ -162,18 +181,19 @@ pub(super) async fn earlier_ending(found: &Located, run: RunNo) -> Result<Ending
         },
     };
     let (kind, name) = (row.spec.work.kind(), row.name.clone());
-    Ok(Ending { no, run, kind, name, outcome, at, collected_before })
+    Ok(RunResult { no, run, kind, name, outcome, ended_at: at, collected_before })
 }
 
-impl Wait {
-    async fn wait(
+impl WaitRequest {
+    async fn wait_for_targets(
         &self,
-        (desk, session): (&Desk, &Session),
-        sought: &[Sought],
-        until: Until,
-    ) -> Result<(Vec<Ending>, bool), Refusal> {
-        let untold = sought.iter().filter(|one| one.told.is_none());
-        let untold = untold.map(|one| TaskRef { who: Who::No(one.no), run: one.run });
+        (desk, session): (&RequestContext, &Session),
+        sought: &[WaitTarget],
+        until: WaitUntil,
+    ) -> Result<(Vec<RunResult>, bool), Refusal> {
+        let untold = sought.iter().filter(|one| one.collected_result.is_none());
+        let untold =
+            untold.map(|one| TaskRef { selector: TaskSelector::Number(one.no), run: one.run });
         let untold: Vec<TaskRef> = untold.collect();
         let is_told = untold.len() < sought.len();
         let patience = match self.timeout_ms.map(Duration::from_millis) {
@@ -182,8 +202,9 @@ impl Wait {
             _ if is_told && self.mode == WaitMode::Any => Some(Duration::ZERO),
             patience => patience,
         };
-        if until == Until::EndedOrAsked {
-            let (endings, is_up) = self.wait_or_hear(desk, session, (untold, patience)).await?;
+        if until == WaitUntil::EndedOrInput {
+            let (endings, is_up) =
+                self.wait_ended_or_input(desk, session, (untold, patience)).await?;
             return Ok((endings, is_up && (!is_told || self.mode == WaitMode::All)));
         }
         Ok(match patience {
@@ -197,12 +218,12 @@ impl Wait {
     }
 
     /// Waits for what comes to this client unasked, which grows when a conversation lapses.
-    async fn wait_unnamed(
+    async fn wait_for_own(
         &self,
-        desk: &Desk,
+        desk: &RequestContext,
         session: &Session,
-        until: Until,
-    ) -> Result<(Vec<Ending>, bool), Refusal> {
+        until: WaitUntil,
+    ) -> Result<(Vec<RunResult>, bool), Refusal> {
         if !desk.has_conversation() {
             return Err(Refusal::invalid(
                 "name the tasks to wait for: a client without a conversation has none of its own",
@@ -216,36 +237,36 @@ impl Wait {
         };
         tokio::pin!(time_is_up);
         loop {
-            let takeover = desk.takeover(session);
-            let session = session.clone().taking_over(takeover.lapsed);
-            let mut end = WaitEnd::TimedOut;
+            let takeover = desk.find_takeover(session);
+            let session = session.clone().with_takeover(takeover.lapsed);
+            let mut end = WaitInterrupt::TimedOut;
             let ends = async {
                 end = tokio::select! {
                     biased;
-                    () = asked(desk, &session, Vec::new()), if until == Until::EndedOrAsked => WaitEnd::Asked,
-                    () = &mut time_is_up => WaitEnd::TimedOut,
-                    () = desk.sleep_until(takeover.next) => WaitEnd::Lapsed,
+                    () = wait_for_input(desk, &session, Vec::new()), if until == WaitUntil::EndedOrInput => WaitInterrupt::InputRequired,
+                    () = &mut time_is_up => WaitInterrupt::TimedOut,
+                    () = desk.sleep_until(takeover.next_lapse_at) => WaitInterrupt::Lapsed,
                 };
             };
             let endings = session.wait_until(Vec::new(), self.mode, ends).await?;
             match (endings, end) {
                 (Some(endings), _) => return Ok((endings, false)),
-                (None, WaitEnd::Lapsed) => {}
-                (None, end) => return Ok((Vec::new(), end == WaitEnd::TimedOut)),
+                (None, WaitInterrupt::Lapsed) => {}
+                (None, end) => return Ok((Vec::new(), end == WaitInterrupt::TimedOut)),
             }
         }
     }
 
     /// Whichever is first: the endings, a question, or the end of patience.
-    async fn wait_or_hear(
+    async fn wait_ended_or_input(
         &self,
-        desk: &Desk,
+        desk: &RequestContext,
         session: &Session,
         (untold, patience): (Vec<TaskRef>, Option<Duration>),
-    ) -> Result<(Vec<Ending>, bool), Refusal> {
+    ) -> Result<(Vec<RunResult>, bool), Refusal> {
         let mut timed_out = false;
         let end = async {
-            let asked = asked(desk, session, numbers(&untold));
+            let asked = wait_for_input(desk, session, task_numbers(&untold));
             match patience {
                 Some(patience) => timed_out = tokio::time::timeout(patience, asked).await.is_err(),
                 None => asked.await,
@@ -256,48 +277,51 @@ impl Wait {
     }
 
     /// All in one session: a wait is one question to one tree.
-    async fn sought(&self, desk: &Desk) -> Result<(Session, Vec<Sought>), Refusal> {
+    async fn resolve_targets(
+        &self,
+        desk: &RequestContext,
+    ) -> Result<(Session, Vec<WaitTarget>), Refusal> {
         let mut sought = Vec::new();
         let mut session: Option<Session> = None;
         for task in &self.tasks {
-            let target = Target { session: self.session.clone(), task: task.clone() };
-            let found = desk.find(&target).await?;
+            let target = TaskTarget { session: self.session.clone(), task: task.clone() };
+            let found = desk.find_task(&target).await?;
             if session.as_ref().is_some_and(|other| other.id() != found.session.id()) {
                 return Err(Refusal::invalid("one wait is for tasks of one session; ask twice"));
             }
-            sought.push(Sought::of(&found).await?);
+            sought.push(WaitTarget::of(&found).await?);
             session = Some(found.session);
         }
         match session {
-            Some(session) => Ok((desk.waiting_in(session).await?, sought)),
-            None => Ok((desk.open(&self.session).await?, sought)),
+            Some(session) => Ok((desk.session_for_wait(session).await?, sought)),
+            None => Ok((desk.open_session(&self.session).await?, sought)),
         }
     }
 }
 
-fn numbers(tasks: &[TaskRef]) -> Vec<TaskNo> {
-    let numbers = tasks.iter().filter_map(|task| match task.who {
-        Who::No(no) => Some(no),
-        Who::Kinded(..) | Who::Named(_) => None,
+fn task_numbers(tasks: &[TaskRef]) -> Vec<TaskNo> {
+    let numbers = tasks.iter().filter_map(|task| match task.selector {
+        TaskSelector::Number(no) => Some(no),
+        TaskSelector::KindAndNumber(..) | TaskSelector::Name(_) => None,
     });
     numbers.collect()
 }
 
 /// Until one of these tasks asks something, or one of them or of those below waits for an approval; any
 /// whose results come to this client, when none are named.
-async fn asked(desk: &Desk, session: &Session, tasks: Vec<TaskNo>) {
-    let Ok(attention) = Attention::new(desk, session, tasks).await else {
+async fn wait_for_input(desk: &RequestContext, session: &Session, tasks: Vec<TaskNo>) {
+    let Ok(attention) = InputWatch::new(desk, session, tasks).await else {
         // The wait itself says what is wrong.
         return std::future::pending().await;
     };
-    let mut feed = attention.all.subscribe(desk.runtime().position());
+    let mut feed = attention.whole_session.subscribe(desk.runtime().position());
     loop {
-        if attention.is_needed() {
+        if attention.has_pending_input() {
             return;
         }
         loop {
             match feed.next().await {
-                Ok(FeedMessage::Event(item))
+                Ok(FeedUpdate::Event(item))
                     if !matches!(item.record.event, Event::Parked { .. }) => {}
                 Ok(_) => break,
                 // The runtime is ending, and says so to the wait itself.
@@ -308,59 +332,59 @@ async fn asked(desk: &Desk, session: &Session, tasks: Vec<TaskNo>) {
 }
 
 /// Looks for what ends a wait before its tasks end.
-struct Attention<'a> {
-    desk: &'a Desk,
+struct InputWatch<'a> {
+    context: &'a RequestContext,
     session: &'a Session,
     /// The same session with all that is below the tasks of this client.
-    all: Session,
+    whole_session: Session,
     /// Whatever comes to this client unasked, when there are none.
     tasks: Vec<TaskNo>,
 }
 
-impl<'a> Attention<'a> {
+impl<'a> InputWatch<'a> {
     async fn new(
-        desk: &'a Desk,
+        desk: &'a RequestContext,
         session: &'a Session,
         tasks: Vec<TaskNo>,
     ) -> Result<Self, Refusal> {
-        let all = desk.runtime().operate(session.id()).await?;
-        Ok(Self { desk, session, all, tasks })
+        let all = desk.runtime().operator_session(session.id()).await?;
+        Ok(Self { context: desk, session, whole_session: all, tasks })
     }
 
-    fn is_needed(&self) -> bool {
+    fn has_pending_input(&self) -> bool {
         let rows = self.session.list();
-        let asks = |row: &TaskRow| row.is_living() && asks(row);
-        rows.iter().any(|(no, row)| asks(row) && self.is_meant(*no, row))
-            || !self.pending().is_empty()
+        let asks = |row: &TaskRow| row.is_alive() && has_open_question(row);
+        rows.iter().any(|(no, row)| asks(row) && self.is_selected(*no, row))
+            || !self.pending_approvals().is_empty()
     }
 
-    fn is_meant(&self, no: TaskNo, row: &TaskRow) -> bool {
+    fn is_selected(&self, no: TaskNo, row: &TaskRow) -> bool {
         match self.tasks.as_slice() {
-            [] => self.desk.takes_from(row),
+            [] => self.context.receives_from(row),
             named => named.contains(&no),
         }
     }
 
     /// The calls that wait for an approval, in these tasks and below.
-    fn pending(&self) -> Vec<PendingInfo> {
+    fn pending_approvals(&self) -> Vec<PendingApprovalItem> {
         let pending = self.session.approvals();
         if pending.is_empty() {
             return Vec::new();
         }
-        let rows: HashMap<TaskNo, Arc<TaskRow>> = self.all.list().into_iter().collect();
+        let rows: HashMap<TaskNo, Arc<TaskRow>> = self.whole_session.list().into_iter().collect();
         let is_meant = |no: TaskNo| {
             let owner = |no: &TaskNo| rows.get(no).and_then(|row| row.owner.task());
             let mut line = std::iter::successors(Some(no), owner);
-            line.any(|no| rows.get(&no).is_some_and(|row| self.is_meant(no, row)))
+            line.any(|no| rows.get(&no).is_some_and(|row| self.is_selected(no, row)))
         };
         let session = self.session.row().name.to_string();
         let meant = pending.into_iter().filter(|one| is_meant(one.task));
-        meant.map(|one| PendingInfo::of(&session, one)).collect()
+        meant.map(|one| PendingApprovalItem::of(&session, one)).collect()
     }
 }
 
-fn asks(row: &TaskRow) -> bool {
-    row.calls
-        .iter()
-        .any(|call| matches!(call.on, Condition::Answer { .. } | Condition::ClientTool { .. }))
+fn has_open_question(row: &TaskRow) -> bool {
+    row.parked_calls.iter().any(|call| {
+        matches!(call.condition, Condition::Question { .. } | Condition::ClientTool { .. })
+    })
 }

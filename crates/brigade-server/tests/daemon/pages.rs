@@ -3,9 +3,9 @@
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::{JobError, NewTask, Session};
-use brigade_server::client::Step;
-use brigade_server::requests::{List, ListPages, Show};
-use brigade_server::{Client, TaskInfo};
+use brigade_server::daemon_connection::ReplyStreamPart;
+use brigade_server::requests::{ListTaskPagesRequest, ListTasksRequest, ShowTaskRequest};
+use brigade_server::{DaemonConnection, TaskInfo};
 use brigade_sqlite::SqliteStore;
 
 use crate::support::{House, SESSION, refused, target};
@@ -19,13 +19,13 @@ async fn spawn_ended(session: &Session, count: u32) {
     session.wait_all(numbers.map(Into::into)).await.unwrap();
 }
 
-async fn pages(client: &Client, list: List) -> Vec<Vec<TaskInfo>> {
-    let mut answers = client.stream(ListPages { list }).unwrap();
+async fn pages(client: &DaemonConnection, list: ListTasksRequest) -> Vec<Vec<TaskInfo>> {
+    let mut answers = client.call_streaming(ListTaskPagesRequest { list }).unwrap();
     let mut pages = Vec::new();
     loop {
-        match answers.next().await.unwrap() {
-            Step::Item(page) => pages.push(page),
-            Step::Done(count) => {
+        match answers.next_part().await.unwrap() {
+            ReplyStreamPart::Item(page) => pages.push(page),
+            ReplyStreamPart::Reply(count) => {
                 assert_eq!(count, pages.iter().map(|page| page.len() as u64).sum::<u64>());
                 return pages;
             }
@@ -45,8 +45,9 @@ async fn more_tasks_than_fit_an_answer_come_in_pages() {
     let session = house.runtime.session(SESSION).await.unwrap();
     spawn_ended(&session, MANY).await;
     let operator = house.operator().await;
-    let all = List { session: Some(SESSION.to_owned()), ended: true, most: None };
-    let whole = operator.ask(all.clone()).await.map(|tasks| tasks.len());
+    let all =
+        ListTasksRequest { session: Some(SESSION.to_owned()), include_ended: true, limit: None };
+    let whole = operator.call(all.clone()).await.map(|tasks| tasks.len());
     let refusal = refused(whole, RefusalKind::Limit);
     assert!(refusal.message.contains("`brigade ps --newest 100`"), "{refusal}");
 
@@ -55,13 +56,16 @@ async fn more_tasks_than_fit_an_answer_come_in_pages() {
     let expected: Vec<String> = (1..=MANY).map(|no| format!("job:{no}")).collect();
     assert!(addresses(&listed) == expected, "each once, in their order");
 
-    let newest = pages(&operator, List { most: Some(300), ..all.clone() }).await;
+    let newest = pages(&operator, ListTasksRequest { limit: Some(300), ..all.clone() }).await;
     assert_eq!(addresses(&newest), expected[MANY as usize - 300..]);
-    assert_eq!(operator.ask(List { most: Some(300), ..all }).await.unwrap().len(), 300);
+    assert_eq!(
+        operator.call(ListTasksRequest { limit: Some(300), ..all }).await.unwrap().len(),
+        300
+    );
 
     let named = NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) }).name("Newest");
     session.spawn(named).await.unwrap();
-    let found = operator.ask(Show { target: target("newe") }).await.unwrap();
+    let found = operator.call(ShowTaskRequest { target: target("newe") }).await.unwrap();
     assert_eq!(found.name.as_deref(), Some("Newest"), "by the beginning of its name");
 }
 
@@ -76,7 +80,7 @@ async fn the_newest_of_several_sessions_are_those_that_came_last() {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     let operator = house.operator().await;
-    let list = List { session: None, ended: true, most: Some(3) };
+    let list = ListTasksRequest { session: None, include_ended: true, limit: Some(3) };
     let newest = pages(&operator, list).await;
     let session = |task: &TaskInfo| (task.session.clone(), task.address.clone());
     let newest: Vec<(String, String)> = newest.iter().flatten().map(session).collect();

@@ -2,10 +2,10 @@
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Session};
-use brigade_server::Client;
-use brigade_server::requests::{Wait, Waited};
+use brigade_server::DaemonConnection;
+use brigade_server::requests::{WaitReply, WaitRequest};
 
 use crate::support::{House, SESSION, refused};
 
@@ -13,7 +13,7 @@ use crate::support::{House, SESSION, refused};
 async fn twice(house: &House) -> Session {
     let session = house.runtime.session_as(SESSION, "cook").await.unwrap();
     let task = session.spawn(NewTask::job("second time", ())).await.unwrap();
-    let operator = house.runtime.operate(session.id()).await.unwrap();
+    let operator = house.runtime.operator_session(session.id()).await.unwrap();
     operator.wait_all([task.no().into()]).await.unwrap();
     operator.resume(task.no(), None).await.unwrap();
     operator.wait_all([task.no().into()]).await.unwrap();
@@ -22,29 +22,33 @@ async fn twice(house: &House) -> Session {
 
 async fn house() -> House {
     House::open(|builder| {
-        builder.job("second time", Recovery::resume(3), |ctx: JobContext, (): ()| async move {
-            match ctx.run().0 {
-                1 => Err(JobError::new("not yet")),
-                _ => Ok("at last"),
-            }
-        })
+        builder.job(
+            "second time",
+            RecoveryPolicy::resume(3),
+            |ctx: JobContext, (): ()| async move {
+                match ctx.run().0 {
+                    1 => Err(JobError::new("not yet")),
+                    _ => Ok("at last"),
+                }
+            },
+        )
     })
     .await
 }
 
-fn wait(tasks: &[&str], mode: WaitMode) -> Wait {
+fn wait(tasks: &[&str], mode: WaitMode) -> WaitRequest {
     let tasks = tasks.iter().map(|task| (*task).to_owned()).collect();
-    Wait { session: SESSION.to_owned(), tasks, mode, timeout_ms: None }
+    WaitRequest { session: SESSION.to_owned(), tasks, mode, timeout_ms: None }
 }
 
 /// Address, run, state and whether it had been told.
-fn ended(waited: &Waited) -> Vec<(&str, u32, &str, bool)> {
+fn ended(waited: &WaitReply) -> Vec<(&str, u32, &str, bool)> {
     let told = waited.ended.iter();
     told.map(|info| (&*info.address, info.run, &*info.state, info.collected_before)).collect()
 }
 
-async fn asked(client: &Client, tasks: &[&str], mode: WaitMode) -> Waited {
-    client.ask(wait(tasks, mode)).await.unwrap()
+async fn asked(client: &DaemonConnection, tasks: &[&str], mode: WaitMode) -> WaitReply {
+    client.call(wait(tasks, mode)).await.unwrap()
 }
 
 const FIRST: (&str, u32, &str, bool) = ("job:1#1", 1, "failed", false);
@@ -61,7 +65,7 @@ async fn an_earlier_run_is_answered_with_its_own_ending() {
         assert_eq!(ended(&asked(&operator, &["1"], mode).await), [SECOND], "the latest is meant");
         assert_eq!(ended(&asked(&operator, &["1#1", "1#2"], mode).await), [FIRST, SECOND]);
     }
-    refused(operator.ask(wait(&["1#3"], WaitMode::All)).await, RefusalKind::NotFound);
+    refused(operator.call(wait(&["1#3"], WaitMode::All)).await, RefusalKind::NotFound);
 }
 
 #[tokio::test]

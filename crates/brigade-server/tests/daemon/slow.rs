@@ -1,10 +1,10 @@
 //! A client that is slow to take the items of one question.
 
 use brigade_model::event::Event;
-use brigade_model::work::Recovery;
+use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask};
-use brigade_server::client::{Answers, Step};
-use brigade_server::requests::{Events, Happened, Status};
+use brigade_server::daemon_connection::{ReplyStream, ReplyStreamPart};
+use brigade_server::requests::{EventItem, ReadEventsRequest, StatusRequest};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ const EACH: usize = 8_000;
 async fn house() -> House {
     let house = House::open(|builder| {
         let job = |_: JobContext, _: String| async { Ok::<_, JobError>(()) };
-        builder.job("carry", Recovery::resume(3), job)
+        builder.job("carry", RecoveryPolicy::resume(3), job)
     })
     .await;
     let session = house.runtime.session(SESSION).await.unwrap();
@@ -28,10 +28,10 @@ async fn house() -> House {
     house
 }
 
-async fn next(events: &mut Answers<Events>) -> (u64, bool) {
-    let next = timeout(TOO_LONG, events.next()).await.expect("it goes on");
+async fn next(events: &mut ReplyStream<ReadEventsRequest>) -> (u64, bool) {
+    let next = timeout(TOO_LONG, events.next_part()).await.expect("it goes on");
     match next.unwrap() {
-        Step::Item(Happened::Event { position, event, .. }) => {
+        ReplyStreamPart::Item(EventItem::Event { position, event, .. }) => {
             (position, matches!(event, Event::Spawned { .. }))
         }
         other => panic!("{other:?}"),
@@ -42,10 +42,13 @@ async fn next(events: &mut Answers<Events>) -> (u64, bool) {
 async fn what_nobody_takes_blocks_no_other_question_and_is_not_lost() {
     let house = house().await;
     let client = house.operator().await;
-    let mut events = client.stream(Events { follow: true, ..Events::default() }).unwrap();
+    let mut events = client
+        .call_streaming(ReadEventsRequest { follow: true, ..ReadEventsRequest::default() })
+        .unwrap();
     let (first, _) = next(&mut events).await;
     for _ in 0..3 {
-        let status = timeout(TOO_LONG, client.ask(Status {})).await.expect("it is not held up");
+        let status =
+            timeout(TOO_LONG, client.call(StatusRequest {})).await.expect("it is not held up");
         assert_eq!(status.unwrap().sessions, 1);
     }
     let (mut last, mut spawned) = (first, 0);

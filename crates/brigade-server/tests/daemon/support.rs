@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_runtime::{Builder, Runtime};
-use brigade_server::daemon::{Claimed, Daemon, DaemonOptions};
+use brigade_runtime::{Runtime, RuntimeBuilder};
+use brigade_server::daemon::{Daemon, DaemonOptions, StateDirLock};
+use brigade_server::frames::{ClientRole, PROTOCOL_VERSION};
 use brigade_server::operator_key::OperatorKey;
-use brigade_server::wire::{As, PROTOCOL};
-use brigade_server::{Client, ClientError, Places, Target};
+use brigade_server::{ClientError, DaemonConnection, StateDir, TaskTarget};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -22,7 +22,7 @@ pub(crate) const SESSION: &str = "kitchen";
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct House {
-    pub(crate) places: Places,
+    pub(crate) places: StateDir,
     pub(crate) runtime: Runtime,
     serving: JoinHandle<Result<(), Refusal>>,
     _leave: DropGuard,
@@ -30,22 +30,22 @@ pub(crate) struct House {
 }
 
 impl House {
-    pub(crate) async fn open(with: impl FnOnce(Builder) -> Builder) -> Self {
+    pub(crate) async fn open(with: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
         Self::idling(None, with).await
     }
 
     /// One that leaves when it had nothing to do for so long.
     pub(crate) async fn idling(
         idle: Option<Duration>,
-        with: impl FnOnce(Builder) -> Builder,
+        with: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::new(folder.path().join("state"));
-        let claimed = Claimed::take(&places).unwrap();
-        let options = DaemonOptions { places: places.clone(), idle };
+        let places = StateDir::new(folder.path().join("state"));
+        let claimed = StateDirLock::acquire(&places).unwrap();
+        let options = DaemonOptions { state_dir: places.clone(), idle_timeout: idle };
         let daemon = Daemon::open(claimed, options, with(Runtime::builder())).await.unwrap();
         let (runtime, leaving): (_, CancellationToken) =
-            (daemon.runtime().clone(), daemon.leaving());
+            (daemon.runtime().clone(), daemon.shutdown_token());
         #[expect(clippy::disallowed_methods, reason = "it leaves when the house is dropped")]
         let serving = tokio::spawn(daemon.run());
         Self { places, runtime, serving, _leave: leaving.drop_guard(), _folder: folder }
@@ -56,17 +56,17 @@ impl House {
         self.serving.await.unwrap().unwrap();
     }
 
-    pub(crate) async fn operator(&self) -> Client {
-        Client::connect(&self.places, As::Operator).await.unwrap()
+    pub(crate) async fn operator(&self) -> DaemonConnection {
+        DaemonConnection::connect(&self.places, ClientRole::Operator).await.unwrap()
     }
 
-    pub(crate) async fn client(&self, name: &str) -> Client {
-        Client::connect(&self.places, As::Client(name.to_owned())).await.unwrap()
+    pub(crate) async fn client(&self, name: &str) -> DaemonConnection {
+        DaemonConnection::connect(&self.places, ClientRole::Client(name.to_owned())).await.unwrap()
     }
 }
 
-pub(crate) fn target(task: &str) -> Target {
-    Target { session: SESSION.to_owned(), task: task.to_owned() }
+pub(crate) fn target(task: &str) -> TaskTarget {
+    TaskTarget { session: SESSION.to_owned(), task: task.to_owned() }
 }
 
 #[track_caller]
@@ -88,7 +88,7 @@ pub(crate) struct RawClient {
 
 impl RawClient {
     pub(crate) async fn connect(house: &House) -> Self {
-        let (client, welcome) = Self::greet(house, PROTOCOL).await;
+        let (client, welcome) = Self::greet(house, PROTOCOL_VERSION).await;
         assert!(welcome.get("pid").is_some(), "{welcome}");
         client
     }
@@ -103,7 +103,7 @@ impl RawClient {
     }
 
     pub(crate) async fn say_hello(house: &House, hello: &Value) -> (Self, Value) {
-        let stream = UnixStream::connect(house.places.socket()).await.unwrap();
+        let stream = UnixStream::connect(house.places.socket_path()).await.unwrap();
         let (reader, writer) = stream.into_split();
         let mut client = Self { reader: BufReader::new(reader), writer };
         client.say(hello).await;

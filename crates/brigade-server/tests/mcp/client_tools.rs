@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use brigade_agent::{ClientTool, Overrides};
-use brigade_server::requests::Run;
-use brigade_server::wire::As;
-use brigade_server::{Client as Daemon, Places};
+use brigade_agent::{AgentOverrides, ClientTool};
+use brigade_server::frames::ClientRole;
+use brigade_server::requests::RunRequest;
+use brigade_server::{DaemonConnection as Daemon, StateDir};
 use rmcp::model::{
     ClientCapabilities, ElicitRequestParams, ElicitResult, ElicitationAction, GetTaskParams,
     InputRequest, TaskPayload, UpdateTaskParams,
@@ -27,18 +27,19 @@ turn
 /// A program that speaks with the daemon starts one with a tool of its own.
 async fn begin(kitchen: &Kitchen, client: &Client) {
     client.call("list_tasks", json!({})).await.has("no tasks to show");
-    let places = Places::new(kitchen.state());
-    let daemon = Daemon::connect(&places, As::Client("editor".to_owned())).await.unwrap();
+    let places = StateDir::new(kitchen.state());
+    let daemon = Daemon::connect(&places, ClientRole::Client("editor".to_owned())).await.unwrap();
     let tool = ClientTool {
         name: "open_editor".into(),
         description: "Opens a file in the editor.".into(),
         parameters: json!({ "type": "object" }),
     };
-    let overrides = Overrides { client_tools: vec![tool], ..Overrides::default() };
-    let run = Run { overrides: Some(Box::new(overrides)), ..Run::new(SESSION, "Show it.") };
+    let overrides = AgentOverrides { client_tools: vec![tool], ..AgentOverrides::default() };
+    let run =
+        RunRequest { overrides: Some(Box::new(overrides)), ..RunRequest::new(SESSION, "Show it.") };
     let wire = serde_json::to_value(&run).unwrap();
     assert_eq!(wire["overrides"]["client_tools"][0]["name"], "open_editor");
-    assert_eq!(daemon.ask(run).await.unwrap().task.address, "agent:1");
+    assert_eq!(daemon.call(run).await.unwrap().task.address, "agent:1");
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use brigade_server::Places;
+use brigade_server::StateDir;
+use brigade_server::daemon_launcher::DaemonLauncher;
 use brigade_server::mcp::{McpOptions, serve};
-use brigade_server::start::Starter;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, DetailedTask,
     Implementation, ProgressNotificationParam, TaskStatusNotificationParams,
@@ -109,8 +109,8 @@ impl Kitchen {
 
     async fn client_of(&self, options: McpOptions, config: ClientConfig) -> Client {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let starter = Starter {
-            places: Places::new(self.state()),
+        let starter = DaemonLauncher {
+            state_dir: StateDir::new(self.state()),
             program: program(),
             args: vec![self.state().into(), "--daemon".into()],
             may_start: true,

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use brigade_server::Places;
-use brigade_server::requests::Leave;
-use brigade_server::wire::As;
+use brigade_server::StateDir;
+use brigade_server::frames::ClientRole;
+use brigade_server::requests::ShutdownRequest;
 use serde_json::{Value, json};
 
 use crate::support::Kitchen;
@@ -36,9 +36,10 @@ async fn a_daemon_that_makes_way_is_not_noticed_either() {
     let call = client.call("run_process", json!({ "command": LONG }));
     let leaves = async {
         kitchen.until("the command", || kitchen.file("count") == "begun\n").await;
-        let places = Places::new(kitchen.state());
-        let operator = brigade_server::Client::connect(&places, As::Operator).await.unwrap();
-        operator.ask(Leave {}).await.unwrap();
+        let places = StateDir::new(kitchen.state());
+        let operator =
+            brigade_server::DaemonConnection::connect(&places, ClientRole::Operator).await.unwrap();
+        operator.call(ShutdownRequest {}).await.unwrap();
     };
     let (said, ()) = tokio::join!(call, leaves);
     said.has("process:1 failed (exit code 5)").has("first\nlast");

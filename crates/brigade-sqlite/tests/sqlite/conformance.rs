@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brigade_sqlite::{SqliteOptions, SqliteStore};
-use brigade_store::conformance::Harness;
+use brigade_store::conformance::StoreHarness;
 use brigade_store::{Store, conformance_tests};
 use tempfile::TempDir;
 
@@ -25,7 +25,7 @@ impl OnDisk {
     }
 }
 
-impl Harness for OnDisk {
+impl StoreHarness for OnDisk {
     fn empty(&self) -> Arc<dyn Store> {
         self.open(self.made.fetch_add(1, Ordering::Relaxed))
     }

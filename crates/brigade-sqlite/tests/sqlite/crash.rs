@@ -46,7 +46,7 @@ async fn acknowledged_commits_survive_kills() {
     for round in 0..KILLS {
         let acknowledged = run_and_kill(&path, moment(round)).max(survived);
         let store = open(&path).expect("the lock went with its holder");
-        let Some(row) = store.tree(id(1)).await.unwrap() else {
+        let Some(row) = store.session(id(1)).await.unwrap() else {
             assert_eq!(acknowledged, 0);
             continue;
         };

@@ -48,7 +48,7 @@ fn bare(path: &Path, batches: &[Batch]) -> Duration {
     let encoded: Vec<_> = batches
         .iter()
         .map(|batch| {
-            let part = &batch.trees[0];
+            let part = &batch.sessions[0];
             let tasks = part.tasks.iter().map(|(no, row)| (no.get(), codec::encode(row).unwrap()));
             let events = part.events.iter().map(|record| codec::encode(record).unwrap());
             let tree = codec::encode(&part.row).unwrap();
@@ -96,7 +96,7 @@ async fn loading_a_million_waiting_tasks() {
         let read = begun.elapsed();
         let tree = loaded.into_tree();
         println!("read in {read:?}, in memory after {:?}", begun.elapsed());
-        assert_eq!(tree.living(), 1_000_000);
+        assert_eq!(tree.alive_count(), 1_000_000);
     }
 }
 

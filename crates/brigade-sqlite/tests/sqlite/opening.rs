@@ -219,7 +219,7 @@ async fn a_reader_sees_what_the_owner_commits_and_writes_nothing() {
     assert_eq!(seen.len(), 3, "the reader goes on when the owner has left");
     drop(reader);
     let alone = SqliteStore::open_read_only(&path).unwrap();
-    assert_eq!(alone.tree(id(1)).await.unwrap().unwrap().seq.0, 4);
+    assert_eq!(alone.session(id(1)).await.unwrap().unwrap().seq.0, 4);
     open(&path).expect("a reader does not lock");
 }
 
@@ -234,6 +234,6 @@ fn it_is_used_within_a_local_set_of_a_multi_threaded_runtime() {
         store.tasks(id(1), &TaskQuery::default()).await.unwrap().len()
     };
     assert_eq!(tokio::task::LocalSet::new().block_on(&runtime, used), 3);
-    let used = async { open(&path).unwrap().trees().await.unwrap().len() };
+    let used = async { open(&path).unwrap().sessions().await.unwrap().len() };
     assert_eq!(runtime.block_on(used), 1, "and without one on the same thread");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Session, batch, id, make, open};
 use brigade_model::ids::{Seq, TaskNo};
-use brigade_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 use brigade_store::{EventQuery, Store, StoreError, TaskQuery, codec};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -63,9 +63,9 @@ async fn a_session_that_cannot_be_read_does_not_hide_the_others() {
     conn.execute("UPDATE trees SET body = ?1 WHERE key = 1", [body]).unwrap();
     drop(conn);
     let store = open(&path).unwrap();
-    let readable: Vec<_> = store.trees().await.unwrap().into_iter().map(|row| row.id).collect();
+    let readable: Vec<_> = store.sessions().await.unwrap().into_iter().map(|row| row.id).collect();
     assert_eq!(readable, [id(2)]);
-    let error = store.tree(id(1)).await.unwrap_err();
+    let error = store.session(id(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
 }
 
@@ -98,7 +98,7 @@ async fn a_full_disk_refuses_the_batch_whole() {
     for _ in 0..3 {
         let error = store.commit(&large).await.unwrap_err();
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
-        assert_eq!(store.tree(id(1)).await.unwrap().unwrap(), before);
+        assert_eq!(store.session(id(1)).await.unwrap().unwrap(), before);
         assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 3);
         let last = store.last_position().await.unwrap();
         assert_eq!(last.0, before.seq.0);
@@ -124,7 +124,7 @@ async fn a_busy_file_is_unavailable_for_now() {
     let part = batch(session.spawn(1));
     let error = store.commit(&part).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
-    assert_eq!(store.tree(id(1)).await.unwrap().unwrap().seq, Seq(4), "reads do not wait");
+    assert_eq!(store.session(id(1)).await.unwrap().unwrap().seq, Seq(4), "reads do not wait");
     intruder.execute_batch("ROLLBACK").unwrap();
     store.commit(&part).await.unwrap();
 }
@@ -159,9 +159,9 @@ async fn pruning_goes_on_over_many_slices() {
     let nothing = brigade_model::ids::Millis(0);
     let retention = brigade_store::Retention { ended: nothing, events: nothing };
     let pruned = store.prune(&retention, now).await.unwrap();
-    assert_eq!((pruned.trees, pruned.tasks, pruned.events), (0, 1_600, 3_301));
+    assert_eq!((pruned.sessions, pruned.tasks, pruned.events), (0, 1_600, 3_301));
     assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 100);
-    let query = EventQuery { tree: Some(id(1)), after: Default::default(), most: 10 };
+    let query = EventQuery { session: Some(id(1)), after: Default::default(), limit: 10 };
     let page = store.events(&query).await.unwrap();
     assert_eq!((page.items.len(), page.gap_to.unwrap().0), (0, 3_301));
     assert!(store.load(id(1)).await.unwrap().is_some());
@@ -190,7 +190,7 @@ async fn commits_can_wait_for_the_disk() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");
     let mut session = make(&path).await;
-    let options = SqliteOptions { synchronous: Synchronous::Full, ..SqliteOptions::default() };
+    let options = SqliteOptions { synchronous: SynchronousMode::Full, ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, options).unwrap();
     store.commit(&batch(session.spawn(1))).await.unwrap();
 }

@@ -3,95 +3,109 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_model::call::Asked;
-use brigade_model::command::{AfterPark, Caller, Command, EndedHow, Report, Reported, Spawn};
-use brigade_model::ids::{Attempt, CallIndex, Epoch, Millis, Seq, TaskNo, Time, TreeId};
+use brigade_model::call::ConditionRequest;
+use brigade_model::command::{
+    AfterPark, AttemptReport, Caller, Command, ReportCommand, SpawnCommand, WorkResult,
+};
+use brigade_model::ids::{Attempt, CallIndex, Epoch, Millis, Seq, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_model::spec::Spec;
-use brigade_model::tree::Tree;
-use brigade_model::turn::{Outputs, handle, open_session};
-use brigade_model::work::{JobWork, Recovery, Work};
+use brigade_model::spec::TaskSpec;
+use brigade_model::task_tree::TaskTree;
+use brigade_model::transition::{CommandOutputs, handle_command, open_session};
+use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_sqlite::{SqliteOptions, SqliteStore};
-use brigade_store::{Batch, LoadedTree, Store, StoreError, TreeBatch};
+use brigade_store::{Batch, LoadedSession, SessionBatch, Store, StoreError};
 
 pub(crate) struct Session {
-    pub(crate) tree: Tree,
+    pub(crate) tree: TaskTree,
     now: Time,
 }
 
 impl Session {
-    pub(crate) fn open(number: u128) -> (Self, TreeBatch) {
+    pub(crate) fn open(number: u128) -> (Self, SessionBatch) {
         let name = format!("session {number}").parse().unwrap();
         let now = Time(1_000);
         let (tree, record) = open_session(id(number), name, Limits::default(), (now, Epoch(1)));
         let mut session = Self { tree, now };
-        let part = session.part(Seq(0), Outputs { events: vec![record], ..Outputs::default() });
+        let part = session
+            .part(Seq(0), CommandOutputs { events: vec![record], ..CommandOutputs::default() });
         (session, part)
     }
 
     /// Goes on from what is stored.
-    pub(crate) fn continued(loaded: LoadedTree) -> Self {
+    pub(crate) fn continued(loaded: LoadedSession) -> Self {
         let now = loaded.row.now;
         Self { tree: loaded.into_tree(), now }
     }
 
     /// A batch that spawns so many jobs.
-    pub(crate) fn spawn(&mut self, count: usize) -> TreeBatch {
+    pub(crate) fn spawn(&mut self, count: usize) -> SessionBatch {
         let spec = Arc::new(job());
         self.all((0..count).map(|_| {
-            Command::Spawn(Spawn { caller: Caller::Operator, spec: spec.clone(), call: None })
+            Command::Spawn(SpawnCommand {
+                caller: Caller::Operator,
+                spec: spec.clone(),
+                call: None,
+            })
         }))
     }
 
     /// A batch that spawns so many jobs, each of which goes to sleep for long.
-    pub(crate) fn spawn_waiting(&mut self, count: u32) -> TreeBatch {
+    pub(crate) fn spawn_waiting(&mut self, count: u32) -> SessionBatch {
         let spec = Arc::new(job());
         let first = self.tree.row().last_task.map_or(1, |last| last.get() + 1);
         self.all((first..first + count).flat_map(|no| {
-            let asked = Asked::Sleep { span: Millis(1_000_000_000) };
-            let then = AfterPark::Suspend { open: 1 };
-            let what = Reported::Park { calls: vec![(CallIndex(0), asked)], heard: u32::MAX, then };
+            let asked = ConditionRequest::Timer { duration: Millis(1_000_000_000) };
+            let then = AfterPark::Suspend { parked_count: 1 };
+            let what = AttemptReport::Park {
+                calls: vec![(CallIndex(0), asked)],
+                acked_entries: u32::MAX,
+                then,
+            };
             let no = TaskNo::new(no).unwrap();
-            let spawn = Spawn { caller: Caller::Operator, spec: spec.clone(), call: None };
-            [Command::Spawn(spawn), Command::Report(Report { no, attempt: Attempt(1), what })]
+            let spawn = SpawnCommand { caller: Caller::Operator, spec: spec.clone(), call: None };
+            [
+                Command::Spawn(spawn),
+                Command::Report(ReportCommand { no, attempt: Attempt(1), report: what }),
+            ]
         }))
     }
 
-    pub(crate) fn finish(&mut self, no: TaskNo) -> TreeBatch {
+    pub(crate) fn finish(&mut self, no: TaskNo) -> SessionBatch {
         let attempt = self.tree.get(no).unwrap().attempt;
-        let what = Reported::Ended(EndedHow::Returned(Json::null()).into());
-        self.all([Command::Report(Report { no, attempt, what })])
+        let what = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
+        self.all([Command::Report(ReportCommand { no, attempt, report: what })])
     }
 
-    fn all(&mut self, commands: impl IntoIterator<Item = Command>) -> TreeBatch {
+    fn all(&mut self, commands: impl IntoIterator<Item = Command>) -> SessionBatch {
         let base = self.tree.row().seq;
-        let mut outputs = Outputs::default();
+        let mut outputs = CommandOutputs::default();
         for command in commands {
             self.now = self.now.after(Millis(1));
-            let handled = handle(&mut self.tree, &command, self.now).unwrap();
+            let handled = handle_command(&mut self.tree, &command, self.now).unwrap();
             outputs.events.extend(handled.outputs.events);
             outputs.journal.extend(handled.outputs.journal);
         }
         self.part(base, outputs)
     }
 
-    fn part(&mut self, base: Seq, outputs: Outputs) -> TreeBatch {
-        let (tasks, messages) = self.tree.take_touched();
+    fn part(&mut self, base: Seq, outputs: CommandOutputs) -> SessionBatch {
+        let (tasks, messages) = self.tree.take_dirty();
         let (events, journal) = (outputs.events, outputs.journal);
-        TreeBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
+        SessionBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
     }
 }
 
-pub(crate) fn id(number: u128) -> TreeId {
-    TreeId::from_uuid(uuid::Uuid::from_u128(number))
+pub(crate) fn id(number: u128) -> SessionId {
+    SessionId::from_uuid(uuid::Uuid::from_u128(number))
 }
 
-pub(crate) fn job() -> Spec {
-    Spec::new(Work::Job(JobWork::Named {
+pub(crate) fn job() -> TaskSpec {
+    TaskSpec::new(Work::Job(JobWork::Named {
         handler: "work".into(),
         args: Json::of("some arguments of a job").unwrap(),
-        recovery: Recovery::resume(3),
+        recovery: RecoveryPolicy::resume(3),
     }))
 }
 
@@ -99,8 +113,8 @@ pub(crate) fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(path, SqliteOptions::default())
 }
 
-pub(crate) fn batch(part: TreeBatch) -> Batch {
-    Batch { trees: vec![part] }
+pub(crate) fn batch(part: SessionBatch) -> Batch {
+    Batch { sessions: vec![part] }
 }
 
 /// Makes a store with one session and three tasks in it.

@@ -61,7 +61,7 @@ fn make_version_1(path: &Path) -> Session {
             row.name.as_str(),
             row.epoch.0 as i64,
             row.seq.0 as i64,
-            row.opened.0 as i64,
+            row.opened_at.0 as i64,
             row.now.0 as i64,
             codec::encode(row).unwrap()
         ],
@@ -91,7 +91,7 @@ async fn version_1_is_opened_and_written_on() {
     assert!(store.load(id(1)).await.unwrap().unwrap().into_tree() == session.tree);
     store.commit(&batch(session.spawn(1))).await.unwrap();
     store.commit(&batch(session.finish(TaskNo::FIRST))).await.unwrap();
-    let query = EventQuery { tree: Some(id(1)), after: Default::default(), most: 10 };
+    let query = EventQuery { session: Some(id(1)), after: Default::default(), limit: 10 };
     let page = store.events(&query).await.unwrap();
     let numbers: Vec<u64> = page.items.iter().map(|item| item.record.seq.0).collect();
     assert_eq!(numbers, [1, 2, 3, 4]);

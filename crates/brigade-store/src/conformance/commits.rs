@@ -2,103 +2,104 @@
 
 use std::sync::Arc;
 
-use brigade_model::command::{Caller, Command, Spawn};
+use brigade_model::command::{Caller, Command, SpawnCommand};
 use brigade_model::ids::{Epoch, Position, Seq};
 use brigade_model::limits::Limits;
 use tokio::task::JoinSet;
 
-use super::Harness;
-use super::writer::{EPOCH, Writer, all_events, job, tree_id};
-use crate::batch::{Batch, TreeBatch};
+use super::StoreHarness;
+use super::writer::{EPOCH, SessionWriter, all_events, job, session_id};
+use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
 use crate::store::{EventQuery, Store, TaskQuery};
 
 /// The positions of a batch follow each other in its order, whatever trees they belong to.
-pub async fn a_batch_over_several_trees_is_one_commit(harness: &dyn Harness) {
+pub async fn a_batch_over_several_trees_is_one_commit(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
-    let (mut first, one) = Writer::begin(&store, 1, Limits::default());
-    let (mut second, two) = Writer::begin(&store, 2, Limits::default());
-    let opened = Batch { trees: vec![one, two] };
+    let (mut first, one) = SessionWriter::begin(&store, 1, Limits::default());
+    let (mut second, two) = SessionWriter::begin(&store, 2, Limits::default());
+    let opened = Batch { sessions: vec![one, two] };
     assert_eq!(commit(&store, &opened).await, Position(1));
-    let spawned = Batch { trees: vec![spawn(&mut second).await, spawn(&mut first).await] };
+    let spawned = Batch { sessions: vec![spawn(&mut second).await, spawn(&mut first).await] };
     assert_eq!(commit(&store, &spawned).await, Position(3));
     drop((first, second));
     for _ in 0..2 {
-        let query = EventQuery { tree: None, after: Position(0), most: 100 };
+        let query = EventQuery { session: None, after: Position(0), limit: 100 };
         let page = store.events(&query).await.expect("events are read");
         let expected: Vec<_> = opened.events().chain(spawned.events()).cloned().collect();
         let positions: Vec<u64> = page.items.iter().map(|item| item.position.0).collect();
         assert_eq!(positions, (1..=expected.len() as u64).collect::<Vec<_>>());
         let records: Vec<_> = page.items.into_iter().map(|item| item.record).collect();
         assert_eq!(records, expected);
-        let trees = store.trees().await.expect("trees are read");
+        let trees = store.sessions().await.expect("trees are read");
         let ids: Vec<_> = trees.iter().map(|row| row.id).collect();
-        assert_eq!(ids, [tree_id(1), tree_id(2)]);
+        assert_eq!(ids, [session_id(1), session_id(2)]);
         store = harness.reopen(store);
     }
 }
 
 /// It tells the position that comes next.
-pub async fn an_empty_batch_changes_nothing(harness: &dyn Harness) {
+pub async fn an_empty_batch_changes_nothing(harness: &dyn StoreHarness) {
     let store = harness.empty();
     assert_eq!(commit(&store, &Batch::default()).await, Position(1));
-    Writer::open(&store, 1, Limits::default()).await;
+    SessionWriter::open(&store, 1, Limits::default()).await;
     assert_eq!(commit(&store, &Batch::default()).await, Position(2));
     assert_eq!(store.last_position().await.expect("a position"), Position(1));
 }
 
-pub async fn a_wrong_base_is_refused_and_changes_nothing(harness: &dyn Harness) {
+pub async fn a_wrong_base_is_refused_and_changes_nothing(harness: &dyn StoreHarness) {
     let store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let part = spawn(&mut writer).await;
     for base in [Seq(0), part.base.next(), Seq(u64::from(u32::MAX))] {
-        refused(&store, TreeBatch { base, ..part.clone() }).await;
+        refused(&store, SessionBatch { base, ..part.clone() }).await;
     }
-    let unknown = TreeBatch { row: Writer::begin(&store, 2, Limits::default()).1.row, ..part };
+    let unknown =
+        SessionBatch { row: SessionWriter::begin(&store, 2, Limits::default()).1.row, ..part };
     refused(&store, unknown).await;
 }
 
-pub async fn a_wrong_epoch_is_refused_and_changes_nothing(harness: &dyn Harness) {
+pub async fn a_wrong_epoch_is_refused_and_changes_nothing(harness: &dyn StoreHarness) {
     let store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let part = spawn(&mut writer).await;
     for epoch in [Epoch(EPOCH.0 - 1), EPOCH.next()] {
         let mut part = part.clone();
         part.row.epoch = epoch;
         refused(&store, part).await;
     }
-    commit(&store, &Batch { trees: vec![part] }).await;
+    commit(&store, &Batch { sessions: vec![part] }).await;
 }
 
-pub async fn one_refused_tree_refuses_the_batch(harness: &dyn Harness) {
+pub async fn one_refused_tree_refuses_the_batch(harness: &dyn StoreHarness) {
     let store = harness.empty();
-    let mut first = Writer::open(&store, 1, Limits::default()).await;
-    let mut second = Writer::open(&store, 2, Limits::default()).await;
+    let mut first = SessionWriter::open(&store, 1, Limits::default()).await;
+    let mut second = SessionWriter::open(&store, 2, Limits::default()).await;
     let good = spawn(&mut first).await;
     let mut bad = spawn(&mut second).await;
     bad.base = bad.base.next();
     let before = snapshot(&store).await;
-    let result = store.commit(&Batch { trees: vec![good, bad] }).await;
+    let result = store.commit(&Batch { sessions: vec![good, bad] }).await;
     assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
     assert_eq!(snapshot(&store).await, before);
 }
 
 /// Many writers go on from the same event of the same tree.
-pub async fn of_concurrent_writers_one_wins(harness: &dyn Harness) {
+pub async fn of_concurrent_writers_one_wins(harness: &dyn StoreHarness) {
     const WRITERS: usize = 8;
     let store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     for round in 1..=20 {
         let mut racing = JoinSet::new();
         for _ in 0..WRITERS {
             let store = store.clone();
-            let mut rival = Writer {
+            let mut rival = SessionWriter {
                 store: store.clone(),
                 tree: writer.tree.clone(),
                 journals: Default::default(),
                 ..writer
             };
-            let batch = Batch { trees: vec![spawn(&mut rival).await] };
+            let batch = Batch { sessions: vec![spawn(&mut rival).await] };
             racing.spawn(async move { (store.commit(&batch).await, rival.tree) });
         }
         let mut won = 0;
@@ -114,21 +115,21 @@ pub async fn of_concurrent_writers_one_wins(harness: &dyn Harness) {
         }
         assert_eq!(won, 1, "in round {round}");
     }
-    let rows = store.tasks(tree_id(1), &TaskQuery::default()).await.expect("tasks are read");
+    let rows = store.tasks(session_id(1), &TaskQuery::default()).await.expect("tasks are read");
     assert_eq!(rows.len(), 20);
     assert_eq!(all_events(&*store, None).await.expect("events are read").len(), 21);
 }
 
 /// A tree's row, its tasks and its events are of the same moment while a writer is at work.
-pub async fn readers_see_whole_commits(harness: &dyn Harness) {
+pub async fn readers_see_whole_commits(harness: &dyn StoreHarness) {
     let store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let mut readers = JoinSet::new();
     for _ in 0..2 {
         let store = store.clone();
         readers.spawn(async move {
             loop {
-                let loaded = store.load(tree_id(1)).await.expect("a load");
+                let loaded = store.load(session_id(1)).await.expect("a load");
                 let loaded = loaded.expect("the tree is there");
                 assert_eq!(loaded.row.seq.0, loaded.tasks.len() as u64 + 1);
                 if loaded.tasks.len() == 100 {
@@ -146,8 +147,8 @@ pub async fn readers_see_whole_commits(harness: &dyn Harness) {
     }
 }
 
-async fn spawn(writer: &mut Writer) -> TreeBatch {
-    let spawn = Spawn { caller: Caller::Operator, spec: Arc::new(job()), call: None };
+async fn spawn(writer: &mut SessionWriter) -> SessionBatch {
+    let spawn = SpawnCommand { caller: Caller::Operator, spec: Arc::new(job()), call: None };
     writer.decide(&Command::Spawn(spawn)).await.1
 }
 
@@ -155,16 +156,16 @@ async fn commit(store: &Arc<dyn Store>, batch: &Batch) -> Position {
     store.commit(batch).await.expect("the batch is committed")
 }
 
-async fn refused(store: &Arc<dyn Store>, part: TreeBatch) {
+async fn refused(store: &Arc<dyn Store>, part: SessionBatch) {
     let before = snapshot(store).await;
-    let result = store.commit(&Batch { trees: vec![part] }).await;
+    let result = store.commit(&Batch { sessions: vec![part] }).await;
     assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
     assert_eq!(snapshot(store).await, before);
 }
 
 async fn snapshot(store: &Arc<dyn Store>) -> String {
     let mut text = String::new();
-    for row in store.trees().await.expect("trees are read") {
+    for row in store.sessions().await.expect("trees are read") {
         let tasks = store.tasks(row.id, &TaskQuery::default()).await.expect("tasks are read");
         text.push_str(&format!("{row:?} {tasks:?}\n"));
     }

@@ -4,29 +4,35 @@ use std::sync::Arc;
 
 use brigade_model::command::Caller;
 use brigade_model::event::FeedItem;
-use brigade_model::ids::{Millis, Position, TreeId};
+use brigade_model::ids::{Millis, Position, SessionId};
 use brigade_model::limits::Limits;
 
-use super::Harness;
-use super::writer::{Writer, job, tree_id};
+use super::StoreHarness;
+use super::writer::{SessionWriter, job, session_id};
 use crate::store::{EventPage, EventQuery, Retention, Store};
 
-pub async fn pages_from_every_position(harness: &dyn Harness) {
-    let mut store = three_trees(harness).await;
+pub async fn pages_from_every_position(harness: &dyn StoreHarness) {
+    let mut store = three_sessions(harness).await;
     for _ in 0..2 {
         let all = page(&store, None, 0, usize::MAX).await.items;
         let last = store.last_position().await.expect("a position");
         assert_eq!(all.last().map(|item| item.position), Some(last));
-        for tree in [None, Some(tree_id(1)), Some(tree_id(2)), Some(tree_id(3)), Some(tree_id(9))] {
+        for tree in [
+            None,
+            Some(session_id(1)),
+            Some(session_id(2)),
+            Some(session_id(3)),
+            Some(session_id(9)),
+        ] {
             for after in 0..=last.0 + 1 {
                 for most in [1, 2, 5, usize::MAX] {
                     let expected: Vec<FeedItem> = all
                         .iter()
                         .filter(|item| item.position.0 > after)
-                        .filter(|item| tree.is_none_or(|tree| item.record.tree == tree))
+                        .filter(|item| tree.is_none_or(|tree| item.record.session == tree))
                         .cloned()
                         .collect();
-                    assert_eq!(read_on(&store, tree, after, most).await, expected);
+                    assert_eq!(read_all_pages(&store, tree, after, most).await, expected);
                 }
             }
         }
@@ -35,8 +41,8 @@ pub async fn pages_from_every_position(harness: &dyn Harness) {
 }
 
 /// Whoever asks for what is gone is told up to where; whoever asks for what is kept is not.
-pub async fn a_gap_is_told_after_pruning(harness: &dyn Harness) {
-    let mut store = three_trees(harness).await;
+pub async fn a_gap_is_told_after_pruning(harness: &dyn StoreHarness) {
+    let mut store = three_sessions(harness).await;
     let all = page(&store, None, 0, usize::MAX).await.items;
     let last = store.last_position().await.expect("a position");
     let middle = all[all.len() / 2].record.at;
@@ -63,17 +69,17 @@ pub async fn a_gap_is_told_after_pruning(harness: &dyn Harness) {
     assert_eq!(store.last_position().await.expect("a position"), last);
     let nothing = page(&store, None, 0, 10).await;
     assert_eq!(nothing, EventPage { items: Vec::new(), read_to: last, gap_to: Some(last) });
-    Writer::open(&store, 7, Limits::default()).await;
+    SessionWriter::open(&store, 7, Limits::default()).await;
     let next = page(&store, None, last.0, 10).await;
     assert_eq!(next.items.first().map(|item| item.position), Some(last.next()));
 }
 
 /// Events of three trees, one between the other.
-async fn three_trees(harness: &dyn Harness) -> Arc<dyn Store> {
+async fn three_sessions(harness: &dyn StoreHarness) -> Arc<dyn Store> {
     let store = harness.empty();
     let mut writers = Vec::new();
     for number in 1..=3 {
-        writers.push(Writer::open(&store, number, Limits::default()).await);
+        writers.push(SessionWriter::open(&store, number, Limits::default()).await);
     }
     for round in 0..5 {
         for (at, writer) in writers.iter_mut().enumerate() {
@@ -86,15 +92,20 @@ async fn three_trees(harness: &dyn Harness) -> Arc<dyn Store> {
     store
 }
 
-async fn page(store: &Arc<dyn Store>, tree: Option<TreeId>, after: u64, most: usize) -> EventPage {
-    let query = EventQuery { tree, after: Position(after), most };
+async fn page(
+    store: &Arc<dyn Store>,
+    tree: Option<SessionId>,
+    after: u64,
+    most: usize,
+) -> EventPage {
+    let query = EventQuery { session: tree, after: Position(after), limit: most };
     store.events(&query).await.expect("events are read")
 }
 
 /// Follows the pages to the end.
-async fn read_on(
+async fn read_all_pages(
     store: &Arc<dyn Store>,
-    tree: Option<TreeId>,
+    tree: Option<SessionId>,
     mut after: u64,
     most: usize,
 ) -> Vec<FeedItem> {

@@ -4,60 +4,60 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brigade_model::apply::apply;
-use brigade_model::call::Answer;
+use brigade_model::call::CallCompletion;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{MessageNo, Owner, RunNo, TaskNo};
 use brigade_model::message::{Message, Receipt};
-use brigade_model::tree::Tree;
+use brigade_model::task_tree::TaskTree;
 
-use super::Harness;
-use super::scenario::{limits, play};
-use super::writer::{EPOCH, Writer, all_events, client, job};
+use super::StoreHarness;
+use super::scenario::{limits, play_scenario};
+use super::writer::{EPOCH, SessionWriter, all_events, client, job};
 use crate::store::{RunRow, Store, TaskQuery};
 
 /// The events of a tree, folded into an empty one, are its rows field for field.
-pub async fn stored_rows_are_the_folded_events(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
-    writer.watch = Watch::Folded;
-    play(writer, None).await;
+pub async fn stored_rows_are_the_folded_events(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    writer.check = CommitCheck::RowsMatchEvents;
+    play_scenario(writer, None).await;
 }
 
 /// Loading gives what the loop has in memory.
-pub async fn loaded_trees_are_the_live_ones(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
-    writer.watch = Watch::Loaded;
-    play(writer, None).await;
+pub async fn loaded_trees_are_the_live_ones(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    writer.check = CommitCheck::LoadMatchesLive;
+    play_scenario(writer, None).await;
 }
 
-pub async fn everything_is_there_after_reopening(harness: &dyn Harness) {
-    let writer = Writer::open(&harness.empty(), 1, limits()).await;
-    let writer = play(writer, None).await;
-    let before = Everything::of(&writer).await;
+pub async fn everything_is_there_after_reopening(harness: &dyn StoreHarness) {
+    let writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let writer = play_scenario(writer, None).await;
+    let before = StoreSnapshot::of(&writer).await;
     let writer = writer.reopen(harness);
-    let after = Everything::of(&writer).await;
+    let after = StoreSnapshot::of(&writer).await;
     assert_eq!(before, after);
     check_folded(&writer).await;
 }
 
 /// The story comes to the same end when the tree is dropped and loaded from a reopened store between
 /// its chapters.
-pub async fn a_session_goes_on_after_reopening_at_every_point(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
-    writer.watch = Watch::Folded;
-    let reopened = play(writer, Some(harness)).await;
-    let whole = Writer::open(&harness.empty(), 1, limits()).await;
-    let whole = play(whole, None).await;
+pub async fn a_session_goes_on_after_reopening_at_every_point(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    writer.check = CommitCheck::RowsMatchEvents;
+    let reopened = play_scenario(writer, Some(harness)).await;
+    let whole = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let whole = play_scenario(whole, None).await;
     let tasks = TaskQuery::default();
     let reopened = reopened.store.tasks(reopened.id(), &tasks).await.expect("tasks are read");
     assert_eq!(reopened, whole.store.tasks(whole.id(), &tasks).await.expect("tasks are read"));
 }
 
 /// A parked wait is told of all its tasks, also of those that were collected before.
-pub async fn waits_are_whole_after_loading(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, limits()).await;
-    writer.watch = Watch::Loaded;
+pub async fn waits_are_whole_after_loading(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    writer.check = CommitCheck::LoadMatchesLive;
     let parent = writer.spawn(client(), job()).await;
-    let acting = writer.acting(parent);
+    let acting = writer.caller_of(parent);
     let first = writer.spawn(acting.clone(), job()).await;
     let second = writer.spawn(acting, job()).await;
     writer.finish(first).await;
@@ -69,8 +69,8 @@ pub async fn waits_are_whole_after_loading(harness: &dyn Harness) {
     let journal = writer.store.journal(writer.id(), parent).await.expect("a journal is read");
     let told: Vec<Vec<(TaskNo, bool)>> = journal
         .iter()
-        .map(|entry| match &*entry.answer {
-            Answer::Endings(endings) => {
+        .map(|entry| match &*entry.completion {
+            CallCompletion::Results(endings) => {
                 endings.iter().map(|ending| (ending.no, ending.collected_before)).collect()
             }
             other => panic!("a wait is answered with {other:?}"),
@@ -81,38 +81,38 @@ pub async fn waits_are_whole_after_loading(harness: &dyn Harness) {
 
 /// What is checked after each commit.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Watch {
+pub(super) enum CommitCheck {
     Nothing,
-    Folded,
-    Loaded,
+    RowsMatchEvents,
+    LoadMatchesLive,
 }
 
-impl Watch {
-    pub(super) async fn look(self, writer: &Writer) {
+impl CommitCheck {
+    pub(super) async fn run(self, writer: &SessionWriter) {
         match self {
             Self::Nothing => {}
-            Self::Folded => check_folded(writer).await,
-            Self::Loaded => check_loaded(writer).await,
+            Self::RowsMatchEvents => check_folded(writer).await,
+            Self::LoadMatchesLive => check_loaded(writer).await,
         }
     }
 }
 
-async fn check_loaded(writer: &Writer) {
+async fn check_loaded(writer: &SessionWriter) {
     let loaded = writer.store.load(writer.id()).await.expect("a load");
     let mut loaded = loaded.expect("the tree is there").into_tree();
     let mut live = writer.tree.clone();
     live.evict();
     loaded.evict();
     assert_trees_equal(&loaded, &live);
-    assert_eq!(loaded.living(), live.living());
+    assert_eq!(loaded.alive_count(), live.alive_count());
     assert_eq!(loaded.next_due(), live.next_due());
 }
 
-async fn check_folded(writer: &Writer) {
+async fn check_folded(writer: &SessionWriter) {
     let (store, id) = (&*writer.store, writer.id());
     let events = all_events(store, Some(id)).await.expect("events are read");
     let folded = fold(&events);
-    let row = store.tree(id).await.expect("a tree is read").expect("the tree is there");
+    let row = store.session(id).await.expect("a tree is read").expect("the tree is there");
     assert_eq!(row, *folded.row());
     let rows = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
     let expected: Vec<_> = folded.rows().map(|(no, row)| (no, row.clone())).collect();
@@ -125,12 +125,12 @@ async fn check_folded(writer: &Writer) {
     for (no, expected) in &writer.journals {
         let journal = store.journal(id, *no).await.expect("a journal is read");
         assert_eq!(journal, *expected, "the journal of {no}");
-        assert_eq!(journal.len(), folded.get(*no).map_or(0, |row| row.journal as usize));
+        assert_eq!(journal.len(), folded.get(*no).map_or(0, |row| row.journal_len as usize));
     }
 }
 
-fn fold(events: &[Arc<EventRecord>]) -> Tree {
-    let mut tree = Tree::open(&events[0], EPOCH).expect("the first event opens the session");
+fn fold(events: &[Arc<EventRecord>]) -> TaskTree {
+    let mut tree = TaskTree::open(&events[0], EPOCH).expect("the first event opens the session");
     for record in &events[1..] {
         assert_eq!(record.seq, tree.row().seq.next());
         apply(&mut tree, record);
@@ -138,7 +138,7 @@ fn fold(events: &[Arc<EventRecord>]) -> Tree {
     tree
 }
 
-async fn check_messages(writer: &Writer, events: &[Arc<EventRecord>], folded: &Tree) {
+async fn check_messages(writer: &SessionWriter, events: &[Arc<EventRecord>], folded: &TaskTree) {
     for (no, (message, receipt)) in expected_receipts(events) {
         let row = writer.store.message(writer.id(), no).await.expect("a message is read");
         let row = row.unwrap_or_else(|| panic!("message {no} is not there"));
@@ -164,9 +164,11 @@ fn expected_receipts(events: &[Arc<EventRecord>]) -> BTreeMap<MessageNo, (Arc<Me
             }
             Event::MessageDelivered { message, .. } => (vec![*message], Receipt::Delivered),
             Event::MessageRead { message, .. } => (vec![*message], Receipt::Read),
-            Event::MessageUnknown { message, .. } => (vec![*message], Receipt::DeliveryUnknown),
+            Event::MessageDeliveryUnknown { message, .. } => {
+                (vec![*message], Receipt::DeliveryUnknown)
+            }
             Event::DeadLettered { messages, reason, .. } => {
-                (messages.clone(), Receipt::Dead(reason.clone()))
+                (messages.clone(), Receipt::DeadLettered(reason.clone()))
             }
             _ => continue,
         };
@@ -177,11 +179,11 @@ fn expected_receipts(events: &[Arc<EventRecord>]) -> BTreeMap<MessageNo, (Arc<Me
     all
 }
 
-async fn check_runs(writer: &Writer, events: &[Arc<EventRecord>], folded: &Tree) {
+async fn check_runs(writer: &SessionWriter, events: &[Arc<EventRecord>], folded: &TaskTree) {
     let mut endings: BTreeMap<(TaskNo, RunNo), RunRow> = BTreeMap::new();
     for record in events {
         if let Event::Ended { no, run, outcome, .. } = &record.event {
-            let ending = RunRow { run: *run, outcome: outcome.clone(), at: record.at };
+            let ending = RunRow { run: *run, outcome: outcome.clone(), ended_at: record.at };
             endings.insert((*no, *run), ending);
         }
     }
@@ -193,9 +195,9 @@ async fn check_runs(writer: &Writer, events: &[Arc<EventRecord>], folded: &Tree)
 }
 
 #[track_caller]
-fn assert_trees_equal(loaded: &Tree, live: &Tree) {
+fn assert_trees_equal(loaded: &TaskTree, live: &TaskTree) {
     assert_eq!(loaded.row(), live.row());
-    let rows = |tree: &Tree| -> BTreeMap<TaskNo, String> {
+    let rows = |tree: &TaskTree| -> BTreeMap<TaskNo, String> {
         tree.rows().map(|(no, row)| (no, format!("{row:?}"))).collect()
     };
     assert_eq!(rows(loaded), rows(live));
@@ -204,13 +206,13 @@ fn assert_trees_equal(loaded: &Tree, live: &Tree) {
 
 /// All that a store says of one tree.
 #[derive(Debug, PartialEq)]
-struct Everything(Vec<String>);
+struct StoreSnapshot(Vec<String>);
 
-impl Everything {
-    async fn of(writer: &Writer) -> Self {
+impl StoreSnapshot {
+    async fn of(writer: &SessionWriter) -> Self {
         let (store, id): (&dyn Store, _) = (&*writer.store, writer.id());
         let mut said = vec![
-            format!("{:?}", store.trees().await.expect("trees are read")),
+            format!("{:?}", store.sessions().await.expect("trees are read")),
             format!("{:?}", store.last_position().await.expect("a position is read")),
             format!("{:?}", all_events(store, None).await.expect("events are read")),
             format!("{:?}", store.load(id).await.expect("a load")),

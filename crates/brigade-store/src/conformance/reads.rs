@@ -2,49 +2,49 @@
 
 use std::sync::Arc;
 
-use brigade_model::call::{Answer, Asked};
+use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::command::{
-    AfterPark, Arrival, Caller, Close, Command, Recipient, Reported, Resume,
+    AfterPark, AttemptReport, Caller, CloseCommand, Command, PushResult, Recipient, ResumeCommand,
 };
-use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, TaskNo, TreeId};
+use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
-use brigade_model::name::Name;
+use brigade_model::name::TaskName;
 
-use super::Harness;
+use super::StoreHarness;
 use super::scenario::no;
-use super::writer::{Writer, agent, client, job, named, process, tree_id};
+use super::writer::{SessionWriter, agent, client, job, named, process, session_id};
 use crate::batch::Batch;
 use crate::store::{EventQuery, Store, TaskQuery};
 
-pub async fn unknown_things_are_not_there(harness: &dyn Harness) {
+pub async fn unknown_things_are_not_there(harness: &dyn StoreHarness) {
     let store = harness.empty();
     assert_eq!(store.last_position().await.expect("a position").0, 0);
-    assert!(store.trees().await.expect("trees are read").is_empty());
-    Writer::open(&store, 1, Limits::default()).await;
-    for id in [tree_id(1), tree_id(2)] {
+    assert!(store.sessions().await.expect("trees are read").is_empty());
+    SessionWriter::open(&store, 1, Limits::default()).await;
+    for id in [session_id(1), session_id(2)] {
         assert_eq!(store.task(id, no(1)).await.expect("a read"), None);
-        assert_eq!(store.missing(id, &[no(2), no(1)]).await.expect("a read"), [no(2), no(1)]);
-        assert_eq!(find(&store, id, None, "Nobody").await, None);
+        assert_eq!(store.missing_tasks(id, &[no(2), no(1)]).await.expect("a read"), [no(2), no(1)]);
+        assert_eq!(find_task_no(&store, id, None, "Nobody").await, None);
         assert!(store.tasks(id, &TaskQuery::default()).await.expect("a read").is_empty());
         assert!(store.journal(id, no(1)).await.expect("a read").is_empty());
         assert_eq!(store.run(id, no(1), RunNo(1)).await.expect("a read"), None);
         assert_eq!(store.message(id, MessageNo(1)).await.expect("a read"), None);
     }
-    assert_eq!(store.tree(tree_id(2)).await.expect("a read"), None);
-    assert!(store.load(tree_id(2)).await.expect("a read").is_none());
+    assert_eq!(store.session(session_id(2)).await.expect("a read"), None);
+    assert!(store.load(session_id(2)).await.expect("a read").is_none());
     let name = "nobody's".parse().expect("a name");
-    assert_eq!(store.tree_named(&name).await.expect("a read"), None);
-    let query = EventQuery { tree: Some(tree_id(2)), after: Default::default(), most: 9 };
+    assert_eq!(store.session_named(&name).await.expect("a read"), None);
+    let query = EventQuery { session: Some(session_id(2)), after: Default::default(), limit: 9 };
     assert!(store.events(&query).await.expect("a read").items.is_empty());
 }
 
 /// Names are found without regard to case; the newest bearer counts, living or not.
-pub async fn tasks_by_number_and_name(harness: &dyn Harness) {
+pub async fn tasks_by_number_and_name(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let top = writer.spawn(client(), named(agent(), "Test Runner")).await;
-    let acting = writer.acting(top);
+    let acting = writer.caller_of(top);
     let child = writer.spawn(acting.clone(), named(job(), "test runner")).await;
     writer.finish(child).await;
     let newer = writer.spawn(acting, named(job(), "TEST RUNNER")).await;
@@ -56,23 +56,26 @@ pub async fn tasks_by_number_and_name(harness: &dyn Harness) {
     for _ in 0..2 {
         assert_eq!(store.task(id, top).await.expect("a read"), row);
         let asked = [no(99), top, child, no(98)];
-        assert_eq!(store.missing(id, &asked).await.expect("a read"), [no(99), no(98)]);
-        assert_eq!(find(&store, id, None, "Test runner").await, Some(newer));
-        assert_eq!(find(&store, id, Some(Owner::Session), "test Runner").await, Some(top));
-        assert_eq!(find(&store, id, Some(Owner::Task(top)), "Test Runner").await, Some(newer));
-        assert_eq!(find(&store, id, Some(Owner::Task(child)), "Test Runner").await, None);
-        assert_eq!(find(&store, id, None, "other").await, Some(other));
-        assert_eq!(find(&store, id, None, "Test").await, None);
+        assert_eq!(store.missing_tasks(id, &asked).await.expect("a read"), [no(99), no(98)]);
+        assert_eq!(find_task_no(&store, id, None, "Test runner").await, Some(newer));
+        assert_eq!(find_task_no(&store, id, Some(Owner::Session), "test Runner").await, Some(top));
+        assert_eq!(
+            find_task_no(&store, id, Some(Owner::Task(top)), "Test Runner").await,
+            Some(newer)
+        );
+        assert_eq!(find_task_no(&store, id, Some(Owner::Task(child)), "Test Runner").await, None);
+        assert_eq!(find_task_no(&store, id, None, "other").await, Some(other));
+        assert_eq!(find_task_no(&store, id, None, "Test").await, None);
         store = harness.reopen(store);
     }
 }
 
-pub async fn tasks_by_query_and_page(harness: &dyn Harness) {
+pub async fn tasks_by_query_and_page(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let top = writer.spawn(client(), agent()).await;
     for number in 0..12 {
-        let caller = if number % 3 == 0 { client() } else { writer.acting(top) };
+        let caller = if number % 3 == 0 { client() } else { writer.caller_of(top) };
         let no = writer.spawn(caller, job()).await;
         if number % 2 == 0 {
             writer.finish(no).await;
@@ -89,30 +92,36 @@ pub async fn tasks_by_query_and_page(harness: &dyn Harness) {
                 let expected: Vec<_> = all
                     .iter()
                     .filter(|(_, row)| owner.is_none_or(|owner| row.owner == owner))
-                    .filter(|(_, row)| !living || row.is_living())
+                    .filter(|(_, row)| !living || row.is_alive())
                     .cloned()
                     .collect();
                 for most in [1, 4, usize::MAX] {
-                    let query = TaskQuery { owner, living, after: None, most };
+                    let query = TaskQuery { owner, alive_only: living, after: None, limit: most };
                     assert_eq!(in_pages(&store, id, query).await, expected);
                 }
             }
         }
-        let nothing = TaskQuery { most: 0, ..TaskQuery::default() };
+        let nothing = TaskQuery { limit: 0, ..TaskQuery::default() };
         assert!(store.tasks(id, &nothing).await.expect("a read").is_empty());
         store = harness.reopen(store);
     }
 }
 
 /// Answers come in another order than the calls were made in.
-pub async fn journals_are_in_the_order_of_answers(harness: &dyn Harness) {
+pub async fn journals_are_in_the_order_of_answers(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), job()).await;
     let other = writer.spawn(client(), job()).await;
     let sleeps = [(0, 300), (1, 100), (2, 200)];
-    let calls = sleeps.map(|(index, span)| (CallIndex(index), Asked::Sleep { span: Millis(span) }));
-    let park = Reported::Park { calls: calls.to_vec(), heard: u32::MAX, then: AfterPark::GoOn };
+    let calls = sleeps.map(|(index, span)| {
+        (CallIndex(index), ConditionRequest::Timer { duration: Millis(span) })
+    });
+    let park = AttemptReport::Park {
+        calls: calls.to_vec(),
+        acked_entries: u32::MAX,
+        then: AfterPark::Continue,
+    };
     writer.report(task, park).await;
     writer.record(other, 0).await;
     writer.record(task, 3).await;
@@ -120,7 +129,8 @@ pub async fn journals_are_in_the_order_of_answers(harness: &dyn Harness) {
         writer.tick_after(110).await;
         // Told one thing at a time, it says that it has reacted.
         let calls = Vec::new();
-        let heard = Reported::Park { calls, heard: u32::MAX, then: AfterPark::GoOn };
+        let heard =
+            AttemptReport::Park { calls, acked_entries: u32::MAX, then: AfterPark::Continue };
         writer.report(task, heard).await;
     }
     let id = writer.id();
@@ -130,38 +140,40 @@ pub async fn journals_are_in_the_order_of_answers(harness: &dyn Harness) {
         let order: Vec<u32> = journal.iter().map(|entry| entry.index.0).collect();
         assert_eq!(order, [3, 1, 2, 0]);
         assert!(journal.is_sorted_by_key(|entry| entry.order));
-        assert_eq!(*journal[1].answer, Answer::Elapsed);
+        assert_eq!(*journal[1].completion, CallCompletion::Elapsed);
         assert_eq!(&*journal[1].label, "sleep");
         assert_eq!(store.journal(id, other).await.expect("a journal").len(), 1);
         store = harness.reopen(store);
     }
 }
 
-pub async fn receipts_say_how_far_a_message_came(harness: &dyn Harness) {
+pub async fn receipts_say_how_far_a_message_came(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), process()).await;
     let mut sent = Vec::new();
     for _ in 0..4 {
         sent.push(writer.send(client(), Recipient::Task(task.into())).await);
     }
-    let accepted = writer.send(writer.acting(task), Recipient::Parent).await;
-    writer.report(task, Reported::Pushed { message: sent[0], arrival: Arrival::Arrived }).await;
+    let accepted = writer.send(writer.caller_of(task), Recipient::Parent).await;
+    writer
+        .report(task, AttemptReport::Pushed { message: sent[0], result: PushResult::Delivered })
+        .await;
     writer
         .report(
             task,
-            Reported::Pushed {
+            AttemptReport::Pushed {
                 message: sent[1],
-                arrival: Arrival::Refused { reason: "no input".into() },
+                result: PushResult::Refused { reason: "no input".into() },
             },
         )
         .await;
-    writer.recover(task, brigade_model::command::Gone::Adopted).await;
+    writer.recover(task, brigade_model::command::RecoveryFinding::Adopted).await;
     let id = writer.id();
     drop(writer);
     for _ in 0..2 {
         assert_eq!(receipt(&store, id, sent[0]).await, Receipt::Delivered);
-        assert!(matches!(receipt(&store, id, sent[1]).await, Receipt::Dead(_)));
+        assert!(matches!(receipt(&store, id, sent[1]).await, Receipt::DeadLettered(_)));
         assert_eq!(receipt(&store, id, sent[2]).await, Receipt::DeliveryUnknown);
         assert_eq!(receipt(&store, id, sent[3]).await, Receipt::DeliveryUnknown);
         assert_eq!(receipt(&store, id, accepted).await, Receipt::Accepted);
@@ -172,13 +184,13 @@ pub async fn receipts_say_how_far_a_message_came(harness: &dyn Harness) {
     }
 }
 
-pub async fn earlier_runs_keep_their_endings(harness: &dyn Harness) {
+pub async fn earlier_runs_keep_their_endings(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
-    let mut writer = Writer::open(&store, 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), agent()).await;
     writer.finish(task).await;
     for _ in 0..2 {
-        let resume = Resume { caller: client(), task: task.into(), limits: None };
+        let resume = ResumeCommand { caller: client(), task: task.into(), limits: None };
         writer.submit(Command::Resume(resume)).await;
         writer.fail(task).await;
     }
@@ -189,7 +201,7 @@ pub async fn earlier_runs_keep_their_endings(harness: &dyn Harness) {
         let second = store.run(id, task, RunNo(2)).await.expect("a run").expect("it is there");
         assert_eq!((first.run, second.run), (RunNo(1), RunNo(2)));
         assert!(first.outcome.is_success() && !second.outcome.is_success());
-        assert!(first.at < second.at);
+        assert!(first.ended_at < second.ended_at);
         assert_eq!(store.run(id, task, RunNo(3)).await.expect("a run"), None);
         let row = store.task(id, task).await.expect("a task").expect("it is there");
         assert_eq!(row.run, RunNo(3));
@@ -198,55 +210,56 @@ pub async fn earlier_runs_keep_their_endings(harness: &dyn Harness) {
 }
 
 /// An open session of a name is preferred to closed ones, a newer closed one to an older.
-pub async fn sessions_by_name(harness: &dyn Harness) {
+pub async fn sessions_by_name(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut expected = Vec::new();
     for (number, closes) in [(1, true), (2, true), (3, false), (4, true)] {
-        let (mut writer, part) = Writer::begin_named(&store, number, "/a/path", Limits::default());
-        store.commit(&Batch { trees: vec![part] }).await.expect("it is committed");
+        let (mut writer, part) =
+            SessionWriter::begin_named(&store, number, "/a/path", Limits::default());
+        store.commit(&Batch { sessions: vec![part] }).await.expect("it is committed");
         if closes {
-            let close = Close { caller: Caller::Operator, reason: None };
+            let close = CloseCommand { caller: Caller::Operator, reason: None };
             writer.submit(Command::Close(close)).await;
         }
-        expected.push(named_session(&store).await);
+        expected.push(find_session_id(&store).await);
     }
-    assert_eq!(expected, [tree_id(1), tree_id(2), tree_id(3), tree_id(3)].map(Some));
+    assert_eq!(expected, [session_id(1), session_id(2), session_id(3), session_id(3)].map(Some));
     store = harness.reopen(store);
-    assert_eq!(named_session(&store).await, Some(tree_id(3)));
+    assert_eq!(find_session_id(&store).await, Some(session_id(3)));
 }
 
-async fn named_session(store: &Arc<dyn Store>) -> Option<TreeId> {
+async fn find_session_id(store: &Arc<dyn Store>) -> Option<SessionId> {
     let name = "/a/path".parse().expect("a name");
-    store.tree_named(&name).await.expect("a session is looked up").map(|row| row.id)
+    store.session_named(&name).await.expect("a session is looked up").map(|row| row.id)
 }
 
-async fn find(
+async fn find_task_no(
     store: &Arc<dyn Store>,
-    id: TreeId,
+    id: SessionId,
     owner: Option<Owner>,
     name: &str,
 ) -> Option<TaskNo> {
-    let name: Name = name.parse().expect("a name");
+    let name: TaskName = name.parse().expect("a name");
     let found = store.task_named(id, owner, &name).await.expect("a name is looked up");
     found.map(|(no, _)| no)
 }
 
 async fn in_pages(
     store: &Arc<dyn Store>,
-    id: TreeId,
+    id: SessionId,
     mut query: TaskQuery,
 ) -> Vec<(TaskNo, brigade_model::task::TaskRow)> {
     let mut found = Vec::new();
     loop {
         let page = store.tasks(id, &query).await.expect("tasks are read");
-        assert!(page.len() <= query.most);
+        assert!(page.len() <= query.limit);
         let Some((last, _)) = page.last() else { return found };
         query.after = Some(*last);
         found.extend(page);
     }
 }
 
-async fn receipt(store: &Arc<dyn Store>, id: TreeId, no: MessageNo) -> Receipt {
+async fn receipt(store: &Arc<dyn Store>, id: SessionId, no: MessageNo) -> Receipt {
     store.message(id, no).await.expect("a message is read").expect("it is there").receipt
 }
 

@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use brigade_model::command::{Caller, Close, Command, Recipient, Reported, Resume};
-use brigade_model::decide::Reply;
-use brigade_model::ids::{Millis, Owner, TaskNo, TreeId};
+use brigade_model::command::{
+    AttemptReport, Caller, CloseCommand, Command, Recipient, ResumeCommand,
+};
+use brigade_model::decide::CommandReply;
+use brigade_model::ids::{Millis, Owner, SessionId, TaskNo};
 use brigade_model::limits::{Limits, Money, Usage};
 
-use super::Harness;
-use super::writer::{Writer, agent, client, closure, job, keyed, limited, tree_id};
+use super::StoreHarness;
+use super::writer::{SessionWriter, agent, client, closure, job, keyed, limited, session_id};
 use crate::batch::Batch;
 use crate::error::StoreError;
-use crate::store::{EventQuery, Pruned, Retention, Store, TaskQuery};
+use crate::store::{EventQuery, PruneResult, Retention, Store, TaskQuery};
 
 /// Nothing living, uncollected, or too young goes.
-pub async fn what_is_needed_stays(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+pub async fn what_is_needed_stays(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let parent = writer.spawn(client(), agent()).await;
-    let acting = writer.acting(parent);
+    let acting = writer.caller_of(parent);
     let _living = writer.spawn(acting.clone(), job()).await;
     let uncollected = writer.spawn(acting, job()).await;
     writer.finish(uncollected).await;
@@ -29,7 +31,7 @@ pub async fn what_is_needed_stays(harness: &dyn Harness) {
     let before = rows(&writer.store, writer.id()).await;
     let young = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
     let pruned = writer.store.prune(&young, writer.now).await.expect("it prunes");
-    assert_eq!(pruned, Pruned::default());
+    assert_eq!(pruned, PruneResult::default());
     assert_eq!(rows(&writer.store, writer.id()).await, before);
     assert_eq!(prune_tasks(&writer).await, 1);
     let expected: Vec<_> = before.into_iter().filter(|no| *no != collected).collect();
@@ -44,19 +46,19 @@ pub async fn what_is_needed_stays(harness: &dyn Harness) {
 }
 
 /// With journals, messages and earlier runs; also what was never collected below.
-pub async fn what_is_over_goes_with_all_below_it(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+pub async fn what_is_over_goes_with_all_below_it(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let id = writer.id();
     let parent = writer.spawn(client(), agent()).await;
-    let acting = writer.acting(parent);
+    let acting = writer.caller_of(parent);
     let child = writer.spawn(acting, agent()).await;
-    let acting = writer.acting(child);
+    let acting = writer.caller_of(child);
     let grandchild = writer.spawn(acting, job()).await;
     writer.record(grandchild, 0).await;
     let message = writer.send(Caller::Operator, Recipient::Task(grandchild.into())).await;
     writer.finish(grandchild).await;
     writer.finish(child).await;
-    let resume = Resume { caller: Caller::Operator, task: child.into(), limits: None };
+    let resume = ResumeCommand { caller: Caller::Operator, task: child.into(), limits: None };
     writer.submit(Command::Resume(resume)).await;
     writer.finish(child).await;
     let operators = writer.spawn(Caller::Operator, job()).await;
@@ -77,11 +79,11 @@ pub async fn what_is_over_goes_with_all_below_it(harness: &dyn Harness) {
 }
 
 /// A task whose performer has not returned is needed, with all above it, to count its slot.
-pub async fn a_slot_that_is_held_keeps_what_is_above(harness: &dyn Harness) {
+pub async fn a_slot_that_is_held_keeps_what_is_above(harness: &dyn StoreHarness) {
     let limits = Limits { running: Some(2), ..Limits::default() };
-    let mut writer = Writer::open(&harness.empty(), 1, limits).await;
+    let mut writer = SessionWriter::open(&harness.empty(), 1, limits).await;
     let parent = writer.spawn(client(), agent()).await;
-    let acting = writer.acting(parent);
+    let acting = writer.caller_of(parent);
     let stuck = writer.spawn(acting, closure()).await;
     writer.stop(Caller::Operator, parent).await;
     writer.abort(parent).await;
@@ -102,10 +104,10 @@ pub async fn a_slot_that_is_held_keeps_what_is_above(harness: &dyn Harness) {
 }
 
 /// A key stands for its task for as long as the parent could ask with it again.
-pub async fn keys_stay_taken_under_living_parents(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+pub async fn keys_stay_taken_under_living_parents(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let top = writer.spawn(client(), keyed(agent(), "top")).await;
-    let acting = writer.acting(top);
+    let acting = writer.caller_of(top);
     let child = writer.spawn(acting.clone(), keyed(job(), "child")).await;
     writer.finish(child).await;
     writer.wait_for(top, 0, vec![child]).await;
@@ -116,14 +118,14 @@ pub async fn keys_stay_taken_under_living_parents(harness: &dyn Harness) {
         assert_eq!(prune_tasks(&writer).await, pruned);
         writer = writer.reopen(harness);
         writer.reload().await;
-        let again = writer.spawned(acting.clone(), keyed(job(), "child")).await;
+        let again = writer.spawn_or_find(acting.clone(), keyed(job(), "child")).await;
         assert_eq!(again, (child, true));
-        let again = writer.spawned(client(), keyed(job(), "other")).await;
+        let again = writer.spawn_or_find(client(), keyed(job(), "other")).await;
         assert_eq!(again, (other, true));
-        let again = writer.spawned(client(), keyed(agent(), "top")).await;
+        let again = writer.spawn_or_find(client(), keyed(agent(), "top")).await;
         assert_eq!(again, (top, true));
     }
-    let (fresh, existing) = writer.spawned(client(), keyed(job(), "child")).await;
+    let (fresh, existing) = writer.spawn_or_find(client(), keyed(job(), "child")).await;
     assert!(fresh > other && !existing, "another parent's key is another key");
     writer.finish(top).await;
     writer.collect(client(), &[top]).await;
@@ -133,12 +135,12 @@ pub async fn keys_stay_taken_under_living_parents(harness: &dyn Harness) {
 }
 
 /// A kept child that outlives its parent takes no key of the session with it.
-pub async fn a_key_does_not_pass_to_the_session(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+pub async fn a_key_does_not_pass_to_the_session(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let parent = writer.spawn(client(), agent()).await;
     let mut kept = keyed(job(), "key");
     kept.keep = true;
-    let acting = writer.acting(parent);
+    let acting = writer.caller_of(parent);
     let child = writer.spawn(acting, kept).await;
     writer.finish(parent).await;
     writer = writer.reopen(harness);
@@ -147,20 +149,20 @@ pub async fn a_key_does_not_pass_to_the_session(harness: &dyn Harness) {
     writer.finish(child).await;
     prune_tasks(&writer).await;
     writer.reload().await;
-    let (other, existing) = writer.spawned(client(), keyed(job(), "key")).await;
+    let (other, existing) = writer.spawn_or_find(client(), keyed(job(), "key")).await;
     assert!(other > child && !existing);
 }
 
 /// The row of an ended task is the budget of what it kept, for as long as that could spend.
-pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let limits = Limits { tokens: Some(100), ..Limits::default() };
     let top = writer.spawn(client(), limited(agent(), limits)).await;
-    let acting = writer.acting(top);
+    let acting = writer.caller_of(top);
     let middle = writer.spawn(acting, agent()).await;
     let mut kept = agent();
     kept.keep = true;
-    let acting = writer.acting(middle);
+    let acting = writer.caller_of(middle);
     let kept = writer.spawn(acting, kept).await;
     writer.finish(middle).await;
     writer.finish(top).await;
@@ -169,18 +171,18 @@ pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn Harness) {
     writer = writer.reopen(harness);
     writer.reload().await;
     assert!([top, middle].iter().all(|no| writer.tree.get(*no).is_some()), "they limit {kept}");
-    writer.report(kept, Reported::Charge(Usage { tokens: 60, money: Money(0) })).await;
+    writer.report(kept, AttemptReport::Charge(Usage { tokens: 60, money: Money(0) })).await;
     writer.finish(kept).await;
     // It is ended and out of memory, and so is all that it is charged to.
     writer = writer.reopen(harness);
     writer.reload().await;
     writer.tree.evict();
-    assert_eq!(writer.tree.loaded(), 0);
-    let resume = Resume { caller: Caller::Operator, task: kept.into(), limits: None };
+    assert_eq!(writer.tree.loaded_count(), 0);
+    let resume = ResumeCommand { caller: Caller::Operator, task: kept.into(), limits: None };
     writer.submit(Command::Resume(resume)).await;
     let most = Usage { tokens: 1_000, money: Money(0) };
-    let reply = writer.report(kept, Reported::Reserve { most, least: Usage::NONE }).await;
-    assert_eq!(reply, Reply::Granted(Usage { tokens: 40, money: Money(0) }));
+    let reply = writer.report(kept, AttemptReport::Reserve { most, least: Usage::NONE }).await;
+    assert_eq!(reply, CommandReply::Granted(Usage { tokens: 40, money: Money(0) }));
     writer.finish(kept).await;
     let removed = prune_tasks(&writer).await + prune_tasks(&writer).await;
     assert_eq!(removed, 3, "nothing is left for nobody");
@@ -189,56 +191,56 @@ pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn Harness) {
 
 /// A writer that still has a task in memory which is gone from the store is not let to bring half
 /// of it back.
-pub async fn a_removed_task_is_not_written_again(harness: &dyn Harness) {
-    let mut writer = Writer::open(&harness.empty(), 1, Limits::default()).await;
+pub async fn a_removed_task_is_not_written_again(harness: &dyn StoreHarness) {
+    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let task = writer.spawn(client(), agent()).await;
     writer.record(task, 0).await;
     writer.finish(task).await;
     writer.collect(client(), &[task]).await;
-    let resume = Resume { caller: client(), task: task.into(), limits: None };
+    let resume = ResumeCommand { caller: client(), task: task.into(), limits: None };
     let (_, part) = writer.decide(&Command::Resume(resume)).await;
     assert_eq!(prune_tasks(&writer).await, 1);
-    let result = writer.store.commit(&Batch { trees: vec![part] }).await;
+    let result = writer.store.commit(&Batch { sessions: vec![part] }).await;
     assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
     assert_eq!(rows(&writer.store, writer.id()).await, []);
 }
 
-pub async fn closed_sessions_go_with_their_events(harness: &dyn Harness) {
+pub async fn closed_sessions_go_with_their_events(harness: &dyn StoreHarness) {
     let store = harness.empty();
-    let mut closed = Writer::open(&store, 1, Limits::default()).await;
+    let mut closed = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = closed.spawn(client(), job()).await;
-    closed.send(closed.acting(task), Recipient::Parent).await;
-    let mut open = Writer::open(&store, 2, Limits::default()).await;
+    closed.send(closed.caller_of(task), Recipient::Parent).await;
+    let mut open = SessionWriter::open(&store, 2, Limits::default()).await;
     open.spawn(client(), job()).await;
-    let close = Close { caller: Caller::Operator, reason: None };
+    let close = CloseCommand { caller: Caller::Operator, reason: None };
     closed.submit(Command::Close(close)).await;
     closed.abort(task).await;
     let events = closed.tree.row().seq.0 + open.tree.row().seq.0;
     let retention = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
     let now = closed.now.after(Millis(1_000));
     let pruned = store.prune(&retention, now).await.expect("it prunes");
-    assert_eq!((pruned.trees, pruned.tasks), (1, 1));
+    assert_eq!((pruned.sessions, pruned.tasks), (1, 1));
     drop((closed, open));
     let store = harness.reopen(store);
-    assert_eq!(store.tree(tree_id(1)).await.expect("a read"), None);
-    assert!(store.load(tree_id(1)).await.expect("a read").is_none());
-    assert_eq!(rows(&store, tree_id(1)).await, []);
-    assert_eq!(rows(&store, tree_id(2)).await.len(), 1);
-    let query = EventQuery { tree: None, after: Default::default(), most: usize::MAX };
+    assert_eq!(store.session(session_id(1)).await.expect("a read"), None);
+    assert!(store.load(session_id(1)).await.expect("a read").is_none());
+    assert_eq!(rows(&store, session_id(1)).await, []);
+    assert_eq!(rows(&store, session_id(2)).await.len(), 1);
+    let query = EventQuery { session: None, after: Default::default(), limit: usize::MAX };
     let page = store.events(&query).await.expect("events are read");
     assert_eq!(page.gap_to.map(|gap| gap.0), Some(pruned.events), "a gap is at the beginning");
     assert_eq!(page.items.len() as u64, events - pruned.events);
-    assert_eq!(page.items[0].record.tree, tree_id(2));
+    assert_eq!(page.items[0].record.session, session_id(2));
 }
 
 /// Removes every task that may go, and no events.
-async fn prune_tasks(writer: &Writer) -> u64 {
+async fn prune_tasks(writer: &SessionWriter) -> u64 {
     let retention = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
     let now = writer.now.after(Millis(1_000));
     writer.store.prune(&retention, now).await.expect("it prunes").tasks
 }
 
-async fn rows(store: &Arc<dyn Store>, id: TreeId) -> Vec<TaskNo> {
+async fn rows(store: &Arc<dyn Store>, id: SessionId) -> Vec<TaskNo> {
     let rows = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
     rows.into_iter().map(|(no, _)| no).collect()
 }

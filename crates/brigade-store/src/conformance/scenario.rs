@@ -1,25 +1,25 @@
 //! A session's life with everything in it that the model can do, one commit at a time.
 
-use brigade_model::approval::{ApprovalRequest, Verdict};
-use brigade_model::call::{Asked, WaitMode};
+use brigade_model::approval::{ApprovalRequest, ApprovalVerdict};
+use brigade_model::call::{ConditionRequest, WaitMode};
 use brigade_model::command::{
-    AfterPark, Arrival, Caller, Close, Command, GiveAnswer, Given, Gone, ReadInbox, Recipient,
-    Reported, Resume, SetLimits, Take,
+    AfterPark, AnswerCommand, AttemptReport, Caller, CloseCommand, Command, GivenAnswer, MarkRead,
+    PushResult, ReadInboxCommand, Recipient, RecoveryFinding, ResumeCommand, SetLimitsCommand,
 };
 use brigade_model::ids::{CallIndex, MessageNo, Millis, TaskNo};
 use brigade_model::limits::{Limits, Money, Usage};
-use brigade_model::permission::Subject;
-use brigade_model::task::{State, TaskRow};
-use brigade_model::tree::SessionState;
+use brigade_model::permission::PermissionSubject;
+use brigade_model::task::{TaskRow, TaskState};
+use brigade_model::task_tree::SessionState;
 
-use super::Harness;
-use super::writer::{Writer, agent, client, closure, job, json, keyed, named, process};
+use super::StoreHarness;
+use super::writer::{SessionWriter, agent, client, closure, job, json, keyed, named, process};
 
-type Chapter =
-    for<'a> fn(&'a mut Writer) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type ScenarioStep =
+    for<'a> fn(&'a mut SessionWriter) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Each needs what the ones before it left. The tasks have fixed numbers: see [`no`].
-const CHAPTERS: &[Chapter] = &[
+const SCENARIO_STEPS: &[ScenarioStep] = &[
     |w| Box::pin(top_level(w)),
     |w| Box::pin(children(w)),
     |w| Box::pin(budgets(w)),
@@ -40,8 +40,11 @@ const CHAPTERS: &[Chapter] = &[
 ];
 
 /// Plays the story. With a harness, the store is opened and the tree loaded anew before each chapter.
-pub(super) async fn play(mut writer: Writer, reopening: Option<&dyn Harness>) -> Writer {
-    for chapter in CHAPTERS {
+pub(super) async fn play_scenario(
+    mut writer: SessionWriter,
+    reopening: Option<&dyn StoreHarness>,
+) -> SessionWriter {
+    for chapter in SCENARIO_STEPS {
         if let Some(harness) = reopening {
             writer = writer.reopen(harness);
             writer.reload().await;
@@ -66,20 +69,20 @@ const BUILDER: u32 = 3;
 const HELPER: u32 = 4;
 const QUEUED: u32 = 5;
 
-async fn top_level(w: &mut Writer) {
+async fn top_level(w: &mut SessionWriter) {
     let lead = keyed(named(agent(), "Lead"), "lead");
-    assert_eq!(w.spawned(client(), lead.clone()).await, (no(LEAD), false));
-    assert_eq!(w.spawned(client(), lead).await, (no(LEAD), true));
+    assert_eq!(w.spawn_or_find(client(), lead.clone()).await, (no(LEAD), false));
+    assert_eq!(w.spawn_or_find(client(), lead).await, (no(LEAD), true));
     let limits = Limits { total: Some(100), ..limits() };
-    let set = SetLimits { caller: Caller::Operator, task: None, limits };
+    let set = SetLimitsCommand { caller: Caller::Operator, task: None, limits };
     w.submit(Command::SetLimits(set)).await;
 }
 
-async fn children(w: &mut Writer) {
-    let lead = w.acting(no(LEAD));
+async fn children(w: &mut SessionWriter) {
+    let lead = w.caller_of(no(LEAD));
     let worker = keyed(named(job(), "Worker"), "worker");
-    assert_eq!(w.spawned(lead.clone(), worker.clone()).await, (no(WORKER), false));
-    assert_eq!(w.spawned(lead.clone(), worker).await, (no(WORKER), true));
+    assert_eq!(w.spawn_or_find(lead.clone(), worker.clone()).await, (no(WORKER), false));
+    assert_eq!(w.spawn_or_find(lead.clone(), worker).await, (no(WORKER), true));
     let mut builder = named(process(), "Builder");
     builder.keep = true;
     assert_eq!(w.spawn(lead.clone(), builder).await, no(BUILDER));
@@ -87,75 +90,79 @@ async fn children(w: &mut Writer) {
     let mut queued = closure();
     queued.limits = Some(Box::new(Limits { time: Some(Millis(60_000)), ..Limits::default() }));
     assert_eq!(w.spawn(lead, queued).await, no(QUEUED));
-    assert!(matches!(row(w, QUEUED).state, State::Queued(_)), "{:?}", row(w, QUEUED));
+    assert!(matches!(row(w, QUEUED).state, TaskState::Queued(_)), "{:?}", row(w, QUEUED));
 }
 
-async fn budgets(w: &mut Writer) {
+async fn budgets(w: &mut SessionWriter) {
     let most = Usage { tokens: 500, money: Money(40) };
-    w.report(no(HELPER), Reported::Reserve { most, least: Usage::NONE }).await;
-    w.report(no(HELPER), Reported::Charge(Usage { tokens: 321, money: Money(7) })).await;
-    w.report(no(LEAD), Reported::Progress(json("on it"))).await;
-    w.report(no(LEAD), Reported::State(json("page 2"))).await;
+    w.report(no(HELPER), AttemptReport::Reserve { most, least: Usage::NONE }).await;
+    w.report(no(HELPER), AttemptReport::Charge(Usage { tokens: 321, money: Money(7) })).await;
+    w.report(no(LEAD), AttemptReport::Progress(json("on it"))).await;
+    w.report(no(LEAD), AttemptReport::State(json("page 2"))).await;
     w.record(no(LEAD), 0).await;
 }
 
-async fn parks(w: &mut Writer) {
+async fn parks(w: &mut SessionWriter) {
     w.record(no(WORKER), 0).await;
-    park(w, WORKER, 1, Asked::Sleep { span: Millis(100) }).await;
-    assert!(matches!(row(w, WORKER).state, State::Waiting));
-    assert!(matches!(row(w, QUEUED).state, State::Running), "it got the slot");
+    park(w, WORKER, 1, ConditionRequest::Timer { duration: Millis(100) }).await;
+    assert!(matches!(row(w, WORKER).state, TaskState::Waiting));
+    assert!(matches!(row(w, QUEUED).state, TaskState::Running), "it got the slot");
     w.tick_after(200).await;
 }
 
-async fn messages(w: &mut Writer) {
+async fn messages(w: &mut SessionWriter) {
     w.send(Caller::Operator, Recipient::Task(no(BUILDER).into())).await;
     let second =
         w.send(Caller::Operator, Recipient::Task("Builder".parse().expect("a name"))).await;
-    w.report(no(BUILDER), Reported::Pushed { message: MessageNo(1), arrival: Arrival::Arrived })
-        .await;
     w.report(
         no(BUILDER),
-        Reported::Pushed {
+        AttemptReport::Pushed { message: MessageNo(1), result: PushResult::Delivered },
+    )
+    .await;
+    w.report(
+        no(BUILDER),
+        AttemptReport::Pushed {
             message: second,
-            arrival: Arrival::Refused { reason: "no input".into() },
+            result: PushResult::Refused { reason: "no input".into() },
         },
     )
     .await;
-    let lead = w.acting(no(LEAD));
+    let lead = w.caller_of(no(LEAD));
     w.send(lead.clone(), Recipient::Children).await;
     w.send(lead, Recipient::Task(no(HELPER).into())).await;
-    park(w, HELPER, 0, Asked::Message { patience: None }).await;
+    park(w, HELPER, 0, ConditionRequest::Message { patience: None }).await;
 }
 
-async fn questions(w: &mut Writer) {
+async fn questions(w: &mut SessionWriter) {
     let calls = vec![
-        (CallIndex(1), Asked::Question { question: json("which one?") }),
+        (CallIndex(1), ConditionRequest::Question { question: json("which one?") }),
         (CallIndex(2), approval("cook")),
         (CallIndex(3), approval("taste")),
     ];
-    let then = AfterPark::Suspend { open: 3 };
-    w.report(no(HELPER), Reported::Park { calls, heard: u32::MAX, then }).await;
-    let lead = w.acting(no(LEAD));
-    answer(w, lead, Given::Reply(json("the red one"))).await;
-    let always = Verdict::AllowAlways { rule: Some("cook".parse().expect("a rule")) };
-    for (call, verdict) in [(2, always), (3, Verdict::AllowOnce)] {
+    let then = AfterPark::Suspend { parked_count: 3 };
+    w.report(no(HELPER), AttemptReport::Park { calls, acked_entries: u32::MAX, then }).await;
+    let lead = w.caller_of(no(LEAD));
+    answer(w, lead, GivenAnswer::Reply(json("the red one"))).await;
+    let always = ApprovalVerdict::AllowAlways { rule: Some("cook".parse().expect("a rule")) };
+    for (call, verdict) in [(2, always), (3, ApprovalVerdict::AllowOnce)] {
         let (caller, call) = (Caller::Operator, Some(CallIndex(call)));
-        let (task, answer) = (no(HELPER).into(), Given::Verdict(verdict));
-        let given = GiveAnswer { caller, task, call, answer, record: None };
+        let (task, answer) = (no(HELPER).into(), GivenAnswer::Verdict(verdict));
+        let given = AnswerCommand { caller, task, call, answer, caller_call: None };
         w.submit(Command::Answer(given)).await;
     }
 }
 
-fn approval(tool: &str) -> Asked {
-    let subject = Subject { tool, text: Some("soup"), is_shell: false };
+fn approval(tool: &str) -> ConditionRequest {
+    let subject = PermissionSubject { tool, text: Some("soup"), is_shell: false };
     let rule = tool.parse().expect("a rule");
     let request = ApprovalRequest::new(&subject, "{}", (rule, "the session".into()));
-    Asked::Approval { request: request.into() }
+    ConditionRequest::Approval { request: request.into() }
 }
 
-async fn waits(w: &mut Writer) {
+async fn waits(w: &mut SessionWriter) {
     let tasks = vec![no(WORKER), no(HELPER)];
-    let asked = Asked::Tasks { tasks, mode: WaitMode::All, patience: None, interruptible: false };
+    let asked =
+        ConditionRequest::Tasks { tasks, mode: WaitMode::All, timeout: None, interruptible: false };
     park(w, LEAD, 1, asked).await;
     let worker = running(w, WORKER).await;
     w.finish(worker).await;
@@ -164,24 +171,24 @@ async fn waits(w: &mut Writer) {
     running(w, LEAD).await;
 }
 
-async fn follow_ups(w: &mut Writer) {
-    let lead = w.acting(no(LEAD));
+async fn follow_ups(w: &mut SessionWriter) {
+    let lead = w.caller_of(no(LEAD));
     w.send(lead.clone(), Recipient::Task(no(HELPER).into())).await;
     running(w, HELPER).await;
     w.fail(no(HELPER)).await;
     let limits = Some(Limits { tokens: Some(900), ..Limits::default() });
-    let resume = Resume { caller: lead, task: no(HELPER).into(), limits };
+    let resume = ResumeCommand { caller: lead, task: no(HELPER).into(), limits };
     w.submit(Command::Resume(resume)).await;
     let row = w.tree.get(no(HELPER)).expect("a resumed task is in memory");
     assert_eq!(row.run.0, 3);
-    assert_eq!(row.extra.as_ref().map(|extra| extra.earlier.len()), Some(1));
+    assert_eq!(row.extras.as_ref().map(|extra| extra.earlier_runs.len()), Some(1));
 }
 
-async fn endings(w: &mut Writer) {
-    let lead = w.acting(no(LEAD));
+async fn endings(w: &mut SessionWriter) {
+    let lead = w.caller_of(no(LEAD));
     w.send(lead, Recipient::Task(no(QUEUED).into())).await;
     w.finish(no(LEAD)).await;
-    assert!(matches!(row(w, LEAD).state, State::Closing { .. }));
+    assert!(matches!(row(w, LEAD).state, TaskState::Closing { .. }));
     assert_eq!(row(w, BUILDER).owner, brigade_model::ids::Owner::Session);
     w.finish(no(QUEUED)).await;
     let helper = running(w, HELPER).await;
@@ -190,22 +197,22 @@ async fn endings(w: &mut Writer) {
     w.collect(client(), &[]).await;
 }
 
-async fn exhaustion(w: &mut Writer) {
+async fn exhaustion(w: &mut SessionWriter) {
     let mut spender = agent();
     spender.limits = Some(Box::new(Limits { tokens: Some(10), ..Limits::default() }));
     let spender = w.spawn(Caller::Operator, spender).await;
-    let acting = w.acting(spender);
+    let acting = w.caller_of(spender);
     let child = w.spawn(acting, job()).await;
     let most = Usage { tokens: 100, money: Money(0) };
     let least = Usage { tokens: 20, money: Money(0) };
-    w.report(spender, Reported::Reserve { most, least }).await;
+    w.report(spender, AttemptReport::Reserve { most, least }).await;
     w.abort(child).await;
     w.abort(spender).await;
 }
 
-async fn stops(w: &mut Writer) {
+async fn stops(w: &mut SessionWriter) {
     let parent = w.spawn(client(), named(agent(), "Doomed")).await;
-    let acting = w.acting(parent);
+    let acting = w.caller_of(parent);
     let first = w.spawn(acting.clone(), keyed(job(), "one")).await;
     let second = w.spawn(acting, job()).await;
     w.stop(Caller::Operator, parent).await;
@@ -217,9 +224,9 @@ async fn stops(w: &mut Writer) {
 }
 
 /// A closure that does not return: its slot stays taken after its run and its parent's have ended.
-async fn held_slots(w: &mut Writer) {
+async fn held_slots(w: &mut SessionWriter) {
     let parent = w.spawn(client(), agent()).await;
-    let acting = w.acting(parent);
+    let acting = w.caller_of(parent);
     let stuck = w.spawn(acting, closure()).await;
     w.stop(Caller::Operator, parent).await;
     w.abort(parent).await;
@@ -229,53 +236,57 @@ async fn held_slots(w: &mut Writer) {
     assert!(row(w, parent.get()).ended().is_some());
 }
 
-async fn crashes(w: &mut Writer) {
+async fn crashes(w: &mut SessionWriter) {
     let living: Vec<TaskNo> =
-        w.tree.rows().filter(|(_, row)| row.is_living()).map(|(no, _)| no).collect();
+        w.tree.rows().filter(|(_, row)| row.is_alive()).map(|(no, _)| no).collect();
     for no in living {
-        w.recover(no, Gone::Crash).await;
+        w.recover(no, RecoveryFinding::Crash).await;
     }
     let stuck = w.tree.rows().find(|(_, row)| row.ended().is_some_and(|ended| ended.lingering));
     let stuck = stuck.map(|(no, _)| no).expect("a task lingers");
     w.abort(stuck).await;
     let by = "a test".into();
-    w.recover(no(BUILDER), Gone::NotFound { by, evidence: "no such pid".into() }).await;
+    w.recover(no(BUILDER), RecoveryFinding::NotFound { by, evidence: "no such pid".into() }).await;
 }
 
-async fn second_crash(w: &mut Writer) {
+async fn second_crash(w: &mut SessionWriter) {
     let top = w.spawn(client(), agent()).await;
-    let acting = w.acting(top);
+    let acting = w.caller_of(top);
     let child = w.spawn(acting.clone(), job()).await;
     let lost = w.spawn(acting, closure()).await;
     for _ in 0..3 {
         for no in [top, child] {
-            w.recover(no, Gone::Crash).await;
+            w.recover(no, RecoveryFinding::Crash).await;
         }
         w.tick_after(60_000).await;
     }
-    w.recover(lost, Gone::Crash).await;
-    w.recover(child, Gone::Crash).await;
+    w.recover(lost, RecoveryFinding::Crash).await;
+    w.recover(child, RecoveryFinding::Crash).await;
     assert!(row(w, child.get()).ended().is_some(), "a crash loop has an end");
 }
 
-async fn session_inbox(w: &mut Writer) {
+async fn session_inbox(w: &mut SessionWriter) {
     let talker = w.spawn(client(), job()).await;
     for _ in 0..3 {
-        let acting = w.acting(talker);
+        let acting = w.caller_of(talker);
         w.send(acting, Recipient::Parent).await;
     }
-    w.submit(Command::ReadInbox(ReadInbox { caller: client(), take: Take::Oldest(2) })).await;
-    park(w, talker, 0, Asked::Question { question: json("anybody there?") }).await;
+    w.submit(Command::ReadInbox(ReadInboxCommand {
+        caller: client(),
+        mark_read: MarkRead::Oldest(2),
+    }))
+    .await;
+    park(w, talker, 0, ConditionRequest::Question { question: json("anybody there?") }).await;
 }
 
-async fn closing(w: &mut Writer) {
+async fn closing(w: &mut SessionWriter) {
     let running = w.spawn(client(), process()).await;
     w.send(client(), Recipient::Task(running.into())).await;
-    w.submit(Command::Close(Close { caller: Caller::Operator, reason: None })).await;
+    w.submit(Command::Close(CloseCommand { caller: Caller::Operator, reason: None })).await;
     assert_eq!(w.tree.row().state, SessionState::Closing);
 }
 
-async fn closed(w: &mut Writer) {
+async fn closed(w: &mut SessionWriter) {
     let performed: Vec<TaskNo> =
         w.tree.rows().filter(|(_, row)| row.is_performed()).map(|(no, _)| no).collect();
     for no in performed {
@@ -283,43 +294,56 @@ async fn closed(w: &mut Writer) {
     }
 }
 
-fn row(w: &Writer, number: u32) -> &TaskRow {
+fn row(w: &SessionWriter, number: u32) -> &TaskRow {
     w.tree.get(no(number)).unwrap_or_else(|| panic!("task {number} is not in memory"))
 }
 
-async fn park(w: &mut Writer, number: impl Into<Number>, index: u32, asked: Asked) {
+async fn park(
+    w: &mut SessionWriter,
+    number: impl Into<ScenarioTask>,
+    index: u32,
+    asked: ConditionRequest,
+) {
     let no = number.into().0;
-    let open = w.tree.get(no).map_or(0, |row| row.calls.len()) + 1;
+    let open = w.tree.get(no).map_or(0, |row| row.parked_calls.len()) + 1;
     let calls = vec![(CallIndex(index), asked)];
-    w.report(no, Reported::Park { calls, heard: u32::MAX, then: AfterPark::Suspend { open } })
-        .await;
+    w.report(
+        no,
+        AttemptReport::Park {
+            calls,
+            acked_entries: u32::MAX,
+            then: AfterPark::Suspend { parked_count: open },
+        },
+    )
+    .await;
 }
 
 /// A task's number as the story has it, or as a spawn gave it.
-struct Number(TaskNo);
+struct ScenarioTask(TaskNo);
 
-impl From<u32> for Number {
+impl From<u32> for ScenarioTask {
     fn from(number: u32) -> Self {
         Self(no(number))
     }
 }
 
-impl From<TaskNo> for Number {
+impl From<TaskNo> for ScenarioTask {
     fn from(no: TaskNo) -> Self {
         Self(no)
     }
 }
 
-async fn answer(w: &mut Writer, caller: Caller, answer: Given) {
-    let given = GiveAnswer { caller, task: no(HELPER).into(), call: None, answer, record: None };
+async fn answer(w: &mut SessionWriter, caller: Caller, answer: GivenAnswer) {
+    let given =
+        AnswerCommand { caller, task: no(HELPER).into(), call: None, answer, caller_call: None };
     w.submit(Command::Answer(given)).await;
 }
 
 /// Ends queued work of others until this task has its slot.
-async fn running(w: &mut Writer, number: u32) -> TaskNo {
+async fn running(w: &mut SessionWriter, number: u32) -> TaskNo {
     w.tick_after(1).await;
     assert!(
-        matches!(row(w, number).state, State::Running),
+        matches!(row(w, number).state, TaskState::Running),
         "task {number} is {:?}",
         row(w, number).state
     );

@@ -3,29 +3,32 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brigade_model::call::{Answer, Asked, Entry, WaitMode};
+use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, WaitMode};
 use brigade_model::command::{
-    AfterPark, Caller, Collect, Command, End, EndedHow, Gone, Recipient, Recover, Report, Reported,
-    Send, Spawn, Stop, StopTarget, Written,
+    AfterPark, AttemptReport, CallRecord, Caller, CollectCommand, Command, EndReport, Recipient,
+    RecoverCommand, RecoveryFinding, ReportCommand, SendCommand, SpawnCommand, StopCommand,
+    StopTarget, WorkResult,
 };
-use brigade_model::decide::Reply;
-use brigade_model::enclosure::{Confinement, Enclosure, Resources, TerminalSize};
+use brigade_model::decide::CommandReply;
 use brigade_model::event::EventRecord;
-use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, TaskNo, Time, TreeId};
+use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
-use brigade_model::needs::{Need, needs};
+use brigade_model::needs::{NeededTask, needs};
 use brigade_model::outcome::Failure;
-use brigade_model::spec::Spec;
-use brigade_model::tree::Tree;
-use brigade_model::turn::{Outputs, handle, open_session};
-use brigade_model::work::{AgentWork, CommandLine, EnvValue, JobWork, ProcessWork, Recovery, Work};
+use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxLayer, TerminalSize};
+use brigade_model::spec::TaskSpec;
+use brigade_model::task_tree::TaskTree;
+use brigade_model::transition::{CommandOutputs, handle_command, open_session};
+use brigade_model::work::{
+    AgentWork, CommandLine, EnvValue, JobWork, ProcessWork, RecoveryPolicy, Work,
+};
 use uuid::Uuid;
 
-use super::Harness;
-use super::folding::Watch;
-use crate::batch::{Batch, TreeBatch};
+use super::StoreHarness;
+use super::folding::CommitCheck;
+use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -33,25 +36,29 @@ pub(super) const EPOCH: Epoch = Epoch(1);
 
 /// Writes one tree.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct SessionWriter {
     pub(super) store: Arc<dyn Store>,
-    pub(super) tree: Tree,
+    pub(super) tree: TaskTree,
     pub(super) now: Time,
     /// What the journals should be.
-    pub(super) journals: BTreeMap<TaskNo, Vec<Entry>>,
-    pub(super) watch: Watch,
+    pub(super) journals: BTreeMap<TaskNo, Vec<JournalEntry>>,
+    pub(super) check: CommitCheck,
 }
 
-impl Writer {
+impl SessionWriter {
     /// Opens a session as the first commit of its tree.
     pub(super) async fn open(store: &Arc<dyn Store>, number: u128, limits: Limits) -> Self {
         let (writer, part) = Self::begin(store, number, limits);
-        store.commit(&Batch { trees: vec![part] }).await.expect("the session is committed");
+        store.commit(&Batch { sessions: vec![part] }).await.expect("the session is committed");
         writer
     }
 
     /// A session that is not committed yet.
-    pub(super) fn begin(store: &Arc<dyn Store>, number: u128, limits: Limits) -> (Self, TreeBatch) {
+    pub(super) fn begin(
+        store: &Arc<dyn Store>,
+        number: u128,
+        limits: Limits,
+    ) -> (Self, SessionBatch) {
         Self::begin_named(store, number, &format!("session {number}"), limits)
     }
 
@@ -60,40 +67,43 @@ impl Writer {
         number: u128,
         name: &str,
         limits: Limits,
-    ) -> (Self, TreeBatch) {
+    ) -> (Self, SessionBatch) {
         let now = Time(1_000 + u64::try_from(number).expect("a small number"));
         let name: SessionName = name.parse().expect("a session's name");
-        let (tree, record) = open_session(tree_id(number), name, limits, (now, EPOCH));
-        let (store, journals, watch) = (store.clone(), BTreeMap::new(), Watch::Nothing);
-        let mut writer = Self { store, tree, now, journals, watch };
-        let part = writer.part(Seq(0), Outputs { events: vec![record], ..Outputs::default() });
+        let (tree, record) = open_session(session_id(number), name, limits, (now, EPOCH));
+        let (store, journals, watch) = (store.clone(), BTreeMap::new(), CommitCheck::Nothing);
+        let mut writer = Self { store, tree, now, journals, check: watch };
+        let part = writer.session_batch(
+            Seq(0),
+            CommandOutputs { events: vec![record], ..CommandOutputs::default() },
+        );
         (writer, part)
     }
 
-    pub(super) fn id(&self) -> TreeId {
+    pub(super) fn id(&self) -> SessionId {
         self.tree.id()
     }
 
     /// Decides a command, which must be accepted, and commits what comes of it.
-    pub(super) async fn submit(&mut self, command: Command) -> Reply {
+    pub(super) async fn submit(&mut self, command: Command) -> CommandReply {
         let (reply, part) = self.decide(&command).await;
         if !part.events.is_empty() {
-            let batch = Batch { trees: vec![part] };
+            let batch = Batch { sessions: vec![part] };
             self.store.commit(&batch).await.expect("the batch is committed");
         }
-        self.watch.look(self).await;
+        self.check.run(self).await;
         self.tree.evict();
         reply
     }
 
     /// Decides a command without committing it.
-    pub(super) async fn decide(&mut self, command: &Command) -> (Reply, TreeBatch) {
+    pub(super) async fn decide(&mut self, command: &Command) -> (CommandReply, SessionBatch) {
         self.load_needs(command).await;
         self.now = self.now.after(Millis(1));
         let base = self.tree.row().seq;
-        let handled = handle(&mut self.tree, command, self.now)
+        let handled = handle_command(&mut self.tree, command, self.now)
             .unwrap_or_else(|refusal| panic!("{command:?} is refused: {refusal}"));
-        (handled.reply, self.part(base, handled.outputs))
+        (handled.reply, self.session_batch(base, handled.outputs))
     }
 
     async fn load_needs(&mut self, command: &Command) {
@@ -105,11 +115,11 @@ impl Writer {
             }
             for need in &missing {
                 let found = match need {
-                    Need::Task(no) => {
+                    NeededTask::Task(no) => {
                         let row = self.store.task(self.id(), *no).await.expect("a task is read");
                         row.map(|row| (*no, row))
                     }
-                    Need::Named { owner, name } => {
+                    NeededTask::Named { owner, name } => {
                         let found = self.store.task_named(self.id(), *owner, name).await;
                         found.expect("a name is looked up")
                     }
@@ -122,16 +132,16 @@ impl Writer {
         }
     }
 
-    fn part(&mut self, base: Seq, outputs: Outputs) -> TreeBatch {
-        let (tasks, messages) = self.tree.take_touched();
+    fn session_batch(&mut self, base: Seq, outputs: CommandOutputs) -> SessionBatch {
+        let (tasks, messages) = self.tree.take_dirty();
         for (no, entry) in &outputs.journal {
             self.journals.entry(*no).or_default().push(entry.clone());
         }
         let (events, journal) = (outputs.events, outputs.journal);
-        TreeBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
+        SessionBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
     }
 
-    pub(super) fn reopen(mut self, harness: &dyn Harness) -> Self {
+    pub(super) fn reopen(mut self, harness: &dyn StoreHarness) -> Self {
         self.store = harness.reopen(self.store);
         self
     }
@@ -144,80 +154,84 @@ impl Writer {
 }
 
 /// Commands, by what they mean.
-impl Writer {
+impl SessionWriter {
     /// The attempt of a task that is under way.
-    pub(super) fn acting(&self, no: TaskNo) -> Caller {
+    pub(super) fn caller_of(&self, no: TaskNo) -> Caller {
         let row = self.tree.get(no).unwrap_or_else(|| panic!("task {no} is not in memory"));
         Caller::Task { no, attempt: row.attempt }
     }
 
-    pub(super) async fn spawn(&mut self, caller: Caller, spec: Spec) -> TaskNo {
-        self.spawned(caller, spec).await.0
+    pub(super) async fn spawn(&mut self, caller: Caller, spec: TaskSpec) -> TaskNo {
+        self.spawn_or_find(caller, spec).await.0
     }
 
     /// Says also whether the task was there already.
-    pub(super) async fn spawned(&mut self, caller: Caller, spec: Spec) -> (TaskNo, bool) {
-        let spawn = Spawn { caller, spec: Arc::new(spec), call: None };
+    pub(super) async fn spawn_or_find(&mut self, caller: Caller, spec: TaskSpec) -> (TaskNo, bool) {
+        let spawn = SpawnCommand { caller, spec: Arc::new(spec), call: None };
         match self.submit(Command::Spawn(spawn)).await {
-            Reply::Spawned(spawned) => (spawned.no, spawned.existing),
+            CommandReply::Spawned(spawned) => (spawned.no, spawned.existing),
             other => panic!("a spawn is answered with {other:?}"),
         }
     }
 
-    pub(super) async fn report(&mut self, no: TaskNo, what: Reported) -> Reply {
+    pub(super) async fn report(&mut self, no: TaskNo, what: AttemptReport) -> CommandReply {
         let row = self.tree.get(no).unwrap_or_else(|| panic!("task {no} is not in memory"));
-        let report = Report { no, attempt: row.attempt, what };
+        let report = ReportCommand { no, attempt: row.attempt, report: what };
         self.submit(Command::Report(report)).await
     }
 
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
-        let answer = Arc::new(Answer::Value(json(&format!("step {index}"))));
-        let written = Written::new(CallIndex(index), "step", answer);
-        self.report(no, Reported::Record(written)).await;
+        let answer = Arc::new(CallCompletion::Value(json(&format!("step {index}"))));
+        let written = CallRecord::new(CallIndex(index), "step", answer);
+        self.report(no, AttemptReport::Record(written)).await;
     }
 
     /// Waits for all of these children, without suspending.
     pub(super) async fn wait_for(&mut self, no: TaskNo, index: u32, tasks: Vec<TaskNo>) {
         let mode = WaitMode::All;
-        let asked = Asked::Tasks { tasks, mode, patience: None, interruptible: false };
+        let asked = ConditionRequest::Tasks { tasks, mode, timeout: None, interruptible: false };
         let calls = vec![(CallIndex(index), asked)];
-        self.report(no, Reported::Park { calls, heard: u32::MAX, then: AfterPark::GoOn }).await;
+        self.report(
+            no,
+            AttemptReport::Park { calls, acked_entries: u32::MAX, then: AfterPark::Continue },
+        )
+        .await;
     }
 
     pub(super) async fn finish(&mut self, no: TaskNo) {
-        let end: End = EndedHow::Returned(json(&format!("the result of {no}"))).into();
-        self.report(no, Reported::Ended(end)).await;
+        let end: EndReport = WorkResult::Returned(json(&format!("the result of {no}"))).into();
+        self.report(no, AttemptReport::Ended(end)).await;
     }
 
     pub(super) async fn fail(&mut self, no: TaskNo) {
         let failure = Failure::Error("it broke".into());
-        let end = EndedHow::Failed { failure, partial: Some(json("half")) };
-        self.report(no, Reported::Ended(end.into())).await;
+        let end = WorkResult::Failed { failure, partial: Some(json("half")) };
+        self.report(no, AttemptReport::Ended(end.into())).await;
     }
 
     pub(super) async fn abort(&mut self, no: TaskNo) {
-        self.report(no, Reported::Ended(EndedHow::Aborted.into())).await;
+        self.report(no, AttemptReport::Ended(WorkResult::Aborted.into())).await;
     }
 
     pub(super) async fn send(&mut self, caller: Caller, to: Recipient) -> MessageNo {
-        let send = Send {
+        let send = SendCommand {
             caller,
             to,
             body: json("hello"),
             interrupt: false,
             reply_to: None,
-            last: false,
+            closes_input: false,
             call: None,
         };
         match self.submit(Command::Send(send)).await {
-            Reply::Sent(numbers) => numbers[0],
+            CommandReply::Sent(numbers) => numbers[0],
             other => panic!("a message is answered with {other:?}"),
         }
     }
 
     pub(super) async fn stop(&mut self, caller: Caller, no: TaskNo) {
         let target = StopTarget::Task(no.into());
-        let stop = Stop {
+        let stop = StopCommand {
             caller,
             target,
             reason: Some("enough".into()),
@@ -227,14 +241,14 @@ impl Writer {
         self.submit(Command::Stop(stop)).await;
     }
 
-    pub(super) async fn collect(&mut self, caller: Caller, tasks: &[TaskNo]) -> Reply {
+    pub(super) async fn collect(&mut self, caller: Caller, tasks: &[TaskNo]) -> CommandReply {
         let tasks = tasks.iter().map(|no| (*no).into()).collect();
         let mode = WaitMode::Any;
-        self.submit(Command::Collect(Collect { caller, tasks, mode })).await
+        self.submit(Command::Collect(CollectCommand { caller, tasks, mode })).await
     }
 
-    pub(super) async fn recover(&mut self, no: TaskNo, why: Gone) {
-        self.submit(Command::Recover(Recover { no, why })).await;
+    pub(super) async fn recover(&mut self, no: TaskNo, why: RecoveryFinding) {
+        self.submit(Command::Recover(RecoverCommand { no, finding: why })).await;
     }
 
     pub(super) async fn tick_after(&mut self, span: u64) {
@@ -243,8 +257,8 @@ impl Writer {
     }
 }
 
-pub(super) fn tree_id(number: u128) -> TreeId {
-    TreeId::from_uuid(Uuid::from_u128(number))
+pub(super) fn session_id(number: u128) -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(number))
 }
 
 pub(super) fn json(text: &str) -> Json {
@@ -255,49 +269,49 @@ pub(super) fn client() -> Caller {
     Caller::Client("c".into())
 }
 
-pub(super) fn job() -> Spec {
-    Spec::new(Work::Job(JobWork::Named {
+pub(super) fn job() -> TaskSpec {
+    TaskSpec::new(Work::Job(JobWork::Named {
         handler: "work".into(),
         args: json("arguments"),
-        recovery: Recovery::resume(3),
+        recovery: RecoveryPolicy::resume(3),
     }))
 }
 
-pub(super) fn closure() -> Spec {
-    Spec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
+pub(super) fn closure() -> TaskSpec {
+    TaskSpec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
 }
 
-pub(super) fn agent() -> Spec {
+pub(super) fn agent() -> TaskSpec {
     let config = Some(json("config"));
-    let work = AgentWork { config, leaves_children: true, ..AgentWork::new("think") };
-    Spec::new(Work::Agent(work))
+    let work = AgentWork { config, may_end_before_children: true, ..AgentWork::new("think") };
+    TaskSpec::new(Work::Agent(work))
 }
 
-pub(super) fn process() -> Spec {
+pub(super) fn process() -> TaskSpec {
     let env = vec![("A".into(), EnvValue::Text("b".into()))];
-    let enclosure = Enclosure {
+    let enclosure = Sandbox {
         terminal: Some(TerminalSize::default()),
-        resources: Resources { cpu_secs: Some(60), ..Resources::default() },
-        confinement: vec![Confinement { write: vec!["/src".into()], ..Confinement::default() }],
+        resources: ResourceLimits { cpu_secs: Some(60), ..ResourceLimits::default() },
+        layers: vec![SandboxLayer { write: vec!["/src".into()], ..SandboxLayer::default() }],
     };
-    Spec::new(Work::Process(ProcessWork {
+    TaskSpec::new(Work::Process(ProcessWork {
         env,
-        enclosure: Some(Box::new(enclosure)),
+        sandbox: Some(Box::new(enclosure)),
         ..ProcessWork::new(CommandLine::Shell("true".into()))
     }))
 }
 
-pub(super) fn named(mut spec: Spec, name: &str) -> Spec {
+pub(super) fn named(mut spec: TaskSpec, name: &str) -> TaskSpec {
     spec.name = Some(name.parse().expect("a name"));
     spec
 }
 
-pub(super) fn limited(mut spec: Spec, limits: Limits) -> Spec {
+pub(super) fn limited(mut spec: TaskSpec, limits: Limits) -> TaskSpec {
     spec.limits = Some(Box::new(limits));
     spec
 }
 
-pub(super) fn keyed(mut spec: Spec, key: &str) -> Spec {
+pub(super) fn keyed(mut spec: TaskSpec, key: &str) -> TaskSpec {
     spec.key = Some(key.parse().expect("a key"));
     spec
 }
@@ -305,10 +319,11 @@ pub(super) fn keyed(mut spec: Spec, key: &str) -> Spec {
 /// All events, in pages of an odd size.
 pub(super) async fn all_events(
     store: &dyn Store,
-    tree: Option<TreeId>,
+    tree: Option<SessionId>,
 ) -> Result<Vec<Arc<EventRecord>>, StoreError> {
     let mut found = Vec::new();
-    let mut query = crate::store::EventQuery { tree, after: Default::default(), most: 37 };
+    let mut query =
+        crate::store::EventQuery { session: tree, after: Default::default(), limit: 37 };
     loop {
         let page = store.events(&query).await?;
         assert_eq!(page.gap_to, None);

@@ -5,12 +5,12 @@ mod bounded;
 
 use std::sync::Arc;
 
-use brigade_store::conformance::Harness;
+use brigade_store::conformance::StoreHarness;
 use brigade_store::{MemoryStore, Store, conformance_tests};
 
 struct InMemory;
 
-impl Harness for InMemory {
+impl StoreHarness for InMemory {
     fn empty(&self) -> Arc<dyn Store> {
         Arc::new(MemoryStore::new())
     }

@@ -5,7 +5,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brigade_agent_mcp::{McpServer, Timeouts};
+use brigade_agent_mcp::{McpServerConfig, McpTimeouts};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -30,13 +30,13 @@ impl Script {
         Self(tempfile::tempdir().unwrap())
     }
 
-    pub(super) fn server(&self, module: &str) -> McpServer {
+    pub(super) fn server(&self, module: &str) -> McpServerConfig {
         let name = format!("{}::serve", module.split_once("::").unwrap_or_default().1);
         let arguments = [&name, "--exact", "--ignored", "--nocapture", "--quiet"];
         let program = std::env::current_exe().unwrap();
-        McpServer::stdio(program.to_str().unwrap(), arguments)
+        McpServerConfig::stdio(program.to_str().unwrap(), arguments)
             .env(FOLDER, self.0.path().to_str().unwrap())
-            .timeouts(Timeouts { start: Duration::from_secs(60), ..Timeouts::default() })
+            .timeouts(McpTimeouts { start: Duration::from_secs(60), ..McpTimeouts::default() })
     }
 
     /// Lets the server do something unusual, once or always.

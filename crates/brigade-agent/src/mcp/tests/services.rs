@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::{McpServer, Setting};
+use super::super::{McpServerConfig, ValueSource};
 use super::Kitchen;
 
 /// What a service says to a message: a status, headers, and a body that is made as it is sent.
@@ -29,7 +29,7 @@ impl Said {
 }
 
 /// Serves until the test program ends. What it does not know, it answers as every server does.
-fn service(says: impl Fn(&str, &Value) -> Option<Said> + Send + 'static) -> McpServer {
+fn service(says: impl Fn(&str, &Value) -> Option<Said> + Send + 'static) -> McpServerConfig {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -38,7 +38,7 @@ fn service(says: impl Fn(&str, &Value) -> Option<Said> + Send + 'static) -> McpS
             let _ = serve(stream.unwrap(), &says);
         }
     });
-    McpServer::http(format!("http://127.0.0.1:{port}/hidden-path/mcp"))
+    McpServerConfig::http(format!("http://127.0.0.1:{port}/hidden-path/mcp"))
 }
 
 fn serve(
@@ -164,13 +164,14 @@ async fn neither_a_token_nor_an_address_comes_back() {
         let said = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
         (message["method"] == "tools/call").then(|| Said::json(&said))
     };
-    for token in [Setting::file(&file), Setting::from("s3cr3t-t0k3n")] {
+    for token in [ValueSource::file(&file), ValueSource::from("s3cr3t-t0k3n")] {
         let kitchen = Kitchen::with(service(says).bearer(token)).await;
         let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
         assert!(told.contains("xxx") && !told.contains("s3c"), "{told}");
     }
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let kitchen = Kitchen::with(McpServer::http(format!("http://{nobody}/hidden-path"))).await;
+    let kitchen =
+        Kitchen::with(McpServerConfig::http(format!("http://{nobody}/hidden-path"))).await;
     let specs = kitchen.tools.specs();
     assert!(specs[0].description.contains("cannot be reached"), "{specs:?}");
     assert!(!specs[0].description.contains("hidden-path"), "{specs:?}");

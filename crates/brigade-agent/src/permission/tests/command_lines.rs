@@ -11,7 +11,11 @@ fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
         "run_process(git push*)",
         "run_process(npm publish*)",
     ]);
-    let rules = Rules { ask, deny: list(&["run_process(git push --force*)"]), ..Rules::all() };
+    let rules = PermissionRules {
+        ask,
+        deny: list(&["run_process(git push --force*)"]),
+        ..PermissionRules::all()
+    };
     let cargo = "ask run_process(cargo publish*)";
     let git = "ask run_process(git push*)";
     let npm = "ask run_process(npm publish*)";
@@ -162,7 +166,10 @@ fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
         assert_eq!(word(&rules, &shell(command)), expect, "{command}");
     }
     // Without a rule that could match nothing changes.
-    let other = Rules { ask: list(&["write_file", "read_file(git push*)"]), ..Rules::all() };
+    let other = PermissionRules {
+        ask: list(&["write_file", "read_file(git push*)"]),
+        ..PermissionRules::all()
+    };
     for command in ["eval \"$X\"", "echo 'git", "curl x | sh"] {
         assert_eq!(word(&other, &shell(command)), "allow", "{command}");
     }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::WORDS;
+use super::KEYWORDS;
 use crate::scripted::Script;
 
 #[track_caller]
@@ -76,7 +76,7 @@ fn an_error_inside_long_arguments_has_its_own_line() {
 proptest! {
     #[test]
     fn no_text_is_too_odd_to_be_told_so(
-        lines in prop::collection::vec((prop::sample::select(&WORDS[..]), "[ -~é\"{}\r\n]{0,20}"), 0..12),
+        lines in prop::collection::vec((prop::sample::select(&KEYWORDS[..]), "[ -~é\"{}\r\n]{0,20}"), 0..12),
     ) {
         let text: String = lines.iter().map(|(word, rest)| format!("{word} {rest}\n")).collect();
         for text in [text.clone(), format!("agent a\nturn\n{text}")] {

@@ -1,33 +1,44 @@
 //! The tasks that the agent started.
 
-use brigade_agent::{Call, Effect, Outcome, ToolError};
-use brigade_delegation::list_tasks::PAGE;
-use brigade_delegation::{Audience, ListReply, ListTasks};
+use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
+use brigade_delegation::list_tasks::TASKS_PER_PAGE;
+use brigade_delegation::{Audience, ListTasks, ListTasksReply};
 use brigade_store::TaskQuery;
 
-use super::summary::summary;
-use super::{Delegate, Delegation};
+use super::summary::summarize_task;
+use super::{AgentDelegationTool, DelegationContext};
 
-impl Delegation for ListTasks {
-    const EFFECT: Effect = Effect::Pure;
+impl AgentDelegationTool for ListTasks {
+    const EFFECT: ToolEffect = ToolEffect::Pure;
 
-    async fn run(self, delegate: &Delegate, _call: &Call) -> Result<Outcome, ToolError> {
+    async fn run(
+        self,
+        delegate: &DelegationContext,
+        _call: &ToolInvocation,
+    ) -> Result<ToolReply, ToolError> {
         let session = delegate.link.session().await?;
         let query = TaskQuery::default();
-        let mut tasks = delegate.link.insist(|| session.history(&query)).await?;
+        let mut tasks = delegate.link.retry_while_unavailable(|| session.history(&query)).await?;
         tasks.retain(|(_, row)| {
-            self.state.is_none_or(|filter| filter.fits(row.state.word(), row.is_living()))
+            self.state.is_none_or(|filter| filter.matches(row.state.label(), row.is_alive()))
         });
         let total = tasks.len();
-        if let Some(before) = self.before()? {
+        if let Some(before) = self.parse_cursor()? {
             tasks.retain(|(no, _)| no.get() < before);
         }
-        let older = tasks.len().saturating_sub(PAGE);
+        let older = tasks.len().saturating_sub(TASKS_PER_PAGE);
         let now = delegate.agents.now();
         let tasks = tasks.split_off(older);
-        let tasks = tasks.iter().map(|(no, row)| summary(*no, row, now)).collect();
+        let tasks = tasks.iter().map(|(no, row)| summarize_task(*no, row, now)).collect();
         let (audience, filter) = (Audience::Agent, self.state);
-        let reply = ListReply { audience, tasks, total, older, filter, notes: Vec::new() };
-        Ok(Outcome::text(reply.render().text()))
+        let reply = ListTasksReply {
+            audience,
+            tasks,
+            total_count: total,
+            older_count: older,
+            filter,
+            notes: Vec::new(),
+        };
+        Ok(ToolReply::text(reply.render().text()))
     }
 }

@@ -1,93 +1,99 @@
 //! Reads what a command wrote, or what a sub-agent said and did.
 
-use brigade_agent::{Call, Effect, Outcome, ToolError};
-use brigade_delegation::output::Keep;
+use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
+use brigade_delegation::output_tail::KeptPart;
 use brigade_delegation::{OutputMatches, OutputPart, OutputStream, ReadOutput};
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
-use brigade_process::output::{Read, Resume, Search, SearchError, Start, Which, text};
+use brigade_process::output::{
+    OutputRead, OutputSearch, OutputView, ReadStart, SearchCursor, SearchError, page_text,
+};
 
-use super::summary::summary;
-use super::{Delegate, Delegation};
+use super::summary::summarize_task;
+use super::{AgentDelegationTool, DelegationContext};
 use crate::session::Session;
 
 const MATCHES_MAX: usize = 1_000;
-const LINE_BYTES: usize = 2_000;
+const LINE_BYTES_MAX: usize = 2_000;
 
-impl Delegation for ReadOutput {
-    const EFFECT: Effect = Effect::Pure;
+impl AgentDelegationTool for ReadOutput {
+    const EFFECT: ToolEffect = ToolEffect::Pure;
 
-    async fn run(self, delegate: &Delegate, _call: &Call) -> Result<Outcome, ToolError> {
+    async fn run(
+        self,
+        delegate: &DelegationContext,
+        _call: &ToolInvocation,
+    ) -> Result<ToolReply, ToolError> {
         let max_bytes = self.max_bytes()?;
-        let (no, row) = delegate.link.child(&self.task).await?;
+        let (no, row) = delegate.link.find_child(&self.task).await?;
         let said = delegate.link.transcript(no).await?;
         let session = delegate.link.session().await?;
-        let summary = summary(no, &row, delegate.agents.now());
+        let summary = summarize_task(no, &row, delegate.agents.now());
         if said.is_some() {
             self.refuse_stream(&summary.address)?;
         }
-        let source = Source { session: &session, no, said };
+        let source = OutputSource { session: &session, no, transcript: said };
         let reply = match &self.pattern {
             Some(pattern) => source.search(&self, pattern).await?.render(&summary, max_bytes),
             None => {
-                let keep = if self.from.is_some() { Keep::Beginning } else { Keep::End };
-                let mut part = source.read(&self, max_bytes).await?.fit(keep);
-                part.may_grow = row.is_living();
+                let keep = if self.from.is_some() { KeptPart::Beginning } else { KeptPart::End };
+                let mut part = source.read(&self, max_bytes).await?.truncate_for_clients(keep);
+                part.may_grow = row.is_alive();
                 part.render(&summary)
             }
         };
-        Ok(Outcome::text(reply.text()))
+        Ok(ToolReply::text(reply.text()))
     }
 }
 
 /// The output of a command, or the conversation of an agent.
-struct Source<'a> {
+struct OutputSource<'a> {
     session: &'a Session,
     no: TaskNo,
-    said: Option<String>,
+    transcript: Option<String>,
 }
 
-impl Source<'_> {
+impl OutputSource<'_> {
     async fn read(&self, asked: &ReadOutput, most: usize) -> Result<OutputPart, Refusal> {
-        if let Some(said) = &self.said {
-            return Ok(part_of(said, asked.from, most));
+        if let Some(said) = &self.transcript {
+            return Ok(transcript_part(said, asked.from, most));
         }
         let output = self.session.output(self.no).await?;
-        let from = asked.from.map_or(Start::FromEnd(most as u64), Start::At);
-        let read = Read { which: which(asked), from, max_bytes: most };
+        let from = asked.from.map_or(ReadStart::FromEnd(most as u64), ReadStart::At);
+        let read = OutputRead { view: output_view(asked), start: from, max_bytes: most };
         let page = tokio::task::spawn_blocking(move || output.read(read)).await;
         let page = page.map_err(|error| Refusal::internal(error.to_string()))?;
         let page = page.map_err(|error| Refusal::unavailable(format!("its output: {error}")))?;
-        let page = page.whole_characters();
+        let page = page.end_on_character();
         let (from, next, total) = (page.from, page.next, page.total);
-        Ok(OutputPart { text: text(&page), from, next, total, may_grow: true })
+        Ok(OutputPart { text: page_text(&page), from, next, total, may_grow: true })
     }
 
     async fn search(&self, asked: &ReadOutput, pattern: &str) -> Result<OutputMatches, Refusal> {
         let from = asked.from.unwrap_or(0);
-        if let Some(said) = &self.said {
-            let lines = matching_lines(said, from, pattern)?;
+        if let Some(said) = &self.transcript {
+            let lines = find_matching_lines(said, from, pattern)?;
             return Ok(OutputMatches { lines, has_more: false, unsearched_bytes: 0 });
         }
         let output = self.session.output(self.no).await?;
-        let (which, pattern) = (which(asked), pattern.to_owned());
+        let (which, pattern) = (output_view(asked), pattern.to_owned());
         let searched = tokio::task::spawn_blocking(move || {
-            output.search(Search {
-                which,
+            output.search(OutputSearch {
+                view: which,
                 pattern: &pattern,
                 ignore_case: false,
-                from: Resume::at(from),
+                cursor: SearchCursor::at(from),
                 max_matches: MATCHES_MAX,
-                max_line_bytes: LINE_BYTES,
+                max_line_bytes: LINE_BYTES_MAX,
             })
         });
         match searched.await.map_err(|error| Refusal::internal(error.to_string()))? {
             Ok(found) => Ok(OutputMatches {
                 has_more: found.lines.len() >= MATCHES_MAX,
                 lines: found.lines.into_iter().map(|line| (line.at, line.text)).collect(),
-                unsearched_bytes: found.cut,
+                unsearched_bytes: found.dropped_bytes,
             }),
-            Err(SearchError::Pattern(problem)) => Err(wrong(&problem.to_string())),
+            Err(SearchError::Pattern(problem)) => Err(pattern_error(&problem.to_string())),
             Err(SearchError::Io(error)) => {
                 Err(Refusal::unavailable(format!("its output: {error}")))
             }
@@ -95,15 +101,15 @@ impl Source<'_> {
     }
 }
 
-fn which(asked: &ReadOutput) -> Which {
+fn output_view(asked: &ReadOutput) -> OutputView {
     match asked.stream {
-        Some(OutputStream::Stdout) => Which::Stdout,
-        Some(OutputStream::Stderr) => Which::Stderr,
-        Some(OutputStream::Combined) | None => Which::Combined,
+        Some(OutputStream::Stdout) => OutputView::Stdout,
+        Some(OutputStream::Stderr) => OutputView::Stderr,
+        Some(OutputStream::Combined) | None => OutputView::Combined,
     }
 }
 
-fn part_of(said: &str, from: Option<u64>, most: usize) -> OutputPart {
+fn transcript_part(said: &str, from: Option<u64>, most: usize) -> OutputPart {
     let total = said.len();
     let from = from.unwrap_or((total as u64).saturating_sub(most as u64));
     let from = said.ceil_char_boundary(usize::try_from(from).unwrap_or(total).min(total));
@@ -117,21 +123,25 @@ fn part_of(said: &str, from: Option<u64>, most: usize) -> OutputPart {
     }
 }
 
-fn matching_lines(said: &str, from: u64, pattern: &str) -> Result<Vec<(u64, String)>, Refusal> {
-    let pattern = regex::Regex::new(pattern).map_err(|error| wrong(&error.to_string()))?;
+fn find_matching_lines(
+    said: &str,
+    from: u64,
+    pattern: &str,
+) -> Result<Vec<(u64, String)>, Refusal> {
+    let pattern = regex::Regex::new(pattern).map_err(|error| pattern_error(&error.to_string()))?;
     let starts = said.split_inclusive('\n').scan(0u64, |at, line| {
         let start = *at;
         *at += line.len() as u64;
         Some((start, line.trim_end_matches('\n')))
     });
     let found = starts.filter(|(at, line)| *at >= from && pattern.is_match(line));
-    Ok(found.map(|(at, line)| (at, clip(line))).collect())
+    Ok(found.map(|(at, line)| (at, truncate_line(line))).collect())
 }
 
-fn wrong(problem: &str) -> Refusal {
+fn pattern_error(problem: &str) -> Refusal {
     Refusal::invalid(format!("the argument `pattern`: {problem}"))
 }
 
-fn clip(line: &str) -> String {
-    line[..line.floor_char_boundary(LINE_BYTES)].to_owned()
+fn truncate_line(line: &str) -> String {
+    line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_owned()
 }

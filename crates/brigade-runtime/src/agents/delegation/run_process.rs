@@ -2,38 +2,40 @@
 
 use std::path::{Path, PathBuf};
 
-use brigade_agent::{Call, Effect, Outcome, Outliving, Subject, ToolError};
-use brigade_delegation::background_task::{render_moved, render_started};
+use brigade_agent::{OutlivingWork, ToolEffect, ToolError, ToolInvocation, ToolReply, ToolSubject};
+use brigade_delegation::background_task::{render_started, render_timed_out};
 use brigade_delegation::{Audience, RunProcess};
-use brigade_model::call::{Answer, Asked, WaitMode};
+use brigade_model::call::{CallCompletion, ConditionRequest, WaitMode};
 use brigade_model::ids::Millis;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::EnvValue;
 
-use super::{Delegate, Delegation, wait_tasks};
-use crate::agents::blueprint::Parent;
-use crate::agents::link::spawned;
-use crate::jobs::Handlers;
+use super::{AgentDelegationTool, DelegationContext, wait_tasks};
+use crate::agents::blueprint::SpawnParent;
+use crate::agents::task_link::expect_spawned;
+use crate::jobs::HandlerRegistry;
 use crate::new_task::NewTask;
 
-impl Delegation for RunProcess {
-    const EFFECT: Effect = Effect::Recorded;
+impl AgentDelegationTool for RunProcess {
+    const EFFECT: ToolEffect = ToolEffect::Recorded;
 
-    fn subject(&self, directory: Option<&str>) -> Subject {
+    fn subject(&self, directory: Option<&str>) -> ToolSubject {
         // Variables can change what a command does as much as its words: `PATH=x git status` is
         // not `git status`. A name may be any text, and must not read as a command.
-        let set =
-            |(name, value): (&String, &String)| format!("{}={} ", quoted(name), quoted(value));
+        let set = |(name, value): (&String, &String)| {
+            format!("{}={} ", shell_quote(name), shell_quote(value))
+        };
         let variables = self.env.iter().map(set);
         // So does a directory: `make test` is what its makefile says.
-        let elsewhere = elsewhere(&self.cwd, directory).map(|cwd| format!("PWD={} ", quoted(cwd)));
-        Subject::Shell(
+        let elsewhere =
+            foreign_directory(&self.cwd, directory).map(|cwd| format!("PWD={} ", shell_quote(cwd)));
+        ToolSubject::Shell(
             elsewhere.into_iter().chain(variables).chain([self.command.clone()]).collect(),
         )
     }
 
-    fn outliving(&self) -> Outliving {
-        if self.keep { Outliving::Process } else { Outliving::Nothing }
+    fn outliving(&self) -> OutlivingWork {
+        if self.keep { OutlivingWork::Process } else { OutlivingWork::Nothing }
     }
 
     fn acts_in(&self, own: Option<&str>) -> Option<String> {
@@ -44,40 +46,49 @@ impl Delegation for RunProcess {
         Some(path.display().to_string())
     }
 
-    async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
+    async fn run(
+        self,
+        delegate: &DelegationContext,
+        call: &ToolInvocation,
+    ) -> Result<ToolReply, ToolError> {
         self.check()?;
         let wait = self.wait(Audience::Agent)?;
-        let record = (call.place.effect(), call.effect.as_ref());
+        let record = (call.slot_range.effect(), call.effect.as_ref());
         let effect = delegate
             .link
             .spawn(record, || {
-                let key = format!("call:{}", call.place.effect());
-                let parent = Parent::Agent(&delegate.blueprint);
-                new_task(&self, delegate)?.into_spec(&Handlers::default(), Some(&key), parent)
+                let key = format!("call:{}", call.slot_range.effect());
+                let parent = SpawnParent::Agent(&delegate.blueprint);
+                new_task(&self, delegate)?.into_spec(
+                    &HandlerRegistry::default(),
+                    Some(&key),
+                    parent,
+                )
             })
             .await?;
-        let child = spawned(&effect)?;
+        let child = expect_spawned(&effect)?;
         let address = format!("{}:{}", child.kind, child.no);
-        match &call.told {
-            Some(told) if matches!(**told, Answer::Elapsed) => {
-                Ok(Outcome::text(render_moved(&address, wait).text()))
+        match &call.completion {
+            Some(told) if matches!(**told, CallCompletion::Elapsed) => {
+                Ok(ToolReply::text(render_timed_out(&address, wait).text()))
             }
-            Some(told) => wait_tasks::told(delegate, told, &[child.no]).await,
+            Some(told) => wait_tasks::render_completion(delegate, told, &[child.no]).await,
             None if self.background => {
-                Ok(Outcome::text(render_started(&address, child.existing).text()))
+                Ok(ToolReply::text(render_started(&address, child.existing).text()))
             }
             None => {
                 let (tasks, mode) = (vec![child.no], WaitMode::All);
                 let patience = Some(Millis(wait.as_millis() as u64));
-                let asked = Asked::Tasks { tasks, mode, patience, interruptible: true };
-                Ok(Outcome::Park { asked, effect: Some(effect.clone()) })
+                let asked =
+                    ConditionRequest::Tasks { tasks, mode, timeout: patience, interruptible: true };
+                Ok(ToolReply::Park { asked, effect: Some(effect.clone()) })
             }
         }
     }
 }
 
 /// A text as a shell would take it for one word.
-fn quoted(value: &str) -> String {
+fn shell_quote(value: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,@%+".contains(letter);
     if value.chars().all(plain) {
         return value.to_owned();
@@ -85,7 +96,7 @@ fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\'', "'\\''"))
 }
 
-fn new_task(asked: &RunProcess, delegate: &Delegate) -> Result<NewTask, Refusal> {
+fn new_task(asked: &RunProcess, delegate: &DelegationContext) -> Result<NewTask, Refusal> {
     let mut task = NewTask::shell(&asked.command);
     if asked.background {
         task = task.reads_messages();
@@ -93,7 +104,8 @@ fn new_task(asked: &RunProcess, delegate: &Delegate) -> Result<NewTask, Refusal>
     if let Some(name) = &asked.name {
         task = task.name(name);
     }
-    if let Some(directory) = directory(&asked.cwd, delegate.blueprint.directory.as_deref())? {
+    if let Some(directory) = resolve_directory(&asked.cwd, delegate.blueprint.directory.as_deref())?
+    {
         task = task.cwd(directory);
     }
     for (name, value) in &asked.env {
@@ -109,13 +121,13 @@ fn new_task(asked: &RunProcess, delegate: &Delegate) -> Result<NewTask, Refusal>
 }
 
 /// Where it runs, if that is not surely the agent's own directory.
-fn elsewhere<'a>(cwd: &'a Option<String>, own: Option<&str>) -> Option<&'a str> {
+fn foreign_directory<'a>(cwd: &'a Option<String>, own: Option<&str>) -> Option<&'a str> {
     let cwd = cwd.as_deref()?;
     let is_own = own.map(Path::new).is_some_and(|own| own.join(cwd) == own);
     (!is_own).then_some(cwd)
 }
 
-fn directory(cwd: &Option<String>, own: Option<&str>) -> Result<Option<PathBuf>, Refusal> {
+fn resolve_directory(cwd: &Option<String>, own: Option<&str>) -> Result<Option<PathBuf>, Refusal> {
     let path = match (own, cwd) {
         (Some(own), Some(cwd)) => Path::new(own).join(cwd),
         (Some(own), None) => return Ok(Some(own.into())),

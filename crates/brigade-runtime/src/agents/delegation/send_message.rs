@@ -1,65 +1,71 @@
 //! Says something to a task, to the parent, or to all tasks.
 
-use brigade_agent::{Call, Effect, Outcome, ToolError};
-use brigade_delegation::{SendMessage, SentReply};
-use brigade_model::call::{Answer, Condition};
-use brigade_model::command::{Command, GiveAnswer, Given, Recipient, Send};
-use brigade_model::decide::Reply;
+use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
+use brigade_delegation::{SendMessage, SendMessageReply};
+use brigade_model::call::{CallCompletion, Condition};
+use brigade_model::command::{AnswerCommand, Command, GivenAnswer, Recipient, SendCommand};
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::{CallIndex, MessageNo, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::message::{Purpose, Sender};
+use brigade_model::message::{MessagePurpose, MessageSender};
 use brigade_model::refusal::Refusal;
 
-use super::{Delegate, Delegation};
+use super::{AgentDelegationTool, DelegationContext};
 
-impl Delegation for SendMessage {
-    const EFFECT: Effect = Effect::Recorded;
+impl AgentDelegationTool for SendMessage {
+    const EFFECT: ToolEffect = ToolEffect::Recorded;
 
-    async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
+    async fn run(
+        self,
+        delegate: &DelegationContext,
+        call: &ToolInvocation,
+    ) -> Result<ToolReply, ToolError> {
         let message = Json::of(self.text()?)?;
         if let Some(before) = &call.effect {
-            return reply(before, &self);
+            return render_effect(before, &self);
         }
         let to = match self.to.as_str() {
             "parent" => Recipient::Parent,
             "all" => Recipient::Children,
             task => {
-                let (no, row) = delegate.link.child(task).await?;
+                let (no, row) = delegate.link.find_child(task).await?;
                 // It may never return, so the message is not held until it does.
                 if row.ended().is_some_and(|ended| ended.lingering) {
                     let late = format!("{task} has ended, but what it did has not returned yet");
                     return Err(ToolError::new(late));
                 }
-                let asked =
-                    row.calls.iter().filter(|open| matches!(open.on, Condition::Answer { .. }));
+                let asked = row
+                    .parked_calls
+                    .iter()
+                    .filter(|open| matches!(open.condition, Condition::Question { .. }));
                 let asked: Vec<CallIndex> = asked.map(|open| open.index).collect();
-                if let Some(question) = question(&self, delegate, (no, &asked)).await? {
-                    answer(delegate, call, (no, question), message).await?;
-                    return render(&SentReply::Answer { question: None }, &self.to);
+                if let Some(question) = find_question(&self, delegate, (no, &asked)).await? {
+                    send_answer(delegate, call, (no, question), message).await?;
+                    return render_reply(&SendMessageReply::Answered { question: None }, &self.to);
                 }
                 Recipient::Task(no.into())
             }
         };
-        let send = Send {
+        let send = SendCommand {
             caller: delegate.link.caller(),
             to,
             body: message,
             interrupt: self.interrupt,
             reply_to: self.reply_to.map(MessageNo),
-            last: false,
-            call: Some(call.place.effect()),
+            closes_input: false,
+            call: Some(call.slot_range.effect()),
         };
         match delegate.link.submit(Command::Send(send)).await? {
-            Reply::Sent(numbers) => reply(&Answer::Sent(numbers), &self),
-            _ => Err(crate::session::unexpected().into()),
+            CommandReply::Sent(numbers) => render_effect(&CallCompletion::Sent(numbers), &self),
+            _ => Err(crate::session::unexpected_reply().into()),
         }
     }
 }
 
 /// The question of this task that is answered: the one named, or the only one that is open.
-async fn question(
+async fn find_question(
     sent: &SendMessage,
-    delegate: &Delegate,
+    delegate: &DelegationContext,
     (no, open): (TaskNo, &[CallIndex]),
 ) -> Result<Option<CallIndex>, Refusal> {
     let Some(number) = sent.reply_to else {
@@ -75,44 +81,45 @@ async fn question(
         };
     };
     let session = delegate.link.session().await?;
-    let message = delegate.link.insist(|| session.receipt(MessageNo(number))).await?;
+    let message =
+        delegate.link.retry_while_unavailable(|| session.receipt(MessageNo(number))).await?;
     Ok(match message.map(|row| (row.message.from.clone(), row.message.purpose)) {
-        Some((Sender::Child(from), Purpose::Question(index))) if from == no => {
+        Some((MessageSender::Child(from), MessagePurpose::Question(index))) if from == no => {
             open.contains(&index).then_some(index)
         }
         _ => None,
     })
 }
 
-async fn answer(
-    delegate: &Delegate,
-    call: &Call,
+async fn send_answer(
+    delegate: &DelegationContext,
+    call: &ToolInvocation,
     (no, question): (TaskNo, CallIndex),
     message: Json,
 ) -> Result<(), Refusal> {
-    let given = GiveAnswer {
+    let given = AnswerCommand {
         caller: delegate.link.caller(),
         task: no.into(),
         call: Some(question),
-        answer: Given::Reply(message),
-        record: Some(call.place.effect()),
+        answer: GivenAnswer::Reply(message),
+        caller_call: Some(call.slot_range.effect()),
     };
     delegate.link.submit(Command::Answer(given)).await?;
     Ok(())
 }
 
-fn reply(record: &Answer, sent: &SendMessage) -> Result<Outcome, ToolError> {
+fn render_effect(record: &CallCompletion, sent: &SendMessage) -> Result<ToolReply, ToolError> {
     let reply = match record {
-        Answer::Sent(numbers) if sent.to == "all" || numbers.is_empty() => {
-            SentReply::ToAll { count: numbers.len() }
+        CallCompletion::Sent(numbers) if sent.to == "all" || numbers.is_empty() => {
+            SendMessageReply::Broadcast { count: numbers.len() }
         }
-        Answer::Sent(_) => SentReply::Sent,
-        Answer::Refused(refusal) => return Err(refusal.clone().into()),
-        _ => SentReply::Answer { question: None },
+        CallCompletion::Sent(_) => SendMessageReply::Sent,
+        CallCompletion::Refused(refusal) => return Err(refusal.clone().into()),
+        _ => SendMessageReply::Answered { question: None },
     };
-    render(&reply, &sent.to)
+    render_reply(&reply, &sent.to)
 }
 
-fn render(reply: &SentReply, to: &str) -> Result<Outcome, ToolError> {
-    Ok(Outcome::text(reply.render(to).text()))
+fn render_reply(reply: &SendMessageReply, to: &str) -> Result<ToolReply, ToolError> {
+    Ok(ToolReply::text(reply.render(to).text()))
 }

@@ -1,47 +1,52 @@
 //! Starts a sub-agent.
 
-use brigade_agent::{Call, Effect, Outcome, Outliving, Subject, ToolError};
+use brigade_agent::{OutlivingWork, ToolEffect, ToolError, ToolInvocation, ToolReply, ToolSubject};
 use brigade_delegation::SpawnAgent;
 use brigade_delegation::background_task::render_started;
-use brigade_model::call::{Asked, WaitMode};
+use brigade_model::call::{ConditionRequest, WaitMode};
 use brigade_model::refusal::Refusal;
 
-use super::{Delegate, Delegation, wait_tasks};
-use crate::agents::link::spawned;
-use crate::agents::settle::GENERAL;
+use super::{AgentDelegationTool, DelegationContext, wait_tasks};
+use crate::agents::resolve::GENERAL_DEFINITION;
+use crate::agents::task_link::expect_spawned;
 use crate::new_task::NewTask;
 
-impl Delegation for SpawnAgent {
-    const EFFECT: Effect = Effect::Recorded;
+impl AgentDelegationTool for SpawnAgent {
+    const EFFECT: ToolEffect = ToolEffect::Recorded;
 
-    fn subject(&self, _directory: Option<&str>) -> Subject {
-        Subject::Text(self.agent.clone().unwrap_or_else(|| GENERAL.to_owned()))
+    fn subject(&self, _directory: Option<&str>) -> ToolSubject {
+        ToolSubject::Text(self.agent.clone().unwrap_or_else(|| GENERAL_DEFINITION.to_owned()))
     }
 
-    fn outliving(&self) -> Outliving {
-        if self.keep { Outliving::Agent } else { Outliving::Nothing }
+    fn outliving(&self) -> OutlivingWork {
+        if self.keep { OutlivingWork::Agent } else { OutlivingWork::Nothing }
     }
 
-    async fn run(self, delegate: &Delegate, call: &Call) -> Result<Outcome, ToolError> {
+    async fn run(
+        self,
+        delegate: &DelegationContext,
+        call: &ToolInvocation,
+    ) -> Result<ToolReply, ToolError> {
         self.check()?;
-        let record = (call.place.effect(), call.effect.as_ref());
+        let record = (call.slot_range.effect(), call.effect.as_ref());
         let effect = delegate
             .link
             .spawn(record, || {
-                let key = format!("call:{}", call.place.effect());
-                delegate.agents.spec_of_child(&delegate.blueprint, new_task(&self)?, &key)
+                let key = format!("call:{}", call.slot_range.effect());
+                delegate.agents.child_spec(&delegate.blueprint, new_task(&self)?, &key)
             })
             .await?;
-        let child = spawned(&effect)?;
+        let child = expect_spawned(&effect)?;
         let address = format!("{}:{}", child.kind, child.no);
-        match &call.told {
-            Some(told) => wait_tasks::told(delegate, told, &[child.no]).await,
+        match &call.completion {
+            Some(told) => wait_tasks::render_completion(delegate, told, &[child.no]).await,
             None if self.wait => {
                 let (tasks, mode) = (vec![child.no], WaitMode::All);
-                let asked = Asked::Tasks { tasks, mode, patience: None, interruptible: true };
-                Ok(Outcome::Park { asked, effect: Some(effect.clone()) })
+                let asked =
+                    ConditionRequest::Tasks { tasks, mode, timeout: None, interruptible: true };
+                Ok(ToolReply::Park { asked, effect: Some(effect.clone()) })
             }
-            None => Ok(Outcome::text(render_started(&address, child.existing).text())),
+            None => Ok(ToolReply::text(render_started(&address, child.existing).text())),
         }
     }
 }
@@ -64,7 +69,7 @@ fn new_task(asked: &SpawnAgent) -> Result<NewTask, Refusal> {
         task = task.key(key);
     }
     if let Some(budget) = asked.budget {
-        task = task.limits(budget.limits()?);
+        task = task.limits(budget.to_limits()?);
     }
     Ok(if asked.keep { task.keep() } else { task })
 }

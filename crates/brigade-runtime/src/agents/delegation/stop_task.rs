@@ -1,21 +1,25 @@
 //! Stops a task and everything below it.
 
-use brigade_agent::{Call, Effect, Outcome, ToolError};
+use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::StopTask;
-use brigade_model::command::{Command, Stop, StopTarget};
-use brigade_model::decide::Reply;
+use brigade_model::command::{Command, StopCommand, StopTarget};
+use brigade_model::decide::CommandReply;
 
-use super::{Delegate, Delegation};
+use super::{AgentDelegationTool, DelegationContext};
 
-impl Delegation for StopTask {
-    const EFFECT: Effect = Effect::Idempotent;
+impl AgentDelegationTool for StopTask {
+    const EFFECT: ToolEffect = ToolEffect::Idempotent;
 
-    async fn run(self, delegate: &Delegate, _call: &Call) -> Result<Outcome, ToolError> {
+    async fn run(
+        self,
+        delegate: &DelegationContext,
+        _call: &ToolInvocation,
+    ) -> Result<ToolReply, ToolError> {
         let target = match self.task.as_str() {
             "self" => StopTarget::Itself,
-            task => StopTarget::Task(delegate.link.child(task).await?.0.into()),
+            task => StopTarget::Task(delegate.link.find_child(task).await?.0.into()),
         };
-        let stop = Stop {
+        let stop = StopCommand {
             caller: delegate.link.caller(),
             target,
             reason: self.reason.map(Into::into),
@@ -23,14 +27,14 @@ impl Delegation for StopTask {
             call: None,
         };
         match delegate.link.submit(Command::Stop(stop)).await? {
-            Reply::Stopped(stopped) if stopped.tasks == 0 => {
-                Ok(Outcome::text(format!("{} had ended before.", self.task)))
+            CommandReply::Stopped(stopped) if stopped.tasks == 0 => {
+                Ok(ToolReply::text(format!("{} had ended before.", self.task)))
             }
-            Reply::Stopped(stopped) => {
+            CommandReply::Stopped(stopped) => {
                 let many = if stopped.tasks == 1 { "task is" } else { "tasks are" };
-                Ok(Outcome::text(format!("{} {many} being stopped.", stopped.tasks)))
+                Ok(ToolReply::text(format!("{} {many} being stopped.", stopped.tasks)))
             }
-            _ => Err(crate::session::unexpected().into()),
+            _ => Err(crate::session::unexpected_reply().into()),
         }
     }
 }

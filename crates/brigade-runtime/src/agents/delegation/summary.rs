@@ -1,37 +1,39 @@
 //! A task's row as an agent reads of it.
 
-use brigade_agent::Progress;
+use brigade_agent::AgentProgress;
 use brigade_delegation::{AgentSummary, TaskSummary};
 use brigade_model::ids::{TaskNo, Time};
 use brigade_model::task::TaskRow;
-use brigade_model::work::Kind;
+use brigade_model::work::TaskKind;
 
 /// Returns what an agent reads of a task that it started.
-pub(super) fn summary(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummary {
+pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummary {
     let ended = row.ended();
     let until = ended.map_or(now, |ended| ended.at);
-    let is_agent = row.spec.work.kind() == Kind::Agent;
+    let is_agent = row.spec.work.kind() == TaskKind::Agent;
     TaskSummary {
         address: row.address(no),
         name: row.name.as_ref().map(ToString::to_string),
-        state: row.state.word().to_owned(),
+        state: row.state.label().to_owned(),
         detail: ended.map(|ended| ended.outcome.to_string()),
-        is_alive: row.is_living(),
+        is_alive: row.is_alive(),
         exit_code: None,
         signal: None,
-        elapsed_ms: until.since(row.spawned).0,
-        description: row.spec.work.what(),
-        agent: is_agent.then(|| agent(row)),
+        elapsed_ms: until.since(row.spawned_at).0,
+        description: row.spec.work.description(),
+        agent: is_agent.then(|| summarize_agent(row)),
         returned_before: false,
         other_conversation: false,
     }
 }
 
 /// Its questions reach its parent as messages, so they are not repeated here.
-fn agent(row: &TaskRow) -> AgentSummary {
-    let progress = row.extra.as_ref().and_then(|extra| extra.progress.as_ref());
-    match progress.and_then(|progress| progress.decode::<Progress>().ok()) {
-        Some(at) => AgentSummary { step: at.step, doing: at.doing, ..AgentSummary::default() },
+fn summarize_agent(row: &TaskRow) -> AgentSummary {
+    let progress = row.extras.as_ref().and_then(|extra| extra.progress.as_ref());
+    match progress.and_then(|progress| progress.decode::<AgentProgress>().ok()) {
+        Some(at) => {
+            AgentSummary { step: at.step, activity: at.activity, ..AgentSummary::default() }
+        }
         None => AgentSummary::default(),
     }
 }

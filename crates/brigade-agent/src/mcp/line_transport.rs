@@ -1,0 +1,297 @@
+//! JSON-RPC over two streams, a message a line, with a server that may send anything.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::tool_list;
+
+/// The longest message that is read.
+pub(super) const MESSAGE_MAX: usize = 16 << 20;
+/// Of a longer one, what is looked at for the call that it answers.
+const LONG_LINE_HEAD: usize = 4 << 10;
+/// How long a server may not read what is no call, and then it is not told.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// What a pipe takes whole or not at all.
+const PIPE_ATOMIC_BYTES: usize = 4_096;
+/// What a program that has ended has left in its pipe is there at once.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The lines of a server, and ours to it.
+pub(super) struct LineTransport<R, W> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    /// How much there is of a line that is too long to be kept.
+    too_long: Option<usize>,
+    write: Arc<Mutex<Option<W>>>,
+    /// The other side has ended, although its end of the stream may be held open by others.
+    exited: CancellationToken,
+    /// Cancelled when we are done with it.
+    stop: CancellationToken,
+    has_warned: bool,
+}
+
+impl<R: AsyncRead + Send + Unpin, W> LineTransport<R, W> {
+    pub(super) fn new(read: R, write: W, gone: CancellationToken, stop: CancellationToken) -> Self {
+        Self {
+            read: BufReader::with_capacity(64 << 10, read),
+            line: Vec::new(),
+            too_long: None,
+            write: Arc::new(Mutex::new(Some(write))),
+            exited: gone,
+            stop,
+            has_warned: false,
+        }
+    }
+
+    /// Reads up to the end of a line. Dropped at any point, it goes on from there the next time.
+    async fn next_line(&mut self) -> io::Result<Option<ServerLine>> {
+        loop {
+            let there = self.read.fill_buf().await?;
+            if there.is_empty() {
+                return Ok(None);
+            }
+            let end = there.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(there.len(), |end| end + 1);
+            match &mut self.too_long {
+                Some(bytes) => *bytes += taken,
+                None if self.line.len() + taken > MESSAGE_MAX => {
+                    self.too_long = Some(self.line.len() + taken);
+                    self.line.truncate(LONG_LINE_HEAD);
+                    self.line.shrink_to_fit();
+                }
+                None => self.line.extend_from_slice(&there[..taken]),
+            }
+            self.read.consume(taken);
+            if end.is_some() {
+                let line = std::mem::take(&mut self.line);
+                return Ok(Some(match self.too_long.take() {
+                    Some(bytes) => ServerLine::TooLong { head: line, bytes },
+                    None => ServerLine::Whole(line),
+                }));
+            }
+        }
+    }
+
+    /// The same, for as long as there is somebody who could write one.
+    async fn next_line_before_exit(&mut self) -> Option<ServerLine> {
+        let gone = self.exited.clone();
+        let line = tokio::select! {
+            biased;
+            line = self.next_line() => line,
+            () = gone.cancelled() => {
+                timeout(DRAIN_TIMEOUT, self.next_line()).await.unwrap_or(Ok(None))
+            }
+        };
+        line.ok().flatten()
+    }
+
+    fn parse_message(&mut self, line: ServerLine) -> Option<ServerJsonRpcMessage> {
+        let read = match &line {
+            ServerLine::TooLong { head, bytes } => too_long_error(head, *bytes),
+            ServerLine::Whole(line) if line.trim_ascii().is_empty() => return None,
+            ServerLine::Whole(line) => serde_json::from_slice::<Value>(line).ok(),
+        };
+        let message = read.and_then(|mut value| {
+            tool_list::repair_tool_list(&mut value);
+            serde_json::from_value(value).ok()
+        });
+        if message.is_none() && !self.has_warned {
+            self.has_warned = true;
+            tracing::warn!("an MCP server sends lines that are no messages; they are passed over");
+        }
+        message
+    }
+}
+
+async fn write_line<W: AsyncWrite + Unpin>(
+    mut write: OwnedMutexGuard<Option<W>>,
+    line: &[u8],
+) -> io::Result<()> {
+    let write = write.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+    write.write_all(line).await?;
+    write.flush().await
+}
+
+enum ServerLine {
+    Whole(Vec<u8>),
+    TooLong { head: Vec<u8>, bytes: usize },
+}
+
+/// An error in place of an answer that is too long, when it is clear what it answers.
+fn too_long_error(head: &[u8], bytes: usize) -> Option<Value> {
+    let id = parse_message_id(head)?;
+    let message =
+        format!("the answer has {} MB, and {} is the most", bytes >> 20, MESSAGE_MAX >> 20);
+    Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}}))
+}
+
+/// The number of a message whose end is not there: the `id` of the outermost object.
+fn parse_message_id(head: &[u8]) -> Option<i64> {
+    let (mut depth, mut at) = (0_u32, 0);
+    while at < head.len() {
+        match head[at] {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            b'"' => {
+                let length = string_length(&head[at..])?;
+                let (string, rest) = head[at..].split_at(length);
+                let rest = rest.trim_ascii_start();
+                if depth == 1 && string == b"\"id\"" && rest.first() == Some(&b':') {
+                    let digits = rest[1..].trim_ascii_start();
+                    let end = digits.iter().position(|byte| !byte.is_ascii_digit())?;
+                    return std::str::from_utf8(&digits[..end]).ok()?.parse().ok();
+                }
+                at += length;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Of the string that stands at the beginning, with its quotes.
+fn string_length(text: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+impl<R, W> Transport<RoleClient> for LineTransport<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let write = self.write.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            // A call has a time of its own. The rest must not pile up, nor hold up whoever takes a call
+            // back, when the other side has stopped reading.
+            if let ClientJsonRpcMessage::Request(_) = message {
+                return write_line(write.lock_owned().await, &line).await;
+            }
+            let unheard = |_| io::Error::from(io::ErrorKind::TimedOut);
+            let write = timeout(WRITE_TIMEOUT, write.lock_owned()).await.map_err(unheard)?;
+            match line.len() <= PIPE_ATOMIC_BYTES {
+                true => timeout(WRITE_TIMEOUT, write_line(write, &line)).await.map_err(unheard)?,
+                false => write_line(write, &line).await,
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            let line = self.next_line_before_exit().await?;
+            if let Some(message) = self.parse_message(line) {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // One that is stuck in writing ends with the other side, which ends now.
+        if let Ok(mut write) = self.write.try_lock() {
+            write.take();
+        }
+        self.stop.cancel();
+        Ok(())
+    }
+}
+
+impl<R, W> Drop for LineTransport<R, W> {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn the_call_is_found_that_a_long_answer_belongs_to() {
+        for (head, id) in [
+            (r#"{"jsonrpc":"2.0","id":17,"result":{"te"#, Some(17)),
+            (r#"{"result":{"id":3,"x":"\"id\":4"}, "id" : 5, "#, Some(5)),
+            (r#"{"result":{"id":3,"text":"aaaaaaa"#, None),
+            (r#"{"note":"\"id\":1}","id":2,"#, Some(2)),
+            (r#"[{"id":3,"#, None),
+            (r#"{"id":"#, None),
+            (r#"{"id":12"#, None),
+            ("}}}}", None),
+        ] {
+            assert_eq!(parse_message_id(head.as_bytes()), id, "{head}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_of_any_kind_are_passed_over_until_a_message_comes() {
+        let mut text = b"npm warn something\n\n{\"half\": \n[1, 2]\n\xff\xfe\n".to_vec();
+        text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
+        let mut wire = LineTransport::new(text.as_slice(), Vec::new(), gone, stop);
+        assert!(matches!(wire.receive().await, Some(ServerJsonRpcMessage::Response(_))));
+        assert!(wire.receive().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_is_not_told_for_ever() {
+        let message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).unwrap();
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"act"}}"#;
+        let (ours, _theirs) = tokio::io::duplex(16);
+        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
+        let mut wire = LineTransport::new(tokio::io::empty(), ours, gone, stop);
+        let mut call = Box::pin(wire.send(message(call)));
+        assert!(call.as_mut().now_or_never().is_none(), "there is no room for it");
+        let cancel =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let answer = r#"{"jsonrpc":"2.0","id":"p1","result":{}}"#;
+        for text in [cancel, answer] {
+            let sent = timeout(Duration::from_secs(3_600), wire.send(message(text))).await;
+            let problem = sent.expect("it is given up").unwrap_err();
+            assert_eq!(problem.kind(), io::ErrorKind::TimedOut, "{text}");
+        }
+        assert!(call.as_mut().now_or_never().is_none(), "a call has a time of its own");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_an_error_of_its_call() {
+        let mut text = b"{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{\"x\":\"".to_vec();
+        text.resize(MESSAGE_MAX + 10, b'x');
+        text.extend_from_slice(b"\"}}\n{\"jsonrpc\":\"2.0\",\"id\":10,\"result\":{}}\n");
+        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
+        let mut wire = LineTransport::new(text.as_slice(), Vec::new(), gone, stop);
+        match wire.receive().await {
+            Some(ServerJsonRpcMessage::Error(error)) => {
+                assert!(error.error.message.contains("16 MB"), "{}", error.error.message);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(wire.receive().await, Some(ServerJsonRpcMessage::Response(_))));
+    }
+}

@@ -1,0 +1,151 @@
+//! Values that a server is given, by reference where they are secret.
+
+use std::fmt::{self, Debug, Formatter};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Longer than any token; a file named by mistake is not read into a header.
+const VALUE_FILE_MAX: u64 = 64 * 1024;
+/// What is shorter is found in too many places to be left out of them.
+const SECRET_LENGTH_MIN: usize = 6;
+
+/// A value, or where it is to be had. It is read when a connection is made, and kept nowhere.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum ValueSource {
+    /// As it stands.
+    Plain(String),
+    /// An environment variable.
+    Env { env: String },
+    /// A file that holds the value and nothing else.
+    File { file: PathBuf },
+}
+
+impl ValueSource {
+    pub fn env(name: impl Into<String>) -> Self {
+        Self::Env { env: name.into() }
+    }
+
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::File { file: path.into() }
+    }
+
+    pub(super) fn is_reference(&self) -> bool {
+        !matches!(self, Self::Plain(_))
+    }
+
+    pub(super) fn read(&self) -> Result<String, String> {
+        match self {
+            Self::Plain(value) => Ok(value.clone()),
+            Self::Env { env } => match std::env::var(env) {
+                Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
+                _ => Err(format!("the environment variable {env} is not set")),
+            },
+            Self::File { file } => {
+                let shown = file.display();
+                let size = std::fs::metadata(file).map_or(0, |found| found.len());
+                if size > VALUE_FILE_MAX {
+                    return Err(format!("{shown} is too long to be a secret"));
+                }
+                match std::fs::read_to_string(file) {
+                    Ok(text) if text.trim().is_empty() => Err(format!("{shown} is empty")),
+                    Ok(text) => Ok(text.trim().to_owned()),
+                    Err(error) => Err(format!("{shown}: {error}")),
+                }
+            }
+        }
+    }
+}
+
+/// It may be a secret that somebody wrote into a configuration all the same.
+impl Debug for ValueSource {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(_) => f.write_str("[value]"),
+            Self::Env { env } => write!(f, "${env}"),
+            Self::File { file } => write!(f, "{}", file.display()),
+        }
+    }
+}
+
+impl From<&str> for ValueSource {
+    fn from(value: &str) -> Self {
+        Self::Plain(value.to_owned())
+    }
+}
+
+/// Leaves secrets out of what a server says: in logs, errors and results.
+#[derive(Clone, Default)]
+pub(super) struct SecretRedactor(Vec<String>);
+
+impl SecretRedactor {
+    /// Those of several lines are said line by line, or with other ends of lines.
+    pub(super) fn add(&mut self, secret: &str) {
+        let parts = std::iter::once(secret).chain(secret.lines().map(str::trim));
+        self.0.extend(parts.filter(|part| part.len() >= SECRET_LENGTH_MIN).map(str::to_owned));
+        // What is in a longer one must not break it up before it is found.
+        self.0.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.0.dedup();
+    }
+
+    /// How much of a text has to be there for each that begins before to be whole.
+    pub(super) fn longest_secret(&self) -> usize {
+        self.0.first().map_or(0, String::len)
+    }
+
+    pub(super) fn redact(&self, text: String) -> String {
+        let leave_out = |text: String, secret: &String| match text.contains(secret.as_str()) {
+            true => text.replace(secret.as_str(), "[secret]"),
+            false => text,
+        };
+        self.0.iter().fold(text, leave_out)
+    }
+}
+
+impl Debug for SecretRedactor {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} secrets]", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_show_themselves_to_nobody() {
+        let plain = ValueSource::from("hunter2-hunter2");
+        assert_eq!(format!("{plain:?}"), "[value]");
+        let mut secrets = SecretRedactor::default();
+        secrets.add("hunter2-hunter2");
+        secrets.add("ab");
+        let said = secrets.redact("about hunter2-hunter2, twice: hunter2-hunter2".into());
+        assert_eq!(said, "about [secret], twice: [secret]");
+        assert!(!format!("{secrets:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_secret_of_several_lines_is_left_out_line_by_line() {
+        let mut secrets = SecretRedactor::default();
+        secrets.add("MIIEvQ");
+        secrets.add("-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----");
+        let whole = "-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----".to_owned();
+        assert_eq!(secrets.redact(whole), "[secret]");
+        let said = secrets.redact(r#"{"key":"x\nMIIEvQIBADAN\nc3RhZ2luZw==\n"}"#.to_owned());
+        assert_eq!(said, r#"{"key":"x\n[secret]\n[secret]\n"}"#);
+    }
+
+    #[test]
+    fn a_reference_says_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        assert!(ValueSource::file(&file).read().unwrap_err().contains("token"));
+        std::fs::write(&file, "\n").unwrap();
+        assert!(ValueSource::file(&file).read().unwrap_err().contains("is empty"));
+        std::fs::write(&file, "abc\n").unwrap();
+        assert_eq!(ValueSource::file(&file).read().unwrap(), "abc");
+        let missing = ValueSource::env("BRIGADE_TEST_NO_SUCH_TOKEN").read().unwrap_err();
+        assert!(missing.contains("BRIGADE_TEST_NO_SUCH_TOKEN"), "{missing}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Spans of time as people type and read them: `90`, `1.5s`, `10m`, `2h`, `7d`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// Reads a span; a bare number is seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit.trim() {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        other => return Err(format!("{other:?} is no unit of time; use ms, s, m, h or d")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no span of time"))?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| format!("{text:?} is too long"))
+}
+
+/// Short, with one unit: `3s`, `12m`, `5h`, `9d`.
+pub(crate) fn render_duration(millis: u64) -> String {
+    let secs = millis / 1000;
+    match secs {
+        0 => format!("{millis}ms"),
+        1..=119 => format!("{secs}s"),
+        120..=7199 => format!("{}m", secs / 60),
+        7200..=172_799 => format!("{}h", secs / 3600),
+        _ => format!("{}d", secs / 86_400),
+    }
+}
+
+/// Milliseconds since the epoch as a date and a time of day, in UTC.
+pub(crate) fn render_timestamp(millis: u64) -> String {
+    let at = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    at.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read() {
+        for (text, millis) in [
+            ("90", 90_000),
+            ("1.5s", 1_500),
+            ("250ms", 250),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for bad in ["", "s", "-1", "1.2.3s", "5 weeks", "1e9"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn spans_are_short() {
+        let shown = [5, 1_500, 119_999, 120_000, 7_200_000, 172_800_000].map(render_duration);
+        assert_eq!(shown, ["5ms", "1s", "119s", "2m", "2h", "2d"]);
+    }
+
+    #[test]
+    fn dates_are_right() {
+        for (secs, expect) in [
+            (0, "1970-01-01 00:00:00Z"),
+            (951_782_399, "2000-02-28 23:59:59Z"),
+            (951_782_400, "2000-02-29 00:00:00Z"),
+            (1_709_164_800, "2024-02-29 00:00:00Z"),
+            (1_798_761_599, "2026-12-31 23:59:59Z"),
+            (4_107_542_400, "2100-03-01 00:00:00Z"),
+        ] {
+            assert_eq!(render_timestamp(secs * 1000), expect);
+        }
+        assert_eq!(render_timestamp(u64::MAX), "9999-12-30 22:00:00Z", "the last that can be told");
+    }
+}

@@ -1,0 +1,187 @@
+//! Sending lines to a task, each once, also when the daemon goes away meanwhile.
+
+use brigade_model::event::Event;
+use brigade_model::ids::Owner;
+use brigade_model::json::Json;
+use brigade_model::message::Message;
+use brigade_server::daemon_connection::ReplyStreamPart;
+use brigade_server::requests::{EventItem, ReadEventsRequest, SendRequest, ShowTaskRequest};
+use brigade_server::{ClientError, DaemonConnection, TaskTarget};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::context::CliContext;
+use crate::exit_code::CliError;
+use crate::render;
+
+/// A task that is sent to.
+#[derive(Debug)]
+pub(crate) struct StdinForwarder<'a> {
+    context: &'a CliContext,
+    client: DaemonConnection,
+    target: TaskTarget,
+    /// Whether messages are to be heard at once.
+    interrupt: bool,
+    /// The numbers of the messages in the order in which they were sent.
+    message_numbers: Vec<u64>,
+    /// Events up to this position have been looked at.
+    position: u64,
+    /// When this began: what is older was sent by somebody else.
+    started_at: u64,
+}
+
+/// One message, or the end of them.
+#[derive(Clone, Debug)]
+struct OutgoingMessage {
+    body: Option<Json>,
+    closes_input: bool,
+}
+
+impl OutgoingMessage {
+    fn matches(&self, message: &Message) -> bool {
+        let body = self.body.clone().unwrap_or_else(Json::null);
+        message.body == body && message.closes_input == self.closes_input
+    }
+}
+
+impl<'a> StdinForwarder<'a> {
+    pub(crate) fn new(
+        context: &'a CliContext,
+        client: DaemonConnection,
+        target: TaskTarget,
+    ) -> Self {
+        let (sent, since) = (Vec::new(), render::now_millis());
+        Self {
+            context,
+            client,
+            target,
+            interrupt: false,
+            message_numbers: sent,
+            position: 0,
+            started_at: since,
+        }
+    }
+
+    /// The same with messages that are to be heard at once.
+    pub(crate) fn with_interrupt(self, interrupt: bool) -> Self {
+        Self { interrupt, ..self }
+    }
+
+    pub(crate) fn into_message_numbers(self) -> Vec<u64> {
+        self.message_numbers
+    }
+
+    /// Every line of our input becomes a message.
+    pub(crate) async fn forward_stdin(&mut self) -> Result<(), CliError> {
+        let mut input = BufReader::new(tokio::io::stdin());
+        for number in 1u64.. {
+            let mut line = Vec::new();
+            if input.read_until(b'\n', &mut line).await? == 0 {
+                break;
+            }
+            line.pop_if(|byte| *byte == b'\n');
+            let text = String::from_utf8(line).map_err(|_| not_utf8_error(number))?;
+            let sent = self.send_text(&text).await;
+            sent.map_err(|failure| failure.prefix_message(&format!("line {number} of the input")))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn send_text(&mut self, text: &str) -> Result<(), CliError> {
+        self.send_once(OutgoingMessage { body: Some(Json::of(&text)?), closes_input: false }).await
+    }
+
+    /// Nothing follows.
+    pub(crate) async fn close_input(&mut self) -> Result<(), CliError> {
+        self.send_once(OutgoingMessage { body: None, closes_input: true }).await
+    }
+
+    async fn send_once(&mut self, item: OutgoingMessage) -> Result<(), CliError> {
+        loop {
+            let OutgoingMessage { body: message, closes_input: last } = item.clone();
+            let (target, interrupt) = (self.target.clone(), self.interrupt && !last);
+            let send = SendRequest { target, message, closes_input: last, interrupt };
+            match self.client.call(send).await {
+                Ok(numbers) => {
+                    self.message_numbers.extend(numbers);
+                    return Ok(());
+                }
+                Err(ClientError::NotReceived) => {
+                    self.client = self.context.connect_daemon().await?
+                }
+                // It may have been heard: the next daemon knows.
+                Err(ClientError::Lost) => {
+                    if self.was_received(&item).await? {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Looks among what has happened for a message that nobody acknowledged.
+    async fn was_received(&mut self, item: &OutgoingMessage) -> Result<bool, CliError> {
+        loop {
+            self.client = self.context.connect_daemon().await?;
+            match self.find_in_events(item).await.map_err(CliError::from) {
+                Err(failure) if failure.is_lost_daemon() => {}
+                looked => return looked,
+            }
+        }
+    }
+
+    async fn find_in_events(&mut self, item: &OutgoingMessage) -> Result<bool, ClientError> {
+        let task = self.client.call(ShowTaskRequest { target: self.target.clone() }).await?;
+        let number = task.address.rsplit(':').next().unwrap_or_default();
+        let known = self.message_numbers.last().copied().unwrap_or(0);
+        let asked =
+            ReadEventsRequest { session: Some(task.session), after: self.position, follow: false };
+        let mut events = self.client.call_streaming(asked)?;
+        let (mut found, mut unknown) = (None, Vec::new());
+        loop {
+            match events.next_part().await? {
+                ReplyStreamPart::Reply(position) => {
+                    self.position = position;
+                    self.message_numbers.extend(found);
+                    self.report_unknown(&unknown);
+                    return Ok(found.is_some());
+                }
+                ReplyStreamPart::Item(EventItem::Gap { .. }) => {}
+                ReplyStreamPart::Item(EventItem::Event { event, .. }) => match event {
+                    Event::MessageSent(message) if is_recipient(message.to, number) => {
+                        let newer = message.no.0 > known && message.sent_at.0 >= self.started_at;
+                        if newer && found.is_none() && item.matches(&message) {
+                            found = Some(message.no.0);
+                        }
+                    }
+                    Event::MessageDeliveryUnknown { to, message } if is_recipient(to, number) => {
+                        unknown.push(message.0);
+                    }
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    /// The daemon died while it wrote them: that they arrived cannot be known, and they are not sent
+    /// again.
+    fn report_unknown(&self, unknown: &[u64]) {
+        for message in unknown {
+            if let Some(at) = self.message_numbers.iter().position(|sent| sent == message) {
+                let (line, task) = (at + 1, &self.target.task);
+                render::print_note(&format!(
+                    "whether line {line} reached {task} is not known; it is not sent again"
+                ));
+            }
+        }
+    }
+}
+
+fn is_recipient(to: Owner, number: &str) -> bool {
+    to.task().is_some_and(|no| no.to_string() == number)
+}
+
+fn not_utf8_error(line: u64) -> CliError {
+    CliError::usage(format!("line {line} of the input is not UTF-8"))
+        .with_hint("lines are stored as text; encode the bytes (base64) or put them into a file")
+}

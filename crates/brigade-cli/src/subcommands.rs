@@ -1,0 +1,60 @@
+//! The subcommands, a file each.
+
+use crate::context::CliContext;
+use crate::exit_code::{CliError, CliExitCode};
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $module:ident :: $variant:ident($args:ident)),* $(,)?) => {
+        $(pub(crate) mod $module;)*
+
+        #[derive(Debug, clap::Subcommand)]
+        #[expect(clippy::large_enum_variant, reason = "a program has one of them")]
+        pub(crate) enum Subcommand {
+            $($(#[$doc])* $variant($module::$args),)*
+        }
+
+        impl Subcommand {
+            pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+                match self {
+                    $(Self::$variant(args) => args.run(context).await,)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    exec::Exec(ExecArgs),
+    run::Run(RunArgs),
+    ps::Ps(PsArgs),
+    tree::Tree(TreeArgs),
+    show::Show(ShowArgs),
+    logs::Logs(LogsArgs),
+    events::Events(EventsArgs),
+    wait::Wait(WaitArgs),
+    send::Send(SendArgs),
+    stop::Stop(StopArgs),
+    answer::Answer(AnswerArgs),
+    inbox::Inbox(InboxArgs),
+    approve::Approve(ApproveArgs),
+    resume::Resume(ResumeArgs),
+    agents::Agents(AgentsArgs),
+    trust::Trust(TrustArgs),
+    top::Top(TopArgs),
+    sessions::Sessions(SessionsArgs),
+    close::Close(CloseArgs),
+    prune::Prune(PruneArgs),
+    metrics::Metrics(MetricsArgs),
+    doctor::Doctor(DoctorArgs),
+    config::Config(ConfigArgs),
+    daemon::Daemon(DaemonArgs),
+    mcp::Mcp(McpArgs),
+    demo::Demo(DemoArgs),
+    completions::Completions(CompletionsArgs),
+}
+
+impl Subcommand {
+    pub(crate) fn runs_daemon(&self) -> bool {
+        matches!(self, Self::Daemon(daemon) if daemon.is_foreground())
+    }
+}

@@ -1,0 +1,319 @@
+//! The daemon by hand. It also starts by itself.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brigade_agent::file_tools::PrivateDirectory;
+use brigade_process::ControlGroups;
+use brigade_process::hardening::{hide_secrets, raise_file_limit};
+use brigade_runtime::{ProcessOptions, Runtime};
+use brigade_server::daemon::{DaemonError, StateDirLock};
+use brigade_server::daemon_launcher::STATE_VARIABLE;
+use brigade_server::daemon_lock::DaemonPhase;
+use brigade_server::requests::{ShutdownRequest, StatusRequest};
+use brigade_server::{ClientError, DaemonOptions, TrustStore};
+use brigade_sqlite::SqliteStore;
+use brigade_store::StoreError;
+use rustix::process::{Pid, setsid, test_kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::UserConfig;
+use crate::context::{CliContext, this_program};
+use crate::exit_code::{CliError, CliExitCode};
+use crate::telemetry::Telemetry;
+use crate::{configured_models, duration, render};
+
+/// How a client starts one.
+pub(crate) const DETACHED_ARGS: [&str; 4] = ["daemon", "start", "--foreground", "--detached"];
+
+/// How long a daemon may take to leave.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the store may be somebody else's.
+const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Start, stop or look at the daemon; any command starts it when it is needed
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DaemonArgs {
+    #[command(subcommand)]
+    action: DaemonSubcommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade daemon status
+  brigade daemon stop                       the next daemon finds the commands
+  brigade daemon start --foreground         for a service manager";
+
+#[derive(Debug, clap::Subcommand)]
+enum DaemonSubcommand {
+    /// Start it, unless it runs
+    Start {
+        /// Be the daemon
+        #[arg(long)]
+        foreground: bool,
+        /// Belong to nobody's terminal
+        #[arg(long, hide = true, requires = "foreground")]
+        detached: bool,
+    },
+    /// Let it leave; commands go on without it
+    Stop,
+    /// Say how it is; exit code 127 when there is none
+    Status,
+}
+
+/// Whether these arguments make a daemon that belongs to nobody, before they are looked at in full.
+pub(crate) fn is_detached(arguments: impl Iterator<Item = OsString>) -> bool {
+    let words: Vec<OsString> = arguments.collect();
+    let last: Vec<&OsString> = words.iter().rev().take(4).rev().collect();
+    last.iter().zip(DETACHED_ARGS).all(|(word, expect)| *word == expect)
+        && last.len() == DETACHED_ARGS.len()
+}
+
+/// Prepares a process to be the daemon, before it starts threads: its keys are hidden from processes of
+/// the same user, and it may have more connections than a program usually has files.
+pub(crate) fn harden() -> std::io::Result<()> {
+    hide_secrets()?;
+    raise_file_limit()
+}
+
+impl DaemonArgs {
+    pub(crate) fn is_foreground(&self) -> bool {
+        matches!(self.action, DaemonSubcommand::Start { foreground: true, .. })
+    }
+
+    pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        match self.action {
+            DaemonSubcommand::Start { foreground: false, .. } => {
+                context.connect_daemon().await?;
+                status(context).await
+            }
+            DaemonSubcommand::Start { detached: true, .. } => {
+                // Before anything else: from here on no terminal ends it.
+                let _ = setsid();
+                // Whoever started it reads the last line of the log.
+                Ok(run_daemon(context).await.unwrap_or_else(|failure| failure.report_on_one_line()))
+            }
+            DaemonSubcommand::Start { .. } => run_daemon(context).await,
+            DaemonSubcommand::Stop => stop(context).await,
+            DaemonSubcommand::Status => status(context).await,
+        }
+    }
+}
+
+async fn status(context: &CliContext) -> Result<CliExitCode, CliError> {
+    let client = match context.connect_running_daemon().await {
+        Ok(client) => client,
+        Err(ClientError::NoDaemon(_)) => return report_no_daemon(context, CliExitCode::NOT_FOUND),
+        Err(ClientError::Unreachable { holder, .. })
+            if holder.phase == Some(DaemonPhase::ShuttingDown) =>
+        {
+            return report_no_daemon(context, CliExitCode::NOT_FOUND);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let status = client.call(StatusRequest {}).await?;
+    if context.json {
+        render::print_json(&serde_json::json!({ "running": true, "status": status }))?;
+    } else {
+        render::print_line(format!(
+            "running: version {}, protocol {}, pid {}, for {}\n\
+             folder:  {}\n\
+             has:     {}, {}, {}",
+            status.version,
+            status.protocol,
+            status.pid,
+            duration::render_duration(status.uptime_ms),
+            status.state_dir,
+            render::render_count(status.clients as u64, "client"),
+            render::render_count(status.sessions as u64, "workspace"),
+            render::render_count(status.alive_tasks as u64, "living task")
+        ))?;
+    }
+    Ok(CliExitCode::SUCCEEDED)
+}
+
+async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
+    let client = match context.connect_running_daemon().await {
+        Ok(client) => client,
+        Err(ClientError::NoDaemon(_)) => return report_no_daemon(context, CliExitCode::SUCCEEDED),
+        Err(ClientError::Unreachable { holder, .. })
+            if holder.phase == Some(DaemonPhase::ShuttingDown) =>
+        {
+            // Somebody else has told it. The folder is free when it is gone.
+            if let Some(pid) = holder.pid {
+                wait_until_ended(pid).await?;
+            }
+            return report_no_daemon(context, CliExitCode::SUCCEEDED);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let pid = client.daemon_pid();
+    match client.call(ShutdownRequest {}).await {
+        Ok(()) | Err(ClientError::Lost | ClientError::NotReceived) => {}
+        Err(error) => return Err(error.into()),
+    }
+    wait_until_ended(pid).await?;
+    if context.json {
+        render::print_json(&serde_json::json!({ "running": false, "stopped": pid }))?;
+    } else {
+        render::print_line(format!("stopped (pid {pid})"))?;
+    }
+    Ok(CliExitCode::SUCCEEDED)
+}
+
+async fn wait_until_ended(pid: u32) -> Result<(), CliError> {
+    let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+    while is_process_alive(pid) {
+        if Instant::now() > deadline {
+            let problem = format!("the daemon (pid {pid}) was told to leave and is still there");
+            return Err(
+                CliError::internal(problem).with_hint("its log says what it does: daemon.log")
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+fn report_no_daemon(context: &CliContext, exit: CliExitCode) -> Result<CliExitCode, CliError> {
+    if context.json {
+        render::print_json(&serde_json::json!({ "running": false }))?;
+    } else {
+        render::print_line("no daemon is running")?;
+    }
+    Ok(exit)
+}
+
+fn is_process_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let there = pid.is_some_and(|pid| test_kill_process(pid).is_ok());
+    there && !is_zombie(pid)
+}
+
+/// One that has ended and waits for its parent to notice.
+fn is_zombie(pid: Option<Pid>) -> bool {
+    let Some(pid) = pid else { return false };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The program's name is in parentheses and may contain anything.
+    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
+}
+
+async fn run_daemon(context: &CliContext) -> Result<CliExitCode, CliError> {
+    reexec_with_state_variable(context)?;
+    let telemetry = Telemetry::start(&context.config.telemetry)?;
+    let places = &context.state_dir;
+    let claimed = StateDirLock::acquire(places)?;
+    let store = open_store(&places.store_path()).await?;
+    let idle = context.config.idle_timeout().map_err(CliError::usage)?;
+    let options = DaemonOptions { state_dir: places.clone(), idle_timeout: idle };
+    let trust = Arc::new(TrustStore::open(places)?);
+    let agents = configured_models::agent_options(&context.config)?
+        .definition_trust(trust.clone())
+        .private_directories(private_directories(context));
+    let processes = process_options(context);
+    let builder = Runtime::builder().store(store).processes(processes).agents(agents);
+    let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
+    let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
+    tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
+    let told = shut_down_on_signal(daemon.shutdown_token())?;
+    let left = tokio::select! {
+        left = daemon.run() => left,
+        () = telemetry.run_upkeep() => Ok(()),
+    };
+    told.abort();
+    telemetry.flush().await;
+    left?;
+    tracing::info!("left");
+    Ok(CliExitCode::SUCCEEDED)
+}
+
+/// A daemon that leaves lets go of the folder, and a moment later of the store.
+async fn open_store(path: &Path) -> Result<SqliteStore, CliError> {
+    let deadline = Instant::now() + STORE_LOCK_TIMEOUT;
+    loop {
+        match SqliteStore::open(path, Default::default()) {
+            Err(StoreError::Locked { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            opened => {
+                return opened
+                    .map_err(|error| CliError::internal(format!("{}: {error}", path.display())));
+            }
+        }
+    }
+}
+
+/// Commands find the daemon by this variable, so that the daemon has to have it itself.
+fn reexec_with_state_variable(context: &CliContext) -> Result<(), CliError> {
+    let folder = context.state_dir.path().as_os_str();
+    if std::env::var_os(STATE_VARIABLE).is_some_and(|named| named == folder) {
+        return Ok(());
+    }
+    let mut again = std::process::Command::new(this_program()?);
+    Err(again.args(std::env::args_os().skip(1)).env(STATE_VARIABLE, folder).exec().into())
+}
+
+/// Where no agent's file tools reach: the state with the operator key, and the configuration, which says
+/// what agents may do.
+fn private_directories(context: &CliContext) -> Vec<PrivateDirectory> {
+    let config =
+        UserConfig::config_dir().map(|folder| PrivateDirectory::read_only(&folder.join("brigade")));
+    [PrivateDirectory::hidden(context.state_dir.path())].into_iter().chain(config).collect()
+}
+
+fn process_options(context: &CliContext) -> ProcessOptions {
+    let config = &context.config;
+    let options = ProcessOptions::new(context.state_dir.path())
+        .output_cap(config.output_cap)
+        .pass_env(STATE_VARIABLE)
+        // The daemon has no children but shims.
+        .control_groups(ControlGroups::detect())
+        .inherit_orphans();
+    let options = match &config.shell {
+        Some(shell) => options.shell(shell),
+        None => options,
+    };
+    let options = configured_models::key_variables(config)
+        .iter()
+        .fold(options, |options, name| options.withhold_env(name));
+    config.pass_env.iter().fold(options, |options, name| options.pass_env(name))
+}
+
+fn shut_down_on_signal(
+    leaving: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, CliError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // A terminal that goes away is no reason to leave.
+    let mut hangup = signal(SignalKind::hangup())?;
+    #[expect(clippy::disallowed_methods, reason = "ended by the caller when the daemon has left")]
+    let told = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hangup.recv() => {}
+            }
+        }
+        tracing::info!("told to leave by a signal");
+        leaving.cancel();
+    });
+    Ok(told)
+}
+
+impl From<DaemonError> for CliError {
+    fn from(error: DaemonError) -> Self {
+        match error {
+            DaemonError::AlreadyRunning { .. } => {
+                Self::new(CliExitCode::STATE_DIR_TAKEN, error.to_string())
+            }
+            DaemonError::Refused(refusal) => refusal.into(),
+            DaemonError::StateDir { .. } => Self::internal(error.to_string()),
+        }
+    }
+}

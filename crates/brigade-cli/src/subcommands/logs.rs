@@ -1,0 +1,366 @@
+//! Shows what a command wrote.
+
+use std::io::Write;
+use std::str::FromStr;
+
+use brigade_model::plain_text::PlainText;
+use brigade_server::daemon_connection::ReplyStreamPart;
+use brigade_server::requests::{
+    Base64Bytes, FollowOutputRequest, OutputOffset, OutputPageItem, OutputPiece, ReadOutputRequest,
+    SearchOutputRequest, StreamSelection,
+};
+use brigade_server::{DaemonConnection, TaskTarget};
+
+use crate::context::CliContext;
+use crate::exit_code::{CliError, CliExitCode};
+use crate::output_printer::OutputPrinter;
+use crate::{render, transcript};
+
+const PAGE_BYTES: usize = 256 * 1024;
+const MATCHES_MAX: usize = 10_000;
+/// How long a line is taken to be at first when the last so many are looked for.
+const LINE_BYTES_GUESS: u64 = 200;
+
+/// Show what a command wrote, its stdout to ours, its stderr to ours; of an agent, its conversation
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LogsArgs {
+    /// The task
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Go on with what comes, until it ends
+    #[arg(long, short)]
+    follow: bool,
+    /// Only its stdout
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Only its stderr
+    #[arg(long)]
+    stderr: bool,
+    /// Only the end: so many lines, or bytes with a unit (512B, 64K, 1M)
+    #[arg(long, short, value_name = "LINES|BYTES")]
+    tail: Option<LogTail>,
+    /// Only lines that match this regular expression; exit code 1 when there are none
+    #[arg(long, short, value_name = "PATTERN", conflicts_with_all = ["follow", "tail"])]
+    grep: Option<String>,
+    /// Match without regard to case
+    #[arg(long, short, requires = "grep")]
+    ignore_case: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade logs Tests
+  brigade logs -f Tests
+  brigade logs --tail 20 --stderr 3
+  brigade logs --tail 64K 3
+  brigade logs --grep 'warning|error' -i 3";
+
+/// How much of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogTail {
+    Lines(u64),
+    Bytes(u64),
+}
+
+impl FromStr for LogTail {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| "write a number of lines, or 64K")?;
+        let scale = match unit.to_ascii_uppercase().as_str() {
+            "" => return Ok(Self::Lines(number)),
+            "B" => 1,
+            "K" | "KB" | "KIB" => 1024,
+            "M" | "MB" | "MIB" => 1024 * 1024,
+            _ => return Err(format!("{unit:?} is no unit; use B, K or M")),
+        };
+        number.checked_mul(scale).map(Self::Bytes).ok_or_else(|| "that is too much".to_owned())
+    }
+}
+
+impl LogsArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        let mut reading = LogReader {
+            context,
+            client: context.connect_daemon().await?,
+            target: context.target(&self.address)?,
+            which: match (self.stdout, self.stderr) {
+                (true, _) => StreamSelection::Stdout,
+                (_, true) => StreamSelection::Stderr,
+                _ => StreamSelection::Combined,
+            },
+            printer: OutputPrinter::default(),
+        };
+        if let Some(pattern) = self.grep {
+            return reading.search(pattern, self.ignore_case).await;
+        }
+        if let Some(text) = reading.read_transcript().await? {
+            reading.print_transcript(text, self.tail, self.follow).await?;
+            return Ok(CliExitCode::SUCCEEDED);
+        }
+        let from = match self.tail {
+            None => OutputOffset::At(0),
+            Some(LogTail::Bytes(bytes)) => OutputOffset::FromEnd(bytes),
+            Some(LogTail::Lines(lines)) => reading.find_last_lines(lines).await?,
+        };
+        if self.follow {
+            reading.follow(from).await?
+        } else {
+            reading.print_all(from).await?
+        }
+        reading.printer.finish().map_err(render::output_error)?;
+        Ok(CliExitCode::SUCCEEDED)
+    }
+}
+
+/// The output that is read.
+struct LogReader<'a> {
+    context: &'a CliContext,
+    client: DaemonConnection,
+    target: TaskTarget,
+    which: StreamSelection,
+    printer: OutputPrinter,
+}
+
+impl LogReader<'_> {
+    async fn read_page(
+        &mut self,
+        from: OutputOffset,
+        max_bytes: usize,
+    ) -> Result<OutputPageItem, CliError> {
+        let (target, which) = (self.target.clone(), self.which);
+        let read = ReadOutputRequest { target, streams: which, from, max_bytes };
+        self.context.call_over(&mut self.client, read).await
+    }
+
+    /// What an agent has said; `None` for what is no agent.
+    async fn read_transcript(&mut self) -> Result<Option<String>, CliError> {
+        transcript::read_transcript(self.context, &mut self.client, &self.target).await
+    }
+
+    async fn print_transcript(
+        &mut self,
+        text: String,
+        tail: Option<LogTail>,
+        follow: bool,
+    ) -> Result<(), CliError> {
+        let json = self.context.json;
+        let print = |text: &str| {
+            if json {
+                render::print_json(&serde_json::json!({ "transcript": text }))
+            } else {
+                print_filtered(text)
+            }
+        };
+        print(text_tail(&text, tail))?;
+        if !follow {
+            return Ok(());
+        }
+        transcript::follow_transcript(
+            self.context,
+            &mut self.client,
+            (&self.target, text.len() as u64),
+            print,
+        )
+        .await
+    }
+
+    /// What is there now.
+    async fn print_all(&mut self, mut from: OutputOffset) -> Result<(), CliError> {
+        let mut to = None;
+        loop {
+            let page = self.read_page(from, PAGE_BYTES).await?;
+            let to = *to.get_or_insert(page.total);
+            self.print_page(&page)?;
+            if page.next >= to || page.pieces.is_empty() {
+                return Ok(());
+            }
+            from = OutputOffset::At(page.next);
+        }
+    }
+
+    async fn follow(&mut self, mut from: OutputOffset) -> Result<(), CliError> {
+        loop {
+            match self.follow_until_lost(&mut from).await {
+                // The next one goes on at the same byte.
+                Err(failure) if failure.is_lost_daemon() => {
+                    self.client = self.context.connect_next_daemon().await?;
+                }
+                followed => return followed,
+            }
+        }
+    }
+
+    async fn follow_until_lost(&mut self, from: &mut OutputOffset) -> Result<(), CliError> {
+        let follow =
+            FollowOutputRequest { target: self.target.clone(), streams: self.which, from: *from };
+        let mut pages = self.client.call_streaming(follow)?;
+        while let ReplyStreamPart::Item(page) = pages.next_part().await? {
+            self.print_page(&page)?;
+            *from = OutputOffset::At(page.next);
+        }
+        Ok(())
+    }
+
+    /// Where the last so many lines begin.
+    async fn find_last_lines(&mut self, lines: u64) -> Result<OutputOffset, CliError> {
+        let mut bytes = lines.saturating_mul(LINE_BYTES_GUESS).max(1);
+        loop {
+            let mut page = self.read_page(OutputOffset::FromEnd(bytes), usize::MAX).await?;
+            let (first, mut ends) = (page.from, Vec::new());
+            loop {
+                collect_line_ends(&page, &mut ends);
+                if page.next >= page.total || page.pieces.is_empty() {
+                    break;
+                }
+                page = self.read_page(OutputOffset::At(page.next), usize::MAX).await?;
+            }
+            // The end of the last line begins no line.
+            ends.pop_if(|end| *end == page.next);
+            let wanted = usize::try_from(lines).unwrap_or(usize::MAX);
+            if wanted == 0 {
+                return Ok(OutputOffset::At(page.next));
+            }
+            if let Some(at) = ends.len().checked_sub(wanted) {
+                return Ok(OutputOffset::At(ends[at]));
+            }
+            if first == 0 {
+                return Ok(OutputOffset::At(0));
+            }
+            bytes = bytes.saturating_mul(4);
+        }
+    }
+
+    async fn search(
+        &mut self,
+        pattern: String,
+        ignore_case: bool,
+    ) -> Result<CliExitCode, CliError> {
+        let (target, which) = (self.target.clone(), self.which);
+        let search = SearchOutputRequest {
+            target,
+            streams: which,
+            pattern,
+            ignore_case,
+            max_matches: MATCHES_MAX,
+        };
+        let matches = self.context.call_over(&mut self.client, search).await?;
+        if self.context.json {
+            render::print_json(&matches)?;
+        } else {
+            for line in &matches.lines {
+                render::print_result(&line.text)?;
+            }
+            if matches.has_more {
+                render::print_note(&format!(
+                    "only the first {} matches are shown",
+                    matches.lines.len()
+                ));
+            }
+            if matches.dropped_bytes > 0 {
+                render::print_note(&format!(
+                    "{} bytes of output are not kept",
+                    matches.dropped_bytes
+                ));
+            }
+        }
+        Ok(if matches.lines.is_empty() { CliExitCode::NO_MATCH } else { CliExitCode::SUCCEEDED })
+    }
+
+    fn print_page(&mut self, page: &OutputPageItem) -> Result<(), CliError> {
+        if !self.context.json {
+            return self.printer.print_page(page).map_err(render::output_error);
+        }
+        for piece in &page.pieces {
+            render::print_json(&match piece {
+                OutputPiece::Stdout(bytes) => piece_json("stdout", bytes),
+                OutputPiece::Stderr(bytes) => piece_json("stderr", bytes),
+                OutputPiece::Cut(bytes) => serde_json::json!({ "cut": bytes }),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints what an agent said, as far as a terminal may have it.
+fn print_filtered(text: &str) -> Result<(), CliError> {
+    let mut out = anstream::stdout().lock();
+    let written = out.write_all(PlainText::of(text).as_str().as_bytes()).and_then(|()| out.flush());
+    written.map_err(render::output_error)
+}
+
+/// As much of the end of a text as is wanted.
+fn text_tail(text: &str, tail: Option<LogTail>) -> &str {
+    let from = match tail {
+        None => 0,
+        Some(LogTail::Bytes(bytes)) => {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            text.ceil_char_boundary(text.len().saturating_sub(bytes))
+        }
+        Some(LogTail::Lines(0)) => text.len(),
+        Some(LogTail::Lines(lines)) => {
+            let before = usize::try_from(lines - 1).unwrap_or(usize::MAX);
+            let body = text.trim_end_matches('\n');
+            body.rmatch_indices('\n').nth(before).map_or(0, |(at, _)| at + 1)
+        }
+    };
+    &text[from..]
+}
+
+/// Text where it is text; what is not is marked by replacement characters.
+fn piece_json(stream: &str, bytes: &Base64Bytes) -> serde_json::Value {
+    serde_json::json!({ stream: String::from_utf8_lossy(&bytes.0) })
+}
+
+/// The positions after each line's end.
+fn collect_line_ends(page: &OutputPageItem, ends: &mut Vec<u64>) {
+    let mut at = page.from;
+    for piece in &page.pieces {
+        match piece {
+            OutputPiece::Stdout(Base64Bytes(bytes)) | OutputPiece::Stderr(Base64Bytes(bytes)) => {
+                let found = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+                ends.extend(found.map(|(offset, _)| at + offset as u64 + 1));
+                at += bytes.len() as u64;
+            }
+            OutputPiece::Cut(bytes) => at += bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tails_are_read() {
+        for (text, expect) in [
+            ("20", LogTail::Lines(20)),
+            ("512B", LogTail::Bytes(512)),
+            ("64k", LogTail::Bytes(65_536)),
+            ("1M", LogTail::Bytes(1 << 20)),
+        ] {
+            assert_eq!(text.parse(), Ok(expect));
+        }
+        for bad in ["", "-1", "K", "3x", "99999999999999M"] {
+            assert!(bad.parse::<LogTail>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_conversation() {
+        let text = "one\ntwo\nthréé\n";
+        for (tail, expect) in [
+            (LogTail::Lines(0), ""),
+            (LogTail::Lines(1), "thréé\n"),
+            (LogTail::Lines(2), "two\nthréé\n"),
+            (LogTail::Lines(9), text),
+            (LogTail::Bytes(4), "é\n"),
+            (LogTail::Bytes(99), text),
+        ] {
+            assert_eq!(text_tail(text, Some(tail)), expect, "{tail:?}");
+        }
+    }
+}

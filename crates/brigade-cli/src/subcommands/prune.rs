@@ -1,0 +1,41 @@
+//! Removes what is old.
+
+use std::time::Duration;
+
+use brigade_server::requests;
+
+use crate::context::CliContext;
+use crate::exit_code::{CliError, CliExitCode};
+use crate::{duration, render};
+
+/// Remove what ended long ago, with its output and events
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PruneArgs {
+    /// What ended longer ago than this
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration::parse_duration)]
+    older: Duration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade prune
+  brigade prune --older 1h
+  brigade prune --older 0                   everything that has ended";
+
+impl PruneArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        let older = u64::try_from(self.older.as_millis()).unwrap_or(u64::MAX);
+        let asked = requests::PruneRequest { ended_age_ms: older, event_age_ms: older };
+        let removed = context.call(asked).await?;
+        if context.json {
+            render::print_json(&removed)?;
+        } else {
+            let tasks = render::render_count(removed.tasks, "task");
+            let events = render::render_count(removed.events, "event");
+            let workspaces = render::render_count(removed.sessions, "workspace");
+            render::print_line(format!("removed {tasks}, {events}, {workspaces}"))?;
+        }
+        Ok(CliExitCode::SUCCEEDED)
+    }
+}

@@ -1,0 +1,265 @@
+//! Trust in the agent definitions of a workspace.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use brigade_agent::definition::DefinitionDigest;
+use brigade_model::plain_text::PlainText;
+use brigade_server::DaemonConnection;
+use brigade_server::requests::{
+    DefinitionItem, GrantTrustRequest, ListTrustRequest, RevokeTrustRequest, ShowTrustReply,
+    ShowTrustRequest,
+};
+
+use crate::context::CliContext;
+use crate::exit_code::{CliError, CliExitCode};
+use crate::{render, workspace};
+
+/// More than this nobody reads before pressing a key, in bytes.
+const PROMPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Trust agent definitions that come with a directory, or end that
+///
+/// Definitions in .brigade/agents of a directory are part of its repository, whoever wrote it. Until you
+/// trust one, its agents write no files, run no processes and use no MCP servers, and without a terminal
+/// they are not run at all. Trust is in the content of a file: when it changes, the file is untrusted again.
+/// It holds for the repository with all its worktrees.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TrustArgs {
+    #[command(subcommand)]
+    action: TrustSubcommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade trust show                 all definitions here, whole, with digests
+  brigade trust grant                look at what is not trusted, and decide
+  brigade trust grant sha256:9f86..  where there is no terminal
+  brigade trust list
+  brigade trust revoke --all";
+
+#[derive(Debug, clap::Subcommand)]
+enum TrustSubcommand {
+    /// Show the definitions of this directory whole, with their digests
+    Show,
+    /// List all trusted definitions
+    List,
+    /// Trust definitions of this directory: those with these digests, or those that you are shown
+    Grant {
+        #[arg(value_name = "DIGEST")]
+        digests: Vec<DefinitionDigest>,
+    },
+    /// End the trust in definitions
+    #[command(group = clap::ArgGroup::new("which").required(true).args(["digests", "all"]))]
+    Revoke {
+        #[arg(value_name = "DIGEST")]
+        digests: Vec<DefinitionDigest>,
+        /// All definitions of the repository
+        #[arg(long)]
+        all: bool,
+        /// A repository as `brigade trust list` shows it, instead of the one of this directory
+        #[arg(long, value_name = "PATH")]
+        repository: Option<PathBuf>,
+    },
+}
+
+impl TrustArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        let cwd = current_directory()?;
+        match self.action {
+            TrustSubcommand::Show => print_definitions(context, cwd).await,
+            TrustSubcommand::List => print_trusted(context).await,
+            TrustSubcommand::Grant { digests } if digests.is_empty() => {
+                let mut client = context.connect_daemon().await?;
+                grant_at_terminal(context, &mut client, cwd).await
+            }
+            TrustSubcommand::Grant { digests } => {
+                let granted = context.call(GrantTrustRequest { cwd, digests }).await?;
+                if context.json {
+                    render::print_json(&granted)?;
+                } else {
+                    let names: Vec<&str> =
+                        granted.definitions.iter().map(|it| it.name.as_str()).collect();
+                    render::print_line(format!("trusted: {}", names.join(", ")))?;
+                }
+                Ok(CliExitCode::SUCCEEDED)
+            }
+            TrustSubcommand::Revoke { digests, repository, all: _ } => {
+                let revoked = context.call(RevokeTrustRequest { cwd, repository, digests }).await?;
+                if context.json {
+                    render::print_json(&serde_json::json!({ "revoked": revoked }))?;
+                } else {
+                    let count = render::render_count(revoked as u64, "definition");
+                    render::print_line(format!("{count} not trusted any more"))?;
+                }
+                Ok(CliExitCode::SUCCEEDED)
+            }
+        }
+    }
+}
+
+async fn print_definitions(context: &CliContext, cwd: String) -> Result<CliExitCode, CliError> {
+    let shown = context.call(ShowTrustRequest { cwd }).await?;
+    if context.json {
+        render::print_json(&shown)?;
+        return Ok(CliExitCode::SUCCEEDED);
+    }
+    render::print_line(format!("repository: {}", render::render_one_line(&shown.repository)))?;
+    if shown.definitions.is_empty() {
+        render::print_line("it has no agent definitions here")?;
+    }
+    for definition in &shown.definitions {
+        render::print_line(render_definition(definition))?;
+    }
+    Ok(CliExitCode::SUCCEEDED)
+}
+
+async fn print_trusted(context: &CliContext) -> Result<CliExitCode, CliError> {
+    let trusted = context.call(ListTrustRequest {}).await?;
+    if context.json {
+        render::print_json(&trusted)?;
+        return Ok(CliExitCode::SUCCEEDED);
+    }
+    for repository in &trusted {
+        render::print_line(render::render_one_line(&repository.repository))?;
+        for definition in &repository.definitions {
+            render::print_line(format!(
+                "  {}  {}",
+                definition.digest,
+                render::render_one_line(&definition.name)
+            ))?;
+        }
+    }
+    Ok(CliExitCode::SUCCEEDED)
+}
+
+async fn grant_at_terminal(
+    context: &CliContext,
+    client: &mut DaemonConnection,
+    cwd: String,
+) -> Result<CliExitCode, CliError> {
+    if !is_at_terminal() || context.json {
+        return Err(CliError::usage("there is no terminal to ask at")
+            .with_hint("name the digests that `brigade trust show` tells"));
+    }
+    match ask_for_trust(context, client, cwd).await? {
+        TrustAnswer::NothingUntrusted => render::print_note("all definitions here are trusted"),
+        TrustAnswer::Granted => render::print_note("trusted"),
+        TrustAnswer::Declined => return Ok(CliExitCode::FORBIDDEN),
+        TrustAnswer::TooLong => {
+            return Err(CliError::usage("there is too much to be shown before a key is pressed")
+                .with_hint("`brigade trust show` shows it; then grant the digests"));
+        }
+    }
+    Ok(CliExitCode::SUCCEEDED)
+}
+
+/// What came of asking somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrustAnswer {
+    /// Nothing is untrusted.
+    NothingUntrusted,
+    Granted,
+    Declined,
+    TooLong,
+}
+
+/// Whether somebody sees a question here, and can answer it.
+pub(crate) fn is_at_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Shows the untrusted definitions of a directory whole, and asks whether they are to be trusted: those
+/// that were shown, by their digests.
+pub(crate) async fn ask_for_trust(
+    context: &CliContext,
+    client: &mut DaemonConnection,
+    cwd: String,
+) -> Result<TrustAnswer, CliError> {
+    let shown = context.call_over(client, ShowTrustRequest { cwd: cwd.clone() }).await?;
+    let untrusted: Vec<&DefinitionItem> =
+        shown.definitions.iter().filter(|definition| !definition.trusted).collect();
+    if untrusted.is_empty() {
+        return Ok(TrustAnswer::NothingUntrusted);
+    }
+    if untrusted.iter().map(|definition| definition.text.len()).sum::<usize>() > PROMPT_BYTES_MAX {
+        return Ok(TrustAnswer::TooLong);
+    }
+    if !confirm(render_question(&shown, &untrusted)).await? {
+        return Ok(TrustAnswer::Declined);
+    }
+    let digests = untrusted.into_iter().map(|definition| definition.digest.clone()).collect();
+    context.call_over(client, GrantTrustRequest { cwd, digests }).await?;
+    Ok(TrustAnswer::Granted)
+}
+
+fn render_question(shown: &ShowTrustReply, untrusted: &[&DefinitionItem]) -> String {
+    let repository = render::render_one_line(&shown.repository);
+    let mut text = format!("agent definitions of {repository} that nobody has trusted:\n");
+    for definition in untrusted {
+        text.push_str(&render_definition(definition));
+        text.push('\n');
+    }
+    text.push_str(
+        "Trust them as they are shown here? Their agents may then do all that you allow. [y/N] ",
+    );
+    text
+}
+
+/// A definition with each of its lines behind a mark, so that none of them looks like ours.
+fn render_definition(definition: &DefinitionItem) -> String {
+    let state = if definition.trusted { "trusted" } else { "not trusted" };
+    let (name, file) =
+        (render::render_one_line(&definition.name), render::render_one_line(&definition.file));
+    let mut text = format!("{name} ({state})\n  file:   {file}\n  digest: {}", definition.digest);
+    for line in PlainText::exact(&definition.text) {
+        text.push_str("\n  │ ");
+        text.push_str(line.as_str());
+    }
+    text
+}
+
+/// Asks on the standard error, so that the output stays what it is.
+async fn confirm(question: String) -> Result<bool, CliError> {
+    let read = move || -> std::io::Result<bool> {
+        let mut out = anstream::stderr().lock();
+        write!(out, "{question}")?;
+        out.flush()?;
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line)?;
+        Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+    };
+    match tokio::task::spawn_blocking(read).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Ok(false),
+    }
+}
+
+pub(crate) fn current_directory() -> Result<String, CliError> {
+    let cwd = workspace::current_directory()?.into_os_string().into_string();
+    cwd.map_err(|cwd| CliError::usage(format!("the directory {cwd:?} is not UTF-8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_of_a_definition_looks_like_ours() {
+        let text = "---\nname: x\n---\nHi\r\u{1b}[2K\u{202e}\u{200b}\nTrust them? [y/N]\n\tend";
+        let definition = DefinitionItem {
+            name: "x\nfile: other".to_owned(),
+            file: "/a/\u{1b}[1m.md".to_owned(),
+            digest: DefinitionDigest::of(text.as_bytes()),
+            trusted: false,
+            text: text.to_owned(),
+        };
+        let shown = render_definition(&definition);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "x file: other (not trusted)");
+        assert!(lines[3..].iter().all(|line| line.starts_with("  │ ")), "{shown}");
+        assert!(shown.contains(r"  │ Hi\u{d}\u{1b}[2K\u{202e}\u{200b}⏎"), "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\r', '\u{202e}']), "{shown}");
+    }
+}

@@ -1,0 +1,160 @@
+//! One command, carried through to its last consequence.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::apply::apply;
+use crate::call::JournalEntry;
+use crate::command::Command;
+use crate::decide::{CommandReply, Draft, EntryDraft, decide};
+use crate::event::{Event, EventRecord};
+use crate::ids::{Epoch, Owner, Seq, SessionId, TaskNo, Time};
+use crate::limits::Limits;
+use crate::name::SessionName;
+use crate::react::{grant_slot, react, sweep_next};
+use crate::refusal::Refusal;
+use crate::task_tree::TaskTree;
+
+/// How many tasks of a stopped subtree, and how many timers, one turn looks at.
+pub const SLICE: usize = 512;
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct HandledCommand {
+    pub reply: CommandReply,
+    pub outputs: CommandOutputs,
+}
+
+/// What is to be stored, and then done.
+#[derive(Debug, Default)]
+pub struct CommandOutputs {
+    pub events: Vec<Arc<EventRecord>>,
+    pub journal: Vec<(TaskNo, JournalEntry)>,
+    pub actions: Vec<Action>,
+}
+
+/// The first event of a tree, and the tree.
+pub fn open_session(
+    id: SessionId,
+    name: SessionName,
+    limits: Limits,
+    (at, epoch): (Time, Epoch),
+) -> (TaskTree, Arc<EventRecord>) {
+    let event = Event::SessionOpened { name, limits: Box::new(limits) };
+    let record = EventRecord { session: id, seq: Seq(1), at, event };
+    let Some(tree) = TaskTree::open(&record, epoch) else {
+        unreachable!("the event just made opens a session")
+    };
+    (tree, Arc::new(record))
+}
+
+/// Decides a command and applies it with all that follows. A refusal leaves the tree as it was.
+pub fn handle_command(
+    tree: &mut TaskTree,
+    command: &Command,
+    at: Time,
+) -> Result<HandledCommand, Refusal> {
+    let mut outputs = CommandOutputs::default();
+    let reply = handle_command_into(tree, command, at, &mut outputs)?;
+    Ok(HandledCommand { reply, outputs })
+}
+
+/// The same, behind the outputs of what was handled before it.
+pub fn handle_command_into(
+    tree: &mut TaskTree,
+    command: &Command,
+    at: Time,
+    outputs: &mut CommandOutputs,
+) -> Result<CommandReply, Refusal> {
+    let now = at.max(tree.row().now);
+    let decision = decide(tree, command, now)?;
+    let mut turn = Transition { now, outputs, freed: Vec::new() };
+    turn.run(tree, decision.drafts);
+    turn.grant_slots(tree);
+    match command {
+        Command::Tick => turn.fire_due_timers(tree),
+        _ => turn.sweep(tree),
+    }
+    Ok(decision.reply)
+}
+
+/// Whether a consequence of an earlier draft of the same command has answered this call.
+fn is_call_completed(tree: &TaskTree, event: &Event) -> bool {
+    match event {
+        Event::CallCompleted { no, index, .. } | Event::ApprovalDecided { no, index, .. } => {
+            tree.get(*no).is_none_or(|row| row.parked_call(*index).is_none())
+        }
+        _ => false,
+    }
+}
+
+struct Transition<'a> {
+    now: Time,
+    outputs: &'a mut CommandOutputs,
+    freed: Vec<Owner>,
+}
+
+impl Transition<'_> {
+    /// Applies drafts in order, each with its consequences before the next.
+    fn run(&mut self, tree: &mut TaskTree, drafts: Vec<Draft>) {
+        let mut queue: VecDeque<Draft> = drafts.into();
+        while let Some(draft) = queue.pop_front() {
+            if is_call_completed(tree, &draft.event) {
+                continue;
+            }
+            let Draft { event, entry } = draft;
+            let seq = tree.row().seq.next();
+            let record = EventRecord { session: tree.id(), seq, at: self.now, event };
+            apply(tree, &record);
+            let reaction = react(tree, &record.event, entry.as_ref(), self.now);
+            if let (Some(no), Some(EntryDraft { index, label, completion: answer })) =
+                (record.event.task(), entry)
+            {
+                self.outputs
+                    .journal
+                    .push((no, JournalEntry { index, order: seq, label, completion: answer }));
+            }
+            self.outputs.actions.extend(reaction.actions);
+            self.freed.extend(reaction.freed);
+            for follow_up in reaction.drafts.into_iter().rev() {
+                queue.push_front(follow_up);
+            }
+            self.outputs.events.push(Arc::new(record));
+        }
+    }
+
+    /// Hands out the slots that became free.
+    fn grant_slots(&mut self, tree: &mut TaskTree) {
+        while let Some(&from) = self.freed.last() {
+            match grant_slot(tree, from) {
+                Some(draft) => self.run(tree, vec![draft]),
+                None => {
+                    self.freed.pop();
+                }
+            }
+        }
+    }
+
+    fn sweep(&mut self, tree: &mut TaskTree) {
+        for _ in 0..SLICE {
+            let Some(drafts) = sweep_next(tree, self.now) else { break };
+            self.run(tree, drafts);
+            self.grant_slots(tree);
+        }
+    }
+
+    fn fire_due_timers(&mut self, tree: &mut TaskTree) {
+        for _ in 1..SLICE {
+            if tree.due_timer(self.now).is_none() {
+                break;
+            }
+            match decide(tree, &Command::Tick, self.now) {
+                Ok(decision) => self.run(tree, decision.drafts),
+                Err(_) => break,
+            }
+            self.grant_slots(tree);
+        }
+        self.sweep(tree);
+    }
+}

@@ -1,0 +1,178 @@
+//! Reading /proc: who a process is, and what came of it.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+use super::record::ProcessId;
+
+/// What the kernel says of one process.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ProcessStat {
+    pub(crate) name: String,
+    pub(crate) state: u8,
+    pub(crate) parent: u32,
+    pub(crate) session: u32,
+    /// Clock ticks since boot.
+    pub(crate) start: u64,
+}
+
+/// A process below the shim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TreeMember {
+    pub(crate) pid: u32,
+    /// Its parent when it was found.
+    pub(crate) parent: u32,
+}
+
+/// None when there is no such process, or it cannot be looked at.
+pub(crate) fn stat_if_readable(pid: u32) -> Option<ProcessStat> {
+    read_stat(pid).ok().flatten()
+}
+
+/// None when there is no such process. An error says nothing about it.
+pub(crate) fn read_stat(pid: u32) -> io::Result<Option<ProcessStat>> {
+    const NO_SUCH_PROCESS: i32 = 3;
+    let mut line = [0; 1024];
+    let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut line));
+    match read {
+        Ok(length) => Ok(parse_stat(&line[..length])),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn own_id() -> ProcessId {
+    let pid = std::process::id();
+    ProcessId { pid, start: stat_if_readable(pid).map_or(0, |stat| stat.start) }
+}
+
+/// Everything below a process, parents before their children. What is born or moves while this
+/// looks may be missing.
+pub(crate) fn descendants(of: u32) -> Vec<TreeMember> {
+    let mut found = Vec::new();
+    walk_descendants(of, |member| found.push(member));
+    found
+}
+
+/// The same, one by one and each as soon as it is found: the whole of a large tree takes longer to find
+/// than some processes live.
+pub(crate) fn walk_descendants(of: u32, visit: impl FnMut(TreeMember)) {
+    let lister = ChildLister::new(of);
+    walk_descendants_with(of, |parent| lister.children(parent), visit);
+}
+
+pub(crate) fn walk_descendants_with(
+    of: u32,
+    mut children: impl FnMut(u32) -> Vec<TreeMember>,
+    mut visit: impl FnMut(TreeMember),
+) {
+    let mut seen = HashSet::from([of]);
+    let mut parents = VecDeque::from([of]);
+    while let Some(parent) = parents.pop_front() {
+        for child in children(parent) {
+            if seen.insert(child.pid) {
+                visit(child);
+                parents.push_back(child.pid);
+            }
+        }
+    }
+}
+
+enum ChildLister {
+    /// The kernel lists the children of each thread.
+    Files,
+    /// It does not: all processes with their parents.
+    Table(Vec<TreeMember>),
+}
+
+impl ChildLister {
+    fn new(known_to_live: u32) -> Self {
+        let sample = format!("/proc/{known_to_live}/task/{known_to_live}/children");
+        if File::open(sample).is_ok() { Self::Files } else { Self::Table(all_processes()) }
+    }
+
+    fn children(&self, of: u32) -> Vec<TreeMember> {
+        match self {
+            Self::Table(all) => all.iter().filter(|one| one.parent == of).copied().collect(),
+            Self::Files => {
+                let threads = numeric_entries(&format!("/proc/{of}/task"));
+                let lists = threads.filter_map(|thread| {
+                    fs::read(format!("/proc/{of}/task/{thread}/children")).ok()
+                });
+                let mut found = Vec::new();
+                for list in lists {
+                    let pids = list.split(|byte| *byte == b' ').filter_map(parse_number);
+                    found.extend(pids.map(|pid| TreeMember { pid: pid as u32, parent: of }));
+                }
+                found
+            }
+        }
+    }
+}
+
+fn all_processes() -> Vec<TreeMember> {
+    numeric_entries("/proc")
+        .filter_map(|pid| Some(TreeMember { pid, parent: stat_if_readable(pid)?.parent }))
+        .collect()
+}
+
+/// The entries of a directory that are numbers.
+pub(crate) fn numeric_entries(path: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(path).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The name stands in parentheses and may contain anything, further parentheses included.
+fn parse_stat(line: &[u8]) -> Option<ProcessStat> {
+    let open = line.iter().position(|byte| *byte == b'(')?;
+    let close = line.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = line.get(close + 2..)?.split(|byte| *byte == b' ');
+    Some(ProcessStat {
+        name: String::from_utf8_lossy(line.get(open + 1..close)?).into_owned(),
+        state: *fields.next()?.first()?,
+        parent: parse_number(fields.next()?)? as u32,
+        session: parse_number(fields.nth(1)?)? as u32,
+        start: parse_number(fields.nth(15)?)?,
+    })
+}
+
+fn parse_number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_contain_anything() {
+        let line =
+            b"41 (a) R 7 (b c)) S 40 41 41 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2 3";
+        let expected = ProcessStat {
+            name: "a) R 7 (b c)".into(),
+            state: b'S',
+            parent: 40,
+            session: 41,
+            start: 987654,
+        };
+        assert_eq!(parse_stat(line), Some(expected));
+        for cut in 0..60 {
+            assert_eq!(parse_stat(&line[..cut]), None, "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let me = own_id();
+        assert!(me.start > 0);
+        let parent = stat_if_readable(me.pid).unwrap().parent;
+        let found = |members: Vec<TreeMember>| members.iter().any(|one| one.pid == me.pid);
+        assert!(found(ChildLister::Table(all_processes()).children(parent)));
+        assert!(
+            found(ChildLister::Files.children(parent))
+                || !matches!(ChildLister::new(1), ChildLister::Files)
+        );
+    }
+}

@@ -1,0 +1,567 @@
+//! The performer of commands.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brigade_model::action::StartAction;
+use brigade_model::command::{AttemptReport, EndReport, WorkResult};
+use brigade_model::ids::{Attempt, Millis, RunNo, SessionId, TaskNo};
+use brigade_model::outcome::Failure;
+use brigade_model::task::TaskRow;
+use brigade_model::work::{CommandLine, ProcessWork, Work};
+use brigade_process::machine_identity::boot_id;
+use brigade_process::orphans::{DeadShim, MARK, end_orphans, inherit_orphans, reap_inherited};
+use brigade_process::private_file::open_private;
+use brigade_process::{Companion, PeerProcess, ProcessId, Shim, ShimLaunch, ShimTiming};
+use brigade_store::BoxFuture;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::driver::{DriverRequest, ProcessDriver, StartRecorded};
+use super::environment;
+use super::execution_dirs::{ExecutionDirs, ProcessExecution};
+use super::options::ProcessOptions;
+use super::peer_origin::{PeerOrigin, RegisteredShims};
+use super::prepared_sandbox::{self, ExecutionPaths, NamespaceProbe, PreparedSandbox};
+use super::probe::{ExecutionProbe, ProbeResult};
+use super::report::CommandDescription;
+use crate::clock::Clock;
+use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
+
+/// How long a stop stays kind when nobody says so: what the model uses too.
+const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+
+/// The most threads that remove directories: a disk is no faster with more.
+const REMOVER_THREADS_MAX: usize = 4;
+
+/// How long a folder that an earlier runtime of this program had may take to become free.
+const LOCK_TRIES: u32 = 50;
+const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(10);
+
+/// Runs commands. One per runtime and state folder.
+#[derive(Debug)]
+pub(crate) struct ProcessService {
+    options: ProcessOptions,
+    execution_dirs: ExecutionDirs,
+    companion: Companion,
+    namespace_probe: NamespaceProbe,
+    boot_id: [u8; 16],
+    clock: Arc<dyn Clock>,
+    watched: Arc<Mutex<WatchedProcesses>>,
+    /// Held until the runtime leaves: a folder has one owner.
+    folder_lock: Mutex<Option<File>>,
+    tracker: TaskTracker,
+    shutdown_token: CancellationToken,
+}
+
+type WatchedProcesses = HashMap<TaskId, WatchedProcess>;
+
+/// An attempt that is being watched.
+#[derive(Debug)]
+struct WatchedProcess {
+    attempt: Attempt,
+    requests: mpsc::UnboundedSender<DriverRequest>,
+    /// None until there is one.
+    shim: Option<ProcessId>,
+}
+
+impl ProcessService {
+    pub(crate) fn open(mut options: ProcessOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        options.state_dir = std::path::absolute(&options.state_dir)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&options.state_dir)?;
+        check_folder(&options.state_dir)?;
+        let lock = lock_folder(&options.state_dir)?;
+        let companion = Companion::prepare(&options.state_dir)?;
+        if let Some(groups) = &options.control_groups {
+            groups.remove_empty();
+        }
+        if options.inherit_orphans {
+            inherit_orphans()?;
+        }
+        Ok(Self {
+            execution_dirs: ExecutionDirs::new(&options.state_dir),
+            options,
+            namespace_probe: NamespaceProbe::new(companion.clone()),
+            companion,
+            boot_id: boot_id()?,
+            clock,
+            watched: Arc::default(),
+            folder_lock: Mutex::new(Some(lock)),
+            tracker: TaskTracker::new(),
+            shutdown_token: CancellationToken::new(),
+        })
+    }
+
+    /// Where it is written down which MCP servers run.
+    pub(crate) fn mcp_servers_dir(&self) -> PathBuf {
+        self.options.state_dir.join("servers")
+    }
+
+    /// Where the output of a run is.
+    pub(crate) fn run_dir(&self, task: TaskId, run: RunNo) -> Option<PathBuf> {
+        self.execution_dirs.last_dir_of(task, run)
+    }
+
+    /// Where the output of an attempt will be.
+    pub(crate) fn attempt_dir(&self, task: TaskId, run: RunNo, attempt: Attempt) -> PathBuf {
+        self.execution_dirs.dir_of(&ProcessExecution { task, run, attempt })
+    }
+
+    fn start_shim(
+        &self,
+        start: &StartAction,
+        execution: &ProcessExecution,
+    ) -> Result<Shim, String> {
+        let made = self.execution_dirs.create_dir(execution);
+        let dir = made.map_err(|error| format!("cannot make its directory: {error}"))?;
+        self.launch(start, execution, &dir)
+    }
+
+    /// Removes what is kept of tasks that nobody knows any more, and ends what may still run of them.
+    async fn remove_tasks(self: Arc<Self>, tree: SessionId, tasks: HashSet<TaskNo>) {
+        let places = self.execution_dirs.clone();
+        let looking = tokio::task::spawn_blocking(move || places.executions_of_tasks(tree, &tasks));
+        let executions = looking.await.unwrap_or_default();
+        let share = executions.len().div_ceil(REMOVER_THREADS_MAX).max(1);
+        let mut removing = JoinSet::new();
+        for executions in executions.chunks(share) {
+            let (processes, executions) = (self.clone(), executions.to_vec());
+            removing.spawn_blocking(move || {
+                executions.iter().for_each(|execution| processes.remove_execution(execution));
+            });
+        }
+        while removing.join_next().await.is_some() {}
+        self.execution_dirs.remove_if_empty(tree);
+    }
+
+    fn remove_execution(&self, execution: &ProcessExecution) {
+        if let Err(error) = self.try_remove_execution(*execution) {
+            tracing::warn!(%error, "the output of a pruned task could not be removed");
+        }
+    }
+
+    fn try_remove_execution(&self, execution: ProcessExecution) -> io::Result<()> {
+        let (dir, boot) = (self.execution_dirs.dir_of(&execution), self.boot_id);
+        let names = CommandDescription::default();
+        let sought = ExecutionProbe {
+            execution,
+            dir,
+            boot_id: boot,
+            names,
+            was_started: true,
+            saw_shim_die: false,
+        };
+        if let ProbeResult::Alive(shim) = sought.probe()? {
+            tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
+            let mark = execution.mark();
+            end_orphans(&DeadShim { mark: &mark, shim: None, session_leaders: &[] })?;
+        }
+        self.execution_dirs.remove(&execution)
+    }
+
+    /// Waits for what was inherited and has ended.
+    fn reap_orphans(&self) {
+        if self.options.inherit_orphans {
+            reap_inherited();
+        }
+    }
+
+    /// Starts a shim for an attempt, or says why that is not possible.
+    fn launch(
+        &self,
+        start: &StartAction,
+        execution: &ProcessExecution,
+        dir: &Path,
+    ) -> Result<Shim, String> {
+        let Work::Process(work) = &start.spec.work else {
+            return Err("this work is not a command".to_owned());
+        };
+        let mut env = self.environment(start, execution, work)?;
+        let enclosure = work.sandbox.as_deref();
+        let paths = ExecutionPaths { dir, shell: self.shell_of(work) };
+        let enclosed =
+            PreparedSandbox::prepare(&self.options, &self.namespace_probe, enclosure, paths)?;
+        prepared_sandbox::extend_environment(&enclosed, &mut env);
+        let launch = ShimLaunch {
+            dir,
+            boot_id: &self.boot_id,
+            argv: &self.build_argv(work),
+            env: &env,
+            cwd: work.cwd.as_deref().map(Path::new),
+            reads_input: work.reads_messages(),
+            output_cap: self.output_cap(work),
+            grace: start
+                .spec
+                .grace
+                .map_or(DEFAULT_GRACE, |Millis(grace)| Duration::from_millis(grace)),
+            limits: enclosed.limits,
+            terminal: enclosed.terminal,
+            sandbox: enclosed.sandbox.as_ref(),
+            timing: shim_timing(start, work),
+        };
+        let started =
+            launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));
+        started.map_err(|error| format!("cannot start a shim: {error}"))
+    }
+
+    /// The most that is kept of each output stream of a command.
+    pub(crate) fn output_cap(&self, work: &ProcessWork) -> u64 {
+        work.output_cap.unwrap_or(self.options.output_cap)
+    }
+
+    /// The shell that reads a task's command line, or that a program may run.
+    fn shell_of<'a>(&'a self, work: &'a ProcessWork) -> &'a Path {
+        match (&work.shell, &work.command) {
+            (Some(recorded), _) => Path::new(&**recorded),
+            (None, CommandLine::Shell(_)) => self.options.unrecorded_shell(),
+            (None, CommandLine::Program(_)) => self.options.default_shell(),
+        }
+    }
+
+    fn build_argv(&self, work: &ProcessWork) -> Vec<OsString> {
+        match &work.command {
+            CommandLine::Program(words) => words.iter().map(|word| (&**word).into()).collect(),
+            CommandLine::Shell(text) => {
+                vec![self.shell_of(work).into(), "-c".into(), (&**text).into()]
+            }
+        }
+    }
+
+    fn environment(
+        &self,
+        start: &StartAction,
+        execution: &ProcessExecution,
+        work: &ProcessWork,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
+        let mut env = environment::collect_passed(&self.options.passed_variables);
+        for (name, value) in &work.env {
+            environment::set_variable(&mut env, name, environment::resolve_value(name, value)?);
+        }
+        let address = format!("{}/process:{}", start.session, start.no);
+        environment::set_variable(&mut env, environment::TASK_VARIABLE, address.into());
+        environment::set_variable(&mut env, MARK, execution.mark().into());
+        Ok(env)
+    }
+
+    /// Begins to watch an attempt. None if it is being watched already.
+    fn watch(&self, start: WatchOptions) -> Option<ProcessDriver> {
+        let WatchOptions {
+            execution,
+            dir,
+            reads_input: takes_input,
+            names,
+            start_recorded: known,
+            reporter,
+        } = start;
+        let (sender, told) = mpsc::unbounded_channel();
+        let mut watched = self.lock_watched();
+        let (task, attempt) = (execution.task, execution.attempt);
+        if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
+            return None;
+        }
+        watched.insert(task, WatchedProcess { attempt, requests: sender, shim: None });
+        let (boot, clock) = (self.boot_id, self.clock.clone());
+        Some(ProcessDriver {
+            execution,
+            dir,
+            boot_id: boot,
+            reads_input: takes_input,
+            names,
+            start_recorded: known,
+            clock,
+            reporter,
+            requests: told,
+        })
+    }
+
+    /// Runs something on behalf of an attempt. The runtime does not leave before it is over.
+    fn spawn_tracked(
+        &self,
+        execution: ProcessExecution,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let watched = self.watched.clone();
+        let (task, attempt) = (execution.task, execution.attempt);
+        self.tracker.spawn(async move {
+            work.await;
+            let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+            if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
+                watched.remove(&task);
+            }
+        });
+    }
+
+    /// Does something until the runtime leaves.
+    async fn run_until_shutdown(&self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.shutdown_token.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    fn lock_watched(&self) -> MutexGuard<'_, WatchedProcesses> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn send_request(&self, task: TaskId, attempt: Attempt, told: DriverRequest) {
+        if let Some(watching) = self.lock_watched().get(&task)
+            && watching.attempt == attempt
+        {
+            // Nobody listens to an attempt that is over; its end is on its way.
+            let _ = watching.requests.send(told);
+        }
+    }
+
+    /// What connects from below this shim is known as its task from here on.
+    fn register_shim(&self, execution: &ProcessExecution, shim: &Shim) {
+        if let Some(watching) = self.lock_watched().get_mut(&execution.task)
+            && watching.attempt == execution.attempt
+        {
+            watching.shim = Some(shim.id());
+        }
+    }
+
+    /// Tells from where a connected process comes: every process below a shim stays below it.
+    pub(crate) fn origin_of(&self, peer: &PeerProcess) -> PeerOrigin {
+        // Before the ancestors are looked at: a shim that ends meanwhile is still found in the list.
+        let shims = self.registered_shims();
+        PeerOrigin::of(peer, &shims)
+    }
+
+    pub(crate) fn withholds(&self, variable: &str) -> bool {
+        environment::is_withheld(&self.options.passed_variables, variable.as_ref())
+    }
+
+    fn registered_shims(&self) -> RegisteredShims {
+        let watched = self.lock_watched();
+        let shims = watched
+            .iter()
+            .filter_map(|(task, watching)| Some((watching.shim?, (*task, watching.attempt))));
+        shims.collect()
+    }
+}
+
+struct WatchOptions {
+    execution: ProcessExecution,
+    dir: PathBuf,
+    reads_input: bool,
+    names: CommandDescription,
+    start_recorded: StartRecorded,
+    reporter: Reporter,
+}
+
+/// The performer, with a hold on itself for the work that it starts.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcessPerformer(pub(crate) Arc<ProcessService>);
+
+impl Performer for ProcessPerformer {
+    fn resolve(&self, work: &Work) -> Option<Work> {
+        let Work::Process(process) = work else { return None };
+        if process.shell.is_some() || matches!(process.command, CommandLine::Program(_)) {
+            return None;
+        }
+        let shell = self.0.options.default_shell().to_str()?.into();
+        Some(Work::Process(ProcessWork { shell: Some(shell), ..process.clone() }))
+    }
+
+    fn start(&self, start: StartAction, reporter: Reporter) {
+        let execution =
+            ProcessExecution { task: reporter.task, run: start.run, attempt: start.attempt };
+        let dir = self.0.execution_dirs.dir_of(&execution);
+        let watch = WatchOptions {
+            execution,
+            dir: dir.clone(),
+            reads_input: reads_input(&start.spec.work),
+            names: CommandDescription::from_work(&start.spec.work),
+            start_recorded: StartRecorded::No,
+            reporter: reporter.clone(),
+        };
+        let Some(driver) = self.0.watch(watch) else { return };
+        let processes = self.0.clone();
+        self.0.spawn_tracked(execution, async move {
+            let launching = processes.clone();
+            // Files are made and read here, and a file can take its time. It is waited for in any
+            // case: the next runtime must find a shim, or be sure that there will be none.
+            let launched =
+                tokio::task::spawn_blocking(move || launching.start_shim(&start, &execution));
+            match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(shim) => {
+                    processes.run_until_shutdown(driver.follow_shim(shim)).await;
+                }
+                Err(problem) => {
+                    let ended = AttemptReport::Ended(not_started_end(problem));
+                    processes.run_until_shutdown(reporter.post(ended)).await;
+                }
+            }
+            processes.reap_orphans();
+        });
+    }
+
+    fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery) {
+        if let Delivery::Message(message) = delivery {
+            self.0.send_request(task, attempt, DriverRequest::Message(message));
+        }
+    }
+
+    fn stop(&self, task: TaskId, how: StopMode) {
+        match how {
+            StopMode::Graceful { attempt, deadline } => {
+                self.0.send_request(task, attempt, DriverRequest::Stop { deadline });
+            }
+            StopMode::Forced { attempt } => self.0.send_request(task, attempt, DriverRequest::Kill),
+            StopMode::Release => {}
+        }
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        task: TaskId,
+        row: &'a TaskRow,
+        reporter: Reporter,
+    ) -> BoxFuture<'a, ReconcileResult> {
+        Box::pin(async move {
+            let execution = ProcessExecution { task, run: row.run, attempt: row.attempt };
+            let dir = self.0.execution_dirs.dir_of(&execution);
+            let known = StartRecorded::of_row(row);
+            let was_begun = known == StartRecorded::Yes;
+            let (boot, place) = (self.0.boot_id, dir.clone());
+            let names = CommandDescription::from_work(&row.spec.work);
+            let sought = {
+                let names = names.clone();
+                ExecutionProbe {
+                    execution,
+                    dir: place,
+                    boot_id: boot,
+                    names,
+                    was_started: was_begun,
+                    saw_shim_die: false,
+                }
+            };
+            let looked = tokio::task::spawn_blocking(move || sought.probe());
+            let settled = match looked.await.map_err(io::Error::other).and_then(|looked| looked) {
+                Ok(settled) => settled,
+                Err(error) => {
+                    return ReconcileResult::Unknown { problem: error.to_string().into() };
+                }
+            };
+            match settled {
+                ProbeResult::Ended(end) => {
+                    // The command may have filled it: nobody waits for that at a start.
+                    self.0.tracker.spawn_blocking(move || ExecutionDirs::remove_scratch_dir(&dir));
+                    ReconcileResult::Ended(end)
+                }
+                ProbeResult::NeverStarted => ReconcileResult::NeverStarted,
+                ProbeResult::Alive(shim) => {
+                    let takes_input = reads_input(&row.spec.work);
+                    let watch = WatchOptions {
+                        execution,
+                        dir,
+                        reads_input: takes_input,
+                        names,
+                        start_recorded: known,
+                        reporter,
+                    };
+                    if let Some(driver) = self.0.watch(watch) {
+                        self.0.register_shim(&execution, &shim);
+                        let processes = self.0.clone();
+                        self.0.spawn_tracked(execution, async move {
+                            processes.run_until_shutdown(driver.follow_shim(shim)).await;
+                            processes.reap_orphans();
+                        });
+                    }
+                    ReconcileResult::Adopted
+                }
+            }
+        })
+    }
+
+    fn tasks_with_data(&self) -> BoxFuture<'_, Vec<TaskId>> {
+        let places = self.0.execution_dirs.clone();
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || places.tasks()).await.unwrap_or_default()
+        })
+    }
+
+    fn remove_data(&self, task: TaskId) -> BoxFuture<'_, ()> {
+        self.remove_all(vec![task])
+    }
+
+    fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
+        let processes = self.0.clone();
+        let mut trees: HashMap<SessionId, HashSet<TaskNo>> = HashMap::new();
+        for task in tasks {
+            trees.entry(task.session).or_default().insert(task.no);
+        }
+        Box::pin(async move {
+            for (tree, tasks) in trees {
+                processes.clone().remove_tasks(tree, tasks).await;
+            }
+        })
+    }
+
+    /// Lets go of the shims, which go on without us.
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.shutdown_token.cancel();
+            self.0.tracker.close();
+            self.0.tracker.wait().await;
+            self.0.folder_lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        })
+    }
+}
+
+/// The shim keeps the task's own time limit, in case nobody else is there to do it.
+fn shim_timing(start: &StartAction, work: &ProcessWork) -> ShimTiming {
+    let time = |Millis(time)| Duration::from_millis(time);
+    let limit = start.spec.limits.as_ref().and_then(|limits| limits.time);
+    let (first_reader, deadline) = (work.first_reader_timeout.map(time), limit.map(time));
+    ShimTiming { first_reader_timeout: first_reader, deadline, ..ShimTiming::default() }
+}
+
+fn reads_input(work: &Work) -> bool {
+    matches!(work, Work::Process(process) if process.reads_messages())
+}
+
+fn not_started_end(problem: String) -> EndReport {
+    let failure = Failure::Error(problem.into());
+    WorkResult::Failed { failure, partial: None }.into()
+}
+
+/// Whoever can write to the folder can have commands executed as this user.
+fn check_folder(folder: &Path) -> io::Result<()> {
+    let found = folder.metadata()?;
+    let foreign = found.uid() != brigade_process::machine_identity::effective_user();
+    if foreign || found.permissions().mode() & 0o022 != 0 {
+        let folder = folder.display();
+        let whose = if foreign { "belongs to another user" } else { "can be written by others" };
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("the folder {folder} {whose}; use one that is yours alone (mode 0700)"),
+        ));
+    }
+    Ok(())
+}
+
+/// Takes the folder, which no other runtime may use.
+fn lock_folder(folder: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let lock = open_private(&folder.join("processes.lock"), options.write(true).truncate(false))?;
+    for _ in 0..LOCK_TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::Error(error)) => return Err(error),
+            // A child that is just being started has it, until it executes.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_LOCK_TRIES),
+        }
+    }
+    let text = format!("another runtime uses the folder {}", folder.display());
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
+}

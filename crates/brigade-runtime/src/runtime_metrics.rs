@@ -1,0 +1,185 @@
+//! What is counted of the runtime, for whoever installed a recorder of the `metrics` facade before
+//! the runtime was started. Counts are made of what is stored, where it is published; what is there
+//! at a moment is looked up in the view when somebody asks.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use brigade_agent::telemetry::{MODEL_RETRIES, TOOL_CALLS};
+use brigade_model::event::Event;
+use brigade_model::ids::{SessionId, TaskNo};
+use brigade_model::limits::Usage;
+use brigade_model::outcome::Outcome;
+use brigade_model::task::TaskState;
+use brigade_model::task_tree::TaskTree;
+use brigade_model::work::{TaskKind, Work};
+use brigade_store::Batch;
+use metrics::{
+    Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
+
+use crate::agents::provider_and_model;
+use crate::runtime::Runtime;
+
+pub const SPAWNS: &str = "brigade_spawns_total";
+pub const RUNS_ENDED: &str = "brigade_endings_total";
+pub const TOKENS: &str = "brigade_tokens_total";
+pub const COST: &str = "brigade_cost_microdollars_total";
+pub const COMMIT_SECONDS: &str = "brigade_commit_seconds";
+pub const COMMIT_FAILURES: &str = "brigade_commit_failures_total";
+pub const TASKS: &str = "brigade_tasks";
+pub const INPUTS_WAITING: &str = "brigade_inputs_waiting";
+
+/// Models that are counted by their own names; what is spent on others is counted together.
+const MODELS_MAX: usize = 100;
+
+/// States of tasks that are not over.
+const STATES: [&str; 5] = ["queued", "running", "waiting", "stopping", "closing"];
+
+/// Counters that were asked for once, so that counting is an addition.
+pub(crate) struct RuntimeMetrics {
+    commit_seconds: Histogram,
+    commit_failures: Counter,
+    spawns: HashMap<&'static str, Counter>,
+    runs_ended: HashMap<(&'static str, &'static str, &'static str), Counter>,
+    models: HashMap<Box<str>, ModelCounters>,
+}
+
+struct ModelCounters {
+    tokens: Counter,
+    cost: Counter,
+}
+
+impl RuntimeMetrics {
+    pub(crate) fn new() -> Self {
+        describe_metrics();
+        Self {
+            commit_seconds: histogram!(COMMIT_SECONDS),
+            commit_failures: counter!(COMMIT_FAILURES),
+            spawns: HashMap::new(),
+            runs_ended: HashMap::new(),
+            models: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn count_commit_failure(&self) {
+        self.commit_failures.increment(1);
+    }
+
+    /// Counts what a batch says, once it is stored.
+    pub(crate) fn count_batch(
+        &mut self,
+        batch: &Batch,
+        trees: &HashMap<SessionId, TaskTree>,
+        took: Duration,
+    ) {
+        self.commit_seconds.record(took);
+        for record in batch.events() {
+            let work = |no: TaskNo| trees.get(&record.session).and_then(|tree| tree.get(no));
+            match &record.event {
+                Event::Spawned(spawned) => self.count_spawn(&spawned.spec.work),
+                Event::Ended { no, outcome, .. } => {
+                    let kind = work(*no).map_or("unknown", |row| kind_label(&row.spec.work));
+                    self.count_run_end(kind, outcome);
+                }
+                Event::Charged { no, spent, .. } => {
+                    let model = work(*no).and_then(|row| row.spec.work.resolved_model());
+                    self.count_spending(model.unwrap_or("unknown"), spent);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn count_spawn(&mut self, work: &Work) {
+        let kind = kind_label(work);
+        let spawns = self.spawns.entry(kind).or_insert_with(|| counter!(SPAWNS, "kind" => kind));
+        spawns.increment(1);
+    }
+
+    fn count_run_end(&mut self, kind: &'static str, outcome: &Outcome) {
+        let failure = match outcome {
+            Outcome::Failed(failed) => failed.failure.label(),
+            Outcome::Succeeded { .. } | Outcome::Cancelled(_) => "",
+        };
+        let outcome = outcome.label();
+        let endings = self.runs_ended.entry((kind, outcome, failure)).or_insert_with(
+            || counter!(RUNS_ENDED, "kind" => kind, "outcome" => outcome, "failure" => failure),
+        );
+        endings.increment(1);
+    }
+
+    fn count_spending(&mut self, model: &str, spent: &Usage) {
+        let named = self.models.contains_key(model) || self.models.len() < MODELS_MAX;
+        let name = if named { model } else { "other" };
+        if !self.models.contains_key(name) {
+            self.models.insert(name.into(), ModelCounters::for_model(name));
+        }
+        if let Some(counters) = self.models.get(name) {
+            counters.tokens.increment(spent.tokens);
+            counters.cost.increment(spent.money.0);
+        }
+    }
+}
+
+impl ModelCounters {
+    fn for_model(model: &str) -> Self {
+        let (provider, model) = provider_and_model(model);
+        let labels = [("provider", provider.to_owned()), ("model", model.to_owned())];
+        Self { tokens: counter!(TOKENS, &labels), cost: counter!(COST, &labels) }
+    }
+}
+
+impl std::fmt::Debug for RuntimeMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meters").finish_non_exhaustive()
+    }
+}
+
+/// Kinds that programs bring are many, and one for whoever counts.
+fn kind_label(work: &Work) -> &'static str {
+    match work.kind() {
+        TaskKind::Process => "process",
+        TaskKind::Agent => "agent",
+        TaskKind::External => "external",
+        TaskKind::Job => "job",
+        TaskKind::Custom(_) => "custom",
+    }
+}
+
+impl Runtime {
+    /// Says how many tasks there are in which state, and how much waits for the loop. Whoever reads
+    /// the recorder calls this before.
+    pub fn record_gauges(&self) {
+        let mut counts = [0_u32; STATES.len()];
+        self.inner.view.for_each_task(|row| {
+            let at = match &row.state {
+                TaskState::Ended(_) => return,
+                state => STATES.iter().position(|word| *word == state.label()),
+            };
+            if let Some(at) = at {
+                counts[at] += 1;
+            }
+        });
+        for (state, count) in STATES.into_iter().zip(counts) {
+            gauge!(TASKS, "state" => state).set(count);
+        }
+        let inputs = &self.inner.inputs;
+        let waiting = inputs.max_capacity() - inputs.capacity();
+        gauge!(INPUTS_WAITING).set(waiting as f64);
+    }
+}
+
+fn describe_metrics() {
+    describe_counter!(SPAWNS, "Tasks spawned, by kind.");
+    describe_counter!(RUNS_ENDED, "Runs ended, by kind and how.");
+    describe_counter!(TOKENS, "Tokens charged, by model.");
+    describe_counter!(COST, "Money charged in millionths of a dollar, by model.");
+    describe_histogram!(COMMIT_SECONDS, "How long the store takes for a commit.");
+    describe_counter!(COMMIT_FAILURES, "Commits that the store refused or failed.");
+    describe_gauge!(TASKS, "Tasks that are not over, by state.");
+    describe_gauge!(INPUTS_WAITING, "Commands that wait for the loop.");
+    describe_counter!(TOOL_CALLS, "Calls of tools by agents, by tool and outcome.");
+    describe_counter!(MODEL_RETRIES, "Model calls that were begun anew, by model.");
+}

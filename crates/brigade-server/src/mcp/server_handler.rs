@@ -1,0 +1,354 @@
+//! What is served: the tools, and runs as tasks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brigade_delegation::short_text::truncate_line;
+use brigade_delegation::{
+    Audience, ClientProfile, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
+    ToolArgs, WaitBounds, WaitTasks,
+};
+use brigade_model::ids::ConversationId;
+use brigade_model::refusal::Refusal;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, CreateTaskResult, CustomRequest, CustomResult,
+    ErrorCode, GetTaskParams, GetTaskResult, Implementation, JsonObject, ListPromptsRequestMethod,
+    ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
+    ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, UpdateTaskParams,
+};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
+use rmcp::{ErrorData, ServerHandler};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::daemon_client::DaemonClient;
+use super::line_transport::TaskSubscription;
+use super::presence::{self, new_conversation_id};
+use super::progress::ProgressNotifier;
+use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use super::{McpOptions, error_codes, protocol_tasks};
+use crate::daemon_launcher::DaemonLauncher;
+use crate::frames::{ClientIntroduction, ClientRole};
+
+/// Some clients show their model nothing else until it asks for a tool: when to use which.
+const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that survive this conversation. \
+    Use run_process instead of your own shell for builds, tests, servers, and anything that takes over \
+    a minute or is worth keeping: the command keeps running when you, this server or the daemon is \
+    killed, and its exit code and output are there afterwards. Use spawn_agent for independent work of \
+    several steps. For several at once, start each with background: true (sub-agents start in the \
+    background anyway), then call wait_tasks.\n\
+    The tools belong together: run_process and spawn_agent start tasks; wait_tasks waits and returns \
+    results; list_tasks finds tasks, also those of earlier conversations; read_output reads what a task \
+    has written so far; send_message answers and steers a sub-agent or writes to a command; stop_task \
+    ends a task. Wait with wait_tasks instead of polling. A sub-agent that asks a question waits until \
+    you answer it with send_message. A tool call that needs an approval waits for the user: only the user \
+    can give it.";
+/// What is answered here, if it is asked as it should be.
+const KNOWN_METHODS: [&str; 5] =
+    ["initialize", "tools/call", "tasks/get", "tasks/update", "tasks/cancel"];
+/// The client name of one that does not say who it is.
+const DEFAULT_CLIENT_NAME: &str = "mcp";
+const CLIENT_NAME_CHARS_MAX: usize = 64;
+/// Clients that begin a turn by themselves when a background command of their own shell ends, by the
+/// names that they give themselves.
+const SHELL_WOKEN_CLIENTS: [&str; 1] = ["claude-code"];
+/// Tasks that one subscription is told of.
+const SUBSCRIBED_TASKS_MAX: usize = 100;
+
+#[derive(Debug)]
+pub(super) struct McpServerHandler {
+    launcher: DaemonLauncher,
+    options: Arc<McpOptions>,
+    disconnected: CancellationToken,
+    /// Tells this bridge's keys from those of any other, and whose results are whose.
+    conversation: ConversationId,
+    next_call: AtomicU64,
+    watch_tasks: TaskTracker,
+}
+
+fn is_woken_by_shell(client: &str) -> bool {
+    SHELL_WOKEN_CLIENTS.contains(&client)
+}
+
+/// Declares the tools.
+macro_rules! tools {
+    ($($tool:ty),* $(,)?) => {
+        fn list_tools(audience: Audience) -> Vec<rmcp::model::Tool> {
+            vec![$(<$tool>::definition(audience)),*]
+        }
+
+        /// None if there is no such tool.
+        async fn run_tool(
+            name: &str,
+            arguments: JsonObject,
+            call: &McpCallContext,
+        ) -> Option<Result<McpToolReply, Refusal>> {
+            $(if name == <$tool>::NAME {
+                return Some(<$tool>::call_with(arguments, call).await);
+            })*
+            None
+        }
+    };
+}
+
+tools!(SpawnAgent, RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, ReadOutput);
+
+impl McpServerHandler {
+    pub(super) fn new(
+        starter: DaemonLauncher,
+        options: McpOptions,
+        gone: CancellationToken,
+    ) -> Self {
+        let conversation = new_conversation_id();
+        let (options, watches) = (Arc::new(options), TaskTracker::new());
+        watches.spawn(presence::hold_presence(starter.clone(), conversation.clone(), gone.clone()));
+        Self {
+            launcher: starter,
+            options,
+            disconnected: gone,
+            conversation,
+            next_call: AtomicU64::new(0),
+            watch_tasks: watches,
+        }
+    }
+
+    fn new_call_context(&self, context: &RequestContext<RoleServer>) -> McpCallContext {
+        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
+        let token = context.meta.get_progress_token();
+        let client = context.client_capabilities();
+        McpCallContext {
+            options: self.options.clone(),
+            client_profile: self
+                .client_profile(context.client_info().map(|info| info.name).as_deref()),
+            daemon: DaemonClient::new(self.launcher.clone(), self.introduction(context)),
+            cancelled: context.ct.clone(),
+            disconnected: self.disconnected.clone(),
+            progress: token.map(|token| ProgressNotifier::new(context.peer.clone(), token)),
+            is_woken_by_shell: context
+                .client_info()
+                .is_some_and(|info| is_woken_by_shell(&info.name)),
+            supports_tasks: client.as_ref().is_some_and(|client| client.supports_tasks()),
+            // One that says nothing of how it can be asked takes forms.
+            supports_elicitation: client
+                .and_then(|client| client.elicitation)
+                .is_some_and(|ways| ways.form.is_some() || ways.url.is_none()),
+            idempotency_key: format!("mcp-{}-{number}", self.conversation),
+        }
+    }
+
+    /// A client that is not known is one that gives its calls the least time.
+    fn client_profile(&self, client: Option<&str>) -> ClientProfile {
+        let is_within_task = self.options.is_within_task;
+        let wait = client.map_or(WaitBounds::DEFAULT, WaitBounds::for_client);
+        ClientProfile { is_within_task, wait }
+    }
+
+    fn listed_tools(&self, client: Option<&str>) -> Vec<rmcp::model::Tool> {
+        list_tools(Audience::Client(self.client_profile(client)))
+    }
+
+    fn introduction(&self, context: &RequestContext<RoleServer>) -> ClientIntroduction {
+        let name = self.client_name(context);
+        let who = if self.options.shared {
+            ClientRole::SharedClient(name)
+        } else {
+            ClientRole::Client(name)
+        };
+        ClientIntroduction { role: who, conversation: Some(self.conversation.clone()) }
+    }
+
+    /// The same in every conversation with the same program.
+    fn client_name(&self, context: &RequestContext<RoleServer>) -> String {
+        if let Some(client) = &self.options.client_name {
+            return client.clone();
+        }
+        let named = context.client_info().map(|info| info.name).unwrap_or_default();
+        let plain = named.chars().filter(|c| !c.is_control()).take(CLIENT_NAME_CHARS_MAX);
+        let plain: String = plain.collect();
+        if plain.trim().is_empty() { DEFAULT_CLIENT_NAME.to_owned() } else { plain }
+    }
+
+    fn unknown_tool_error(&self, name: &str) -> ErrorData {
+        let known = self.listed_tools(None);
+        let known: Vec<&str> = known.iter().map(|tool| &*tool.name).collect();
+        let name = truncate_line(name, CLIENT_NAME_CHARS_MAX);
+        let what = format!("there is no tool {name:?}; the tools are {}", known.join(", "));
+        ErrorData::invalid_params(what, None)
+    }
+
+    /// A task whose handle goes out. Clients of the newer protocol hear only what they subscribed to,
+    /// and ask.
+    fn watch_new_task(
+        &self,
+        info: &crate::task_info::TaskInfo,
+        context: &RequestContext<RoleServer>,
+    ) {
+        let version = context.protocol_version();
+        if version.is_some_and(|version| version.has_initialize()) {
+            let id = format!("{}/{}", info.session, info.address);
+            let watch = protocol_tasks::watch_status(
+                self.new_call_context(context),
+                id,
+                context.peer.clone(),
+                None,
+            );
+            self.watch_tasks.spawn(watch);
+        }
+    }
+}
+
+impl ServerHandler for McpServerHandler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tasks().build();
+        let server = Implementation::new("brigade", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(capabilities)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+            .with_server_info(server.with_title("Brigade"))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let program = context.client_info().map(|info| info.name);
+        Ok(ListToolsResult::with_all_items(self.listed_tools(program.as_deref())))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
+        self.listed_tools(None).into_iter().find(|tool| tool.name == name)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let call = self.new_call_context(&context);
+        let arguments = request.arguments.unwrap_or_default();
+        match run_tool(&request.name, arguments, &call).await {
+            Some(Ok(McpToolReply::Task(info))) => {
+                self.watch_new_task(&info, &context);
+                Ok(CallToolResponse::Task(CreateTaskResult::new(
+                    protocol_tasks::new_protocol_task(&call, &info),
+                )))
+            }
+            Some(Ok(answer)) => {
+                Ok(CallToolResponse::Complete(protocol_tasks::to_tool_result(answer)))
+            }
+            Some(Err(refusal)) => {
+                Ok(CallToolResponse::Complete(error_codes::refusal_result(&refusal)))
+            }
+            None => Err(self.unknown_tool_error(&request.name)),
+        }
+    }
+
+    /// No lists change here; tasks are asked for beside the filter.
+    fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(SubscriptionFilter::new())
+    }
+
+    /// Tells of the tasks that are asked for, until the client has heard enough.
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        let context = subscription.request_context();
+        let wanted = context.extensions.get::<TaskSubscription>();
+        let ids = wanted.map(|wanted| wanted.task_ids.clone()).unwrap_or_default();
+        for id in ids.into_iter().take(SUBSCRIBED_TASKS_MAX) {
+            let (call, within) = (self.new_call_context(context), Some(context.id.clone()));
+            self.watch_tasks.spawn(protocol_tasks::watch_status(
+                call,
+                id,
+                context.peer.clone(),
+                within,
+            ));
+        }
+        tokio::select! {
+            () = subscription.cancelled() => {}
+            () = self.disconnected.cancelled() => {}
+        }
+        Ok(())
+    }
+
+    // What is not offered is not answered with an empty list either.
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    /// Also what is known but was not understood comes here.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = truncate_line(&request.method, CLIENT_NAME_CHARS_MAX);
+        if KNOWN_METHODS.contains(&method.as_str()) {
+            let what = format!("the parameters of {method} are wrong; see the protocol's schema");
+            return Err(ErrorData::invalid_params(what, None));
+        }
+        let what = format!("there is no method {method}");
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None))
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let task =
+            protocol_tasks::get_task(&self.new_call_context(&context), &request.task_id).await;
+        task.map(GetTaskResult::new).map_err(|refusal| error_codes::refusal_error(&refusal))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let call = self.new_call_context(&context);
+        let updated =
+            protocol_tasks::update_task(&call, &request.task_id, request.input_responses).await;
+        updated.map_err(|refusal| error_codes::refusal_error(&refusal))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let cancelled =
+            protocol_tasks::cancel_task(&self.new_call_context(&context), &request.task_id).await;
+        cancelled.map_err(|refusal| error_codes::refusal_error(&refusal))
+    }
+}

@@ -1,0 +1,119 @@
+//! A command's output as it comes.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use brigade_model::refusal::Refusal;
+use brigade_process::output::{PagePiece, StdStream, ViewPage};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::read_output::{OutputOffset, StreamSelection};
+use crate::call::{Call, ItemSender};
+use crate::request_context::{RequestContext, TaskTarget};
+use crate::task_info::output_unreadable;
+
+/// Ends when the output does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FollowOutputRequest {
+    pub target: TaskTarget,
+    #[serde(default)]
+    pub streams: StreamSelection,
+    #[serde(default)]
+    pub from: OutputOffset,
+}
+
+/// A part of a command's output. Positions count what was produced, kept or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputPageItem {
+    pub from: u64,
+    pub next: u64,
+    pub total: u64,
+    pub pieces: Vec<OutputPiece>,
+    /// Bytes that a full disk did not take, at places that are not known.
+    #[serde(default)]
+    pub unwritten: u64,
+    /// Nothing follows.
+    pub ended: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputPiece {
+    Stdout(Base64Bytes),
+    Stderr(Base64Bytes),
+    /// So many bytes are not kept.
+    Cut(u64),
+}
+
+/// Bytes that may be anything; in JSON as base64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base64Bytes(pub Vec<u8>);
+
+impl OutputPageItem {
+    pub fn of(page: &ViewPage) -> Self {
+        let pieces = page.pieces.iter().map(|piece| match piece {
+            PagePiece::Bytes { stream: StdStream::Stdout, bytes, .. } => {
+                OutputPiece::Stdout(Base64Bytes(bytes.clone()))
+            }
+            PagePiece::Bytes { stream: StdStream::Stderr, bytes, .. } => {
+                OutputPiece::Stderr(Base64Bytes(bytes.clone()))
+            }
+            PagePiece::Dropped { bytes } => OutputPiece::Cut(*bytes),
+        });
+        Self {
+            from: page.from,
+            next: page.next,
+            total: page.total,
+            pieces: pieces.collect(),
+            unwritten: page.unwritten,
+            ended: page.ended,
+        }
+    }
+
+    /// All of it as text, the cuts marked.
+    pub fn text(&self) -> String {
+        let mut bytes = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                OutputPiece::Stdout(Base64Bytes(part)) | OutputPiece::Stderr(Base64Bytes(part)) => {
+                    bytes.extend_from_slice(part);
+                }
+                OutputPiece::Cut(cut) => {
+                    bytes.extend_from_slice(format!("\n[... {cut} bytes cut ...]\n").as_bytes());
+                }
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Serialize for Base64Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Base64Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Call for FollowOutputRequest {
+    type Reply = ();
+    type Item = OutputPageItem;
+
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        items: &ItemSender<OutputPageItem>,
+    ) -> Result<(), Refusal> {
+        let found = desk.find_task(&self.target).await?;
+        let (which, from) = (self.streams.into(), self.from.into());
+        let mut follow = found.session.follow(found.task_ref(), which, from).await?;
+        while let Some(page) = follow.next().await.map_err(|e| output_unreadable(&e))? {
+            items.send(&OutputPageItem::of(&page)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,25 @@
+//! Lists all trusted definitions.
+
+use brigade_model::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::RequestContext;
+use crate::trust_store::TrustedRepository;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListTrustRequest {}
+
+impl Call for ListTrustRequest {
+    type Reply = Vec<TrustedRepository>;
+    type Item = NoItems;
+
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<Self::Reply, Refusal> {
+        desk.require_operator("see what is trusted")?;
+        Ok(desk.trust_store()?.list())
+    }
+}

@@ -1,0 +1,50 @@
+//! What an agent has said and done.
+
+use brigade_model::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+
+use crate::call::{Call, ItemSender, NoItems};
+use crate::request_context::{RequestContext, TaskTarget};
+
+/// The most that one answer has of it.
+const TRANSCRIPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadTranscriptRequest {
+    pub target: TaskTarget,
+    /// Bytes of the text.
+    #[serde(default)]
+    pub from: u64,
+    #[serde(default)]
+    pub max_bytes: Option<usize>,
+}
+
+/// A part of it; of other work, nothing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TranscriptPage {
+    pub text: String,
+    pub next: u64,
+    pub total: u64,
+}
+
+impl Call for ReadTranscriptRequest {
+    type Reply = Option<TranscriptPage>;
+    type Item = NoItems;
+
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<Option<TranscriptPage>, Refusal> {
+        let found = desk.find_task(&self.target).await?;
+        let Some(text) = found.session.transcript(found.task_ref()).await? else {
+            return Ok(None);
+        };
+        let most = self.max_bytes.unwrap_or(TRANSCRIPT_BYTES_MAX).min(TRANSCRIPT_BYTES_MAX);
+        let from = usize::try_from(self.from).unwrap_or(usize::MAX).min(text.len());
+        let from = text.ceil_char_boundary(from);
+        let next = text.floor_char_boundary((from + most).min(text.len())).max(from);
+        let part = text[from..next].to_owned();
+        Ok(Some(TranscriptPage { text: part, next: next as u64, total: text.len() as u64 }))
+    }
+}

@@ -1,0 +1,156 @@
+//! Lines of a command's output, or of an agent's conversation, that match.
+
+use brigade_model::refusal::Refusal;
+use brigade_process::output::{self, SearchCursor, SearchError, StdStream};
+use regex::RegexBuilder;
+use serde::{Deserialize, Serialize};
+
+use super::read_output::StreamSelection;
+use crate::call::{Call, ItemSender, NoItems, to_raw_json};
+use crate::request_context::{RequestContext, TaskTarget};
+use crate::task_info::output_unreadable;
+
+const LINE_BYTES_MAX: usize = 2_000;
+const MATCHES_MAX: usize = 10_000;
+/// What the matches of one answer may take up as they are written, so that it fits a line.
+const MATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SearchOutputRequest {
+    pub target: TaskTarget,
+    #[serde(default)]
+    pub streams: StreamSelection,
+    /// A regular expression.
+    pub pattern: String,
+    #[serde(default)]
+    pub ignore_case: bool,
+    pub max_matches: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SearchOutputReply {
+    pub lines: Vec<MatchedLineItem>,
+    /// There may be more.
+    pub has_more: bool,
+    /// Bytes that were not looked at because they are not kept.
+    pub dropped_bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MatchedLineItem {
+    pub position: u64,
+    pub stderr: bool,
+    pub text: String,
+}
+
+impl Call for SearchOutputRequest {
+    type Reply = SearchOutputReply;
+    type Item = NoItems;
+
+    async fn handle(
+        self,
+        desk: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<SearchOutputReply, Refusal> {
+        let found = desk.find_task(&self.target).await?;
+        if let Some(said) = found.session.transcript(found.task_ref()).await? {
+            return self.search_transcript(&said);
+        }
+        let output = found.session.output(found.task_ref()).await?;
+        let max_matches = self.max_matches.min(MATCHES_MAX);
+        let searched = tokio::task::spawn_blocking(move || {
+            output.search(output::OutputSearch {
+                view: self.streams.into(),
+                pattern: &self.pattern,
+                ignore_case: self.ignore_case,
+                cursor: SearchCursor::default(),
+                max_matches,
+                max_line_bytes: LINE_BYTES_MAX,
+            })
+        });
+        let found = match searched.await.map_err(|e| Refusal::internal(e.to_string()))? {
+            Ok(found) => found,
+            Err(SearchError::Pattern(problem)) => {
+                return Err(Refusal::invalid(format!("the pattern is wrong: {problem}")));
+            }
+            Err(SearchError::Io(error)) => return Err(output_unreadable(&error)),
+        };
+        let lines = found.lines.into_iter().map(|line| MatchedLineItem {
+            position: line.at,
+            stderr: line.stream == StdStream::Stderr,
+            text: line.text,
+        });
+        let mut lines: Vec<MatchedLineItem> = lines.collect();
+        let more = lines.len() >= max_matches;
+        let fitting = count_fitting(&lines)?;
+        let is_cut = fitting < lines.len();
+        lines.truncate(fitting);
+        Ok(SearchOutputReply {
+            has_more: more || is_cut,
+            lines,
+            dropped_bytes: found.dropped_bytes,
+        })
+    }
+}
+
+impl SearchOutputRequest {
+    /// What an agent has said and done has lines too.
+    fn search_transcript(&self, said: &str) -> Result<SearchOutputReply, Refusal> {
+        let pattern = RegexBuilder::new(&self.pattern).case_insensitive(self.ignore_case).build();
+        let pattern = pattern
+            .map_err(|problem| Refusal::invalid(format!("the pattern is wrong: {problem}")))?;
+        let max_matches = self.max_matches.min(MATCHES_MAX);
+        let mut lines = Vec::new();
+        let mut at = 0;
+        for line in said.split_inclusive('\n') {
+            let text = line.trim_end_matches('\n');
+            if lines.len() < max_matches && pattern.is_match(text) {
+                let text = text[..text.floor_char_boundary(LINE_BYTES_MAX)].to_owned();
+                lines.push(MatchedLineItem { position: at, stderr: false, text });
+            }
+            at += line.len() as u64;
+        }
+        let found = lines.len();
+        lines.truncate(count_fitting(&lines)?);
+        Ok(SearchOutputReply {
+            has_more: found >= max_matches || lines.len() < found,
+            lines,
+            dropped_bytes: 0,
+        })
+    }
+}
+
+/// How many of them fit into an answer. A byte of output can be six of JSON.
+fn count_fitting(lines: &[MatchedLineItem]) -> Result<usize, Refusal> {
+    let mut left = MATCH_BYTES_MAX;
+    for (at, line) in lines.iter().enumerate() {
+        // With the comma.
+        let bytes = to_raw_json(line)?.get().len() + 1;
+        match left.checked_sub(bytes) {
+            Some(rest) => left = rest,
+            None => return Ok(at),
+        }
+    }
+    Ok(lines.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_fits_a_line_whatever_was_matched() {
+        for text in ["x", "\u{1}"] {
+            let line =
+                MatchedLineItem { position: 7, stderr: true, text: text.repeat(LINE_BYTES_MAX) };
+            let mut lines = vec![line; MATCHES_MAX];
+            lines.truncate(count_fitting(&lines).expect("lines"));
+            let written = to_raw_json(&lines).expect("an answer").get().len();
+            assert!(written <= MATCH_BYTES_MAX + 2, "{written}");
+            assert!(
+                written > MATCH_BYTES_MAX - 6 * LINE_BYTES_MAX - 100,
+                "one more has no room: {written}"
+            );
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The definitions that the operator trusts, in a file of the state folder.
+//!
+//! Trust is per repository and digest: another content of a file is another file. Only the daemon writes
+//! the file, and only for the operator.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use brigade_agent::definition::DefinitionDigest;
+use brigade_process::private_file::open_private;
+use brigade_runtime::agents::DefinitionTrust;
+use serde::{Deserialize, Serialize};
+
+use crate::state_dir::StateDir;
+
+const TRUST_FILE_VERSION: u32 = 1;
+const TRUST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Names of definitions by digest, by repository.
+type TrustedRepositories = BTreeMap<PathBuf, BTreeMap<DefinitionDigest, String>>;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrustFile {
+    version: u32,
+    repositories: TrustedRepositories,
+}
+
+/// The trusted definitions, and the file that they are kept in.
+#[derive(Debug)]
+pub struct TrustStore {
+    file: PathBuf,
+    repositories: Mutex<TrustedRepositories>,
+}
+
+impl TrustStore {
+    /// Reads what is there. A file that cannot be read is an error: it would be overwritten.
+    pub fn open(places: &StateDir) -> io::Result<Self> {
+        let file = places.trust_path();
+        let wrong = |error: io::Error| {
+            let shown = file.display();
+            io::Error::new(error.kind(), format!("{shown}: {error}; mend it, or remove it"))
+        };
+        let repositories = read_trust_file(&file).map_err(wrong)?;
+        Ok(Self { file, repositories: Mutex::new(repositories) })
+    }
+
+    /// All that is trusted.
+    pub fn list(&self) -> Vec<TrustedRepository> {
+        self.lock().iter().map(|(path, trusted)| TrustedRepository::of(path, trusted)).collect()
+    }
+
+    /// Trusts definitions in a repository, beside those that are trusted there.
+    pub fn grant(
+        &self,
+        repository: &Path,
+        definitions: impl IntoIterator<Item = TrustedDefinition>,
+    ) -> io::Result<()> {
+        self.update(|repositories| {
+            let trusted = repositories.entry(repository.to_owned()).or_default();
+            trusted.extend(definitions.into_iter().map(|it| (it.digest, it.name)));
+        })
+    }
+
+    /// Ends the trust in these definitions of a repository, or in all of them. Says in how many.
+    pub fn revoke(&self, repository: &Path, digests: &[DefinitionDigest]) -> io::Result<usize> {
+        let mut revoked = 0;
+        self.update(|repositories| {
+            let Some(trusted) = repositories.get_mut(repository) else { return };
+            let before = trusted.len();
+            trusted.retain(|digest, _| !digests.is_empty() && !digests.contains(digest));
+            revoked = before - trusted.len();
+            if trusted.is_empty() {
+                repositories.remove(repository);
+            }
+        })?;
+        Ok(revoked)
+    }
+
+    /// Changes what is stored, then what is known: what could not be stored is not trusted.
+    fn update(&self, change: impl FnOnce(&mut TrustedRepositories)) -> io::Result<()> {
+        let mut known = self.lock();
+        let mut changed = known.clone();
+        change(&mut changed);
+        if changed != *known {
+            write_trust_file(&self.file, &changed)?;
+            *known = changed;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TrustedRepositories> {
+        self.repositories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DefinitionTrust for TrustStore {
+    fn is_trusted(&self, repository: &Path, digest: &DefinitionDigest) -> bool {
+        self.lock().get(repository).is_some_and(|trusted| trusted.contains_key(digest))
+    }
+}
+
+/// The trusted definitions of one repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustedRepository {
+    pub repository: String,
+    pub definitions: Vec<TrustedDefinition>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustedDefinition {
+    pub name: String,
+    pub digest: DefinitionDigest,
+}
+
+impl TrustedRepository {
+    fn of(path: &Path, trusted: &BTreeMap<DefinitionDigest, String>) -> Self {
+        let definitions = trusted
+            .iter()
+            .map(|(digest, name)| TrustedDefinition { name: name.clone(), digest: digest.clone() });
+        Self { repository: path.display().to_string(), definitions: definitions.collect() }
+    }
+}
+
+fn read_trust_file(file: &Path) -> io::Result<TrustedRepositories> {
+    let opened = match File::open(file) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(TrustedRepositories::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    opened.take(TRUST_FILE_BYTES_MAX).read_to_string(&mut text)?;
+    let read: TrustFile = serde_json::from_str(&text)?;
+    if read.version != TRUST_FILE_VERSION {
+        return Err(io::Error::other(format!("it has the unknown version {}", read.version)));
+    }
+    Ok(read.repositories)
+}
+
+/// Replaces the file in one step.
+fn write_trust_file(file: &Path, repositories: &TrustedRepositories) -> io::Result<()> {
+    let content = TrustFile { version: TRUST_FILE_VERSION, repositories: repositories.clone() };
+    let draft = file.with_extension("json.new");
+    let mut opened = open_private(&draft, File::options().write(true).truncate(true))?;
+    opened.write_all(serde_json::to_string_pretty(&content)?.as_bytes())?;
+    opened.sync_all()?;
+    fs::rename(&draft, file)?;
+    match file.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn definition(text: &str) -> TrustedDefinition {
+        let digest = DefinitionDigest::of(text.as_bytes());
+        TrustedDefinition { name: text.to_owned(), digest }
+    }
+
+    #[test]
+    fn trust_outlives_the_daemon_and_ends_when_it_is_revoked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let places = StateDir::new(folder.path());
+        let (here, there) = (Path::new("/here/.git"), Path::new("/there"));
+        let [one, two] = ["one", "two"].map(definition);
+        let store = TrustStore::open(&places).expect("an empty store");
+        assert!(!store.is_trusted(here, &one.digest) && store.list().is_empty());
+        store.grant(here, [one.clone(), two.clone()]).expect("it can be stored");
+        let mode = fs::metadata(places.trust_path()).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+
+        let store = TrustStore::open(&places).expect("the same store");
+        assert!(store.is_trusted(here, &one.digest) && store.is_trusted(here, &two.digest));
+        assert!(!store.is_trusted(there, &one.digest), "trust is per repository");
+        assert_eq!(store.revoke(there, &[]).expect("nothing"), 0);
+        assert_eq!(store.revoke(here, std::slice::from_ref(&one.digest)).expect("one"), 1);
+        assert!(!store.is_trusted(here, &one.digest) && store.is_trusted(here, &two.digest));
+        assert_eq!(store.revoke(here, &[]).expect("all"), 1);
+        assert!(TrustStore::open(&places).expect("the same store").list().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_overwritten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let places = StateDir::new(folder.path());
+        for text in ["", "{}", r#"{"version": 2, "repositories": {}}"#, r#"{"version": 1}"#] {
+            fs::write(places.trust_path(), text).expect("a file");
+            assert!(TrustStore::open(&places).is_err(), "{text}");
+        }
+    }
+}
