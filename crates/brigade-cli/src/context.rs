@@ -189,6 +189,7 @@ impl CliContext {
             program: this_program()?,
             args,
             may_start,
+            notice: render::print_note,
         })
     }
 }

@@ -9,7 +9,7 @@ pub(crate) fn store_refusal(error: &StoreError) -> Refusal {
         StoreError::Unavailable(_) | StoreError::Locked { .. } | StoreError::ReadOnly => {
             Refusal::unavailable(message)
         }
-        StoreError::Fenced(_) | StoreError::Newer { .. } => Refusal::unavailable(message),
+        StoreError::Fenced(_) | StoreError::Newer { .. } | StoreError::Older { .. } => Refusal::unavailable(message),
         StoreError::Corrupt(_) => Refusal::internal(message),
     }
 }

@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         program: std::env::current_exe()?,
         args,
         may_start: true,
+        notice: |line| eprintln!("{line}"),
     };
     let mut options = McpOptions::new(session, std::env::current_dir()?);
     options.client_name = std::env::args().nth(3);

@@ -53,6 +53,8 @@ pub struct DaemonLauncher {
     pub args: Vec<OsString>,
     /// Not within a task: the daemon would be a part of it, and end with it.
     pub may_start: bool,
+    /// Shows a line to the person at the terminal.
+    pub notice: fn(&str),
 }
 
 impl DaemonLauncher {
@@ -70,6 +72,7 @@ impl DaemonLauncher {
         let mut start = LaunchState::NotStarted;
         let mut pause = POLL_INTERVAL_MIN;
         let mut unreachable = UnreachableTimer::default();
+        let mut terminated = None;
         loop {
             let error = match DaemonConnection::connect(&self.state_dir, introduction.clone()).await
             {
@@ -83,6 +86,13 @@ impl DaemonLauncher {
                     return Ok(client);
                 }
                 Err(ClientError::NoDaemon(error)) => error,
+                Err(error @ ClientError::VersionMismatch { .. })
+                    if self.may_start && Instant::now() < deadline =>
+                {
+                    self.terminate_obsolete_daemon(&mut terminated, error)?;
+                    tokio::time::sleep(POLL_INTERVAL_MAX).await;
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let holder = find_lock_holder(&self.state_dir.lock_path());
@@ -153,6 +163,20 @@ impl DaemonLauncher {
         }
     }
 
+    /// Terminates a daemon that does not understand the hello frame, unless that was done before.
+    fn terminate_obsolete_daemon(
+        &self,
+        terminated: &mut Option<u32>,
+        error: ClientError,
+    ) -> Result<(), ClientError> {
+        if terminated.is_none() {
+            let pid = terminate_lock_holder(&self.state_dir).ok_or(error)?;
+            (self.notice)(&format!("stopping the daemon (pid {pid}): it is of an earlier version"));
+            *terminated = Some(pid);
+        }
+        Ok(())
+    }
+
     fn spawn_daemon(&self) -> io::Result<Child> {
         self.state_dir.create()?;
         let log = self.state_dir.log_path();
@@ -218,6 +242,15 @@ pub async fn connect_running(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(POLL_INTERVAL_MAX);
     }
+}
+
+/// Sends SIGTERM to the process that holds the lock of a state directory, and returns its pid. It stops
+/// daemons that do not understand the hello frame.
+pub fn terminate_lock_holder(state_dir: &StateDir) -> Option<u32> {
+    let pid = find_lock_holder(&state_dir.lock_path())?.pid?;
+    let process = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).ok()?;
+    Some(pid)
 }
 
 /// How long one and the same daemon has been without a socket.

@@ -32,7 +32,7 @@ impl DaemonPhase {
         match self {
             Self::Starting => "starting",
             Self::Serving => "serving",
-            Self::ShuttingDown => "leaving",
+            Self::ShuttingDown => "shutting_down",
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The daemon's protocol: one JSON value a line, both ways, over a Unix socket.
 //!
 //! ```text
-//! client: {"protocol":1,"oldest":1,"version":"0.1.0","who":"operator","operator_key":".."}    hello
-//! daemon: {"protocol":1,"version":"0.1.0","pid":4242}        welcome, or {"refused":..}
-//! client: {"id":1,"ask":{"exec":{..}},"room":1048576}
-//! daemon: {"id":1,"item":..} any number of times, then {"id":1,"done":..} or {"id":1,"refused":..}
-//! client: {"id":1,"more":65536}              it has taken so many bytes of the items
-//! client: {"id":1,"cancel":true}             takes a question back
-//! daemon: {"id":7,"leaving":true}             it leaves; what came after question 7 was not read
+//! client: {"protocol":2,"oldest_protocol":2,"version":"0.1.0","role":"operator","operator_key":".."}
+//! daemon: {"protocol":2,"version":"0.1.0","pid":4242}, or {"refused":{..},"version":"0.1.0"}
+//! client: {"id":1,"request":{"exec":{..}},"window":1048576}
+//! daemon: {"id":1,"item":..} any number of times, then {"id":1,"reply":..} or {"id":1,"refused":..}
+//! client: {"id":1,"ack_bytes":65536}         confirms that many bytes of items
+//! client: {"id":1,"cancel":true}             cancels a request
+//! daemon: {"id":7,"shutting_down":true}      last frame: the daemon read no request after 7
 //! ```
 //!
 //! Questions are answered as they come to an end, in any order. Each has room of its own: so many bytes
@@ -22,8 +22,9 @@
 //! [`crate::operator_key`]. A client that has conversations says in which one it is (`"conversation"`),
 //! with the same id whenever it connects again.
 //!
-//! Hello, welcome, `status` and `leave` are the same in every version: whatever the numbers, a daemon
-//! says who it is and can be asked to make way. Nothing else is answered to who speaks another protocol.
+//! Hello, welcome, `status` and `shutdown` are the same in every version, as
+//! `docs/design/2026-11-17-frozen-frames.md` defines them: a client of any version learns which daemon
+//! runs, and can shut it down. A daemon serves no other request to a client of an unknown protocol.
 
 use std::io;
 
@@ -37,8 +38,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::operator_key::OperatorKey;
 
 /// The version of the protocol. A daemon serves this one and the one before.
-pub const PROTOCOL_VERSION: u32 = 1;
-pub const OLDEST_PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
+pub const OLDEST_PROTOCOL_VERSION: u32 = 2;
 
 /// Whether this version knows a protocol.
 pub(crate) fn is_supported_protocol(protocol: u32) -> bool {
@@ -265,8 +266,8 @@ mod tests {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         for (what, expect) in [
             (ServerFrameBody::Item(raw("[1]")), r#"{"id":7,"item":[1]}"#),
-            (ServerFrameBody::Reply(raw("null")), r#"{"id":7,"done":null}"#),
-            (ServerFrameBody::ShuttingDown, r#"{"id":7,"leaving":true}"#),
+            (ServerFrameBody::Reply(raw("null")), r#"{"id":7,"reply":null}"#),
+            (ServerFrameBody::ShuttingDown, r#"{"id":7,"shutting_down":true}"#),
             (
                 ServerFrameBody::Refused(Refusal::ended("late")),
                 r#"{"id":7,"refused":{"kind":"ended","message":"late"}}"#,

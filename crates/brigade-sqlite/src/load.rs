@@ -50,23 +50,23 @@ impl ReadTransaction<'_> {
     /// The index leads past tasks that are over, at the price of a search for each that is not. Where
     /// a good part of the tasks is open, going through all of them is cheaper.
     fn open_tasks_sql(&self, key: SessionKey) -> Result<&'static str> {
-        let sql = "SELECT count(*), (SELECT ifnull(max(no), 0) FROM tasks WHERE tree = ?1) \
-                   FROM tasks INDEXED BY tasks_open WHERE tree = ?1 AND phase < 3";
+        let sql = "SELECT count(*), (SELECT ifnull(max(no), 0) FROM tasks WHERE session = ?1) \
+                   FROM tasks INDEXED BY tasks_open WHERE session = ?1 AND residency < 3";
         let (open, last): (i64, i64) =
             self.tx.prepare_cached(sql)?.query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(if open >= last / 4 {
-            "SELECT no, owner, phase, body FROM tasks NOT INDEXED \
-             WHERE tree = ?1 AND phase < 3 ORDER BY no"
+            "SELECT no, owner, residency, body FROM tasks NOT INDEXED \
+             WHERE session = ?1 AND residency < 3 ORDER BY no"
         } else {
-            "SELECT no, owner, phase, body FROM tasks INDEXED BY tasks_open \
-             WHERE tree = ?1 AND phase < 3 ORDER BY no"
+            "SELECT no, owner, residency, body FROM tasks INDEXED BY tasks_open \
+             WHERE session = ?1 AND residency < 3 ORDER BY no"
         })
     }
 
     fn key_marks(&self, tree: SessionKey, living: &AliveTasks) -> Result<Vec<KeyMark>> {
-        let sql = "SELECT owner, owner_run, key, no FROM tasks INDEXED BY tasks_keyed \
-                   WHERE tree = ?1 AND key IS NOT NULL \
-                   UNION ALL SELECT owner, owner_run, key, no FROM marks WHERE tree = ?1";
+        let sql = "SELECT owner, owner_run, idempotency_key, no FROM tasks INDEXED BY tasks_keyed \
+                   WHERE session = ?1 AND idempotency_key IS NOT NULL \
+                   UNION ALL SELECT owner, owner_run, idempotency_key, no FROM key_marks WHERE session = ?1";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query([tree])?;
         let mut found = Vec::new();
@@ -87,7 +87,7 @@ impl ReadTransaction<'_> {
 
     fn unread_messages(&self, (key, id): (SessionKey, SessionId)) -> Result<Vec<Arc<Message>>> {
         let sql = "SELECT no, body FROM messages INDEXED BY messages_unread \
-                   WHERE tree = ?1 AND unread = 1 ORDER BY no";
+                   WHERE session = ?1 AND unread = 1 ORDER BY no";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query([key])?;
         let mut found = Vec::new();

@@ -90,23 +90,23 @@ impl PruneJob {
 
     fn prune_sessions(&self, conn: &Connection, pruned: &mut PruneResult) -> Result<PruneStage> {
         let Some(until) = self.ended_cutoff else { return Ok(PruneStage::Events) };
-        let sql = "SELECT key FROM trees WHERE state = ?1 AND now <= ?2 LIMIT 1";
+        let sql = "SELECT key FROM sessions WHERE state = ?1 AND last_event_at <= ?2 LIMIT 1";
         let mut statement = conn.prepare_cached(sql)?;
         let over = statement.query_row(params![CLOSED, until], |row| row.get::<_, SessionKey>(0));
         let Some(tree) = over.optional()? else { return Ok(PruneStage::Events) };
-        let sql = "SELECT no FROM tasks WHERE tree = ?1 ORDER BY no DESC LIMIT ?2";
+        let sql = "SELECT no FROM tasks WHERE session = ?1 ORDER BY no DESC LIMIT ?2";
         let tasks = query_numbers(conn, sql, params![tree, SLICE as i64])?;
         for no in &tasks {
             remove_task(conn, tree, *no)?;
         }
         pruned.tasks += tasks.len() as u64;
         if tasks.len() < SLICE {
-            let sql = "DELETE FROM messages WHERE tree = ?1 AND no IN \
-                       (SELECT no FROM messages WHERE tree = ?1 LIMIT ?2)";
+            let sql = "DELETE FROM messages WHERE session = ?1 AND no IN \
+                       (SELECT no FROM messages WHERE session = ?1 LIMIT ?2)";
             let messages = conn.prepare_cached(sql)?.execute(params![tree, SLICE as i64])?;
             if messages < SLICE {
-                conn.prepare_cached("DELETE FROM marks WHERE tree = ?1")?.execute([tree])?;
-                conn.prepare_cached("DELETE FROM trees WHERE key = ?1")?.execute([tree])?;
+                conn.prepare_cached("DELETE FROM key_marks WHERE session = ?1")?.execute([tree])?;
+                conn.prepare_cached("DELETE FROM sessions WHERE key = ?1")?.execute([tree])?;
                 pruned.sessions += 1;
             }
         }
@@ -115,7 +115,7 @@ impl PruneJob {
 
     /// Removes from the beginning only, so that what is kept has no holes.
     fn prune_events(&self, conn: &Connection, pruned: &mut PruneResult) -> Result<PruneStage> {
-        let sql = "SELECT position, at, tree IN (SELECT key FROM trees) FROM events \
+        let sql = "SELECT position, at, session IN (SELECT key FROM sessions) FROM events \
                    ORDER BY position LIMIT ?1";
         let mut statement = conn.prepare_cached(sql)?;
         let mut rows = statement.query([SLICE as i64])?;
@@ -143,9 +143,9 @@ fn next_finished_task(
     after: PruneCursor,
     until: i64,
 ) -> Result<Option<PruneCursor>> {
-    let sql = "SELECT ended_at, tree, no FROM tasks INDEXED BY tasks_over \
-               WHERE phase = 3 AND ended_at <= ?4 AND (ended_at, tree, no) > (?1, ?2, ?3) \
-               ORDER BY ended_at, tree, no LIMIT 1";
+    let sql = "SELECT ended_at, session, no FROM tasks INDEXED BY tasks_finished \
+               WHERE residency = 3 AND ended_at <= ?4 AND (ended_at, session, no) > (?1, ?2, ?3) \
+               ORDER BY ended_at, session, no LIMIT 1";
     let mut statement = conn.prepare_cached(sql)?;
     let found = statement.query_row(params![after.0, after.1, after.2, until], |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
@@ -156,16 +156,16 @@ fn next_finished_task(
 /// Removes at most `most` tasks of a subtree, children first, unless something in it lives, still holds
 /// a slot or limits a kept task. What descendants left uncollected nobody can collect any more.
 fn remove_subtree(conn: &Connection, (tree, no): (SessionKey, i64), most: usize) -> Result<usize> {
-    let sql = "WITH RECURSIVE below(no) AS ( \
+    let sql = "WITH RECURSIVE subtree(no) AS ( \
                    VALUES(?2) \
                    UNION ALL \
-                   SELECT tasks.no FROM below CROSS JOIN tasks INDEXED BY tasks_owner \
-                   ON tasks.tree = ?1 AND tasks.owner = below.no) \
-               SELECT no FROM below ORDER BY no DESC";
+                   SELECT tasks.no FROM subtree CROSS JOIN tasks INDEXED BY tasks_owner \
+                   ON tasks.session = ?1 AND tasks.owner = subtree.no) \
+               SELECT no FROM subtree ORDER BY no DESC";
     let subtree = query_numbers(conn, sql, params![tree, no])?;
-    let sql = "SELECT phase < ?3 OR EXISTS (SELECT 1 FROM tasks AS kept INDEXED BY tasks_limited \
-                   WHERE kept.tree = ?1 AND kept.limited_by = ?2) \
-               FROM tasks WHERE tree = ?1 AND no = ?2";
+    let sql = "SELECT residency < ?3 OR EXISTS (SELECT 1 FROM tasks AS kept INDEXED BY tasks_limited \
+                   WHERE kept.session = ?1 AND kept.limited_by = ?2) \
+               FROM tasks WHERE session = ?1 AND no = ?2";
     let mut is_needed = conn.prepare_cached(sql)?;
     for no in &subtree {
         if is_needed.query_row([tree, *no, PENDING], |row| row.get(0))? {
@@ -181,18 +181,18 @@ fn remove_subtree(conn: &Connection, (tree, no): (SessionKey, i64), most: usize)
 
 /// Removes one task with what hangs on it. Its key stays taken while its parent lives.
 fn remove_task(conn: &Connection, tree: SessionKey, no: i64) -> Result<()> {
-    let sql = "INSERT OR REPLACE INTO marks(tree, owner, no, owner_run, key) \
-               SELECT tree, owner, no, owner_run, key FROM tasks \
-               WHERE tree = ?1 AND no = ?2 AND key IS NOT NULL AND (owner = 0 OR ?3 = \
-               (SELECT parent.phase FROM tasks AS parent \
-                WHERE parent.tree = ?1 AND parent.no = tasks.owner))";
+    let sql = "INSERT OR REPLACE INTO key_marks(session, owner, no, owner_run, idempotency_key) \
+               SELECT session, owner, no, owner_run, idempotency_key FROM tasks \
+               WHERE session = ?1 AND no = ?2 AND idempotency_key IS NOT NULL AND (owner = 0 OR ?3 = \
+               (SELECT parent.residency FROM tasks AS parent \
+                WHERE parent.session = ?1 AND parent.no = tasks.owner))";
     conn.prepare_cached(sql)?.execute(params![tree, no, ALIVE])?;
     for sql in [
-        "DELETE FROM tasks WHERE tree = ?1 AND no = ?2",
-        "DELETE FROM marks WHERE tree = ?1 AND owner = ?2",
-        "DELETE FROM journal WHERE tree = ?1 AND task = ?2",
-        "DELETE FROM runs WHERE tree = ?1 AND task = ?2",
-        "DELETE FROM messages WHERE tree = ?1 AND recipient = ?2",
+        "DELETE FROM tasks WHERE session = ?1 AND no = ?2",
+        "DELETE FROM key_marks WHERE session = ?1 AND owner = ?2",
+        "DELETE FROM journal WHERE session = ?1 AND task = ?2",
+        "DELETE FROM runs WHERE session = ?1 AND task = ?2",
+        "DELETE FROM messages WHERE session = ?1 AND recipient = ?2",
     ] {
         conn.prepare_cached(sql)?.execute([tree, no])?;
     }

@@ -24,7 +24,7 @@ impl<'a> ReadTransaction<'a> {
     }
 
     pub(crate) fn sessions(&self) -> Result<Vec<SessionRow>> {
-        let mut statement = self.tx.prepare_cached("SELECT key, body FROM trees ORDER BY key")?;
+        let mut statement = self.tx.prepare_cached("SELECT key, body FROM sessions ORDER BY key")?;
         let mut rows = statement.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
@@ -43,7 +43,7 @@ impl<'a> ReadTransaction<'a> {
         &self,
         id: SessionId,
     ) -> Result<Option<(SessionKey, SessionRow)>> {
-        let mut statement = self.tx.prepare_cached("SELECT key, body FROM trees WHERE id = ?1")?;
+        let mut statement = self.tx.prepare_cached("SELECT key, body FROM sessions WHERE id = ?1")?;
         let mut rows = statement.query([id_bytes(&id)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let tree = codec::decode(format_args!("{id:?}"), row.get_ref(1)?.as_blob()?)?;
@@ -51,8 +51,8 @@ impl<'a> ReadTransaction<'a> {
     }
 
     pub(crate) fn session_named(&self, name: &SessionName) -> Result<Option<SessionRow>> {
-        let sql = "SELECT body FROM trees WHERE name = ?1 \
-                   ORDER BY state = ?2, opened DESC, key DESC LIMIT 1";
+        let sql = "SELECT body FROM sessions WHERE name = ?1 \
+                   ORDER BY state = ?2, opened_at DESC, key DESC LIMIT 1";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![name.as_str(), CLOSED])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -61,7 +61,7 @@ impl<'a> ReadTransaction<'a> {
     }
 
     fn session_key(&self, id: SessionId) -> Result<Option<SessionKey>> {
-        let mut statement = self.tx.prepare_cached("SELECT key FROM trees WHERE id = ?1")?;
+        let mut statement = self.tx.prepare_cached("SELECT key FROM sessions WHERE id = ?1")?;
         Ok(statement.query_row([id_bytes(&id)], |row| row.get(0)).optional()?)
     }
 
@@ -73,7 +73,7 @@ impl<'a> ReadTransaction<'a> {
     /// Looks at the index alone: a row may be one that this version cannot read.
     pub(crate) fn missing_tasks(&self, id: SessionId, numbers: &[TaskNo]) -> Result<Vec<TaskNo>> {
         let Some(key) = self.session_key(id)? else { return Ok(numbers.to_vec()) };
-        let sql = "SELECT EXISTS (SELECT 1 FROM tasks WHERE tree = ?1 AND no = ?2)";
+        let sql = "SELECT EXISTS (SELECT 1 FROM tasks WHERE session = ?1 AND no = ?2)";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut missing = Vec::new();
         for no in numbers {
@@ -93,7 +93,7 @@ impl<'a> ReadTransaction<'a> {
     ) -> Result<Option<(TaskNo, TaskRow)>> {
         let Some(key) = self.session_key(id)? else { return Ok(None) };
         let sql = "SELECT no, body FROM tasks INDEXED BY tasks_name \
-                   WHERE tree = ?1 AND name = ?2 AND (?3 IS NULL OR owner = ?3) \
+                   WHERE session = ?1 AND name = ?2 AND (?3 IS NULL OR owner = ?3) \
                    ORDER BY no DESC LIMIT 1";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![key, name.folded(), owner.map(owner_code)])?;
@@ -108,12 +108,12 @@ impl<'a> ReadTransaction<'a> {
             (None, true) => ("tasks INDEXED BY tasks_open", None),
             (None, false) => ("tasks", None),
         };
-        let mut sql = format!("SELECT no, body FROM {from} WHERE tree = ?1 AND no > ?2");
+        let mut sql = format!("SELECT no, body FROM {from} WHERE session = ?1 AND no > ?2");
         if owner.is_some() {
             sql.push_str(" AND owner = ?4");
         }
         if query.alive_only {
-            sql.push_str(&format!(" AND phase < 3 AND phase = {ALIVE}"));
+            sql.push_str(&format!(" AND residency < 3 AND residency = {ALIVE}"));
         }
         sql.push_str(" ORDER BY no LIMIT ?3");
         let after = query.after.map_or(0, TaskNo::get);
@@ -132,7 +132,7 @@ impl<'a> ReadTransaction<'a> {
 
     pub(crate) fn journal(&self, id: SessionId, no: TaskNo) -> Result<Vec<JournalEntry>> {
         let Some(key) = self.session_key(id)? else { return Ok(Vec::new()) };
-        let sql = "SELECT body, ord FROM journal WHERE tree = ?1 AND task = ?2 ORDER BY ord";
+        let sql = "SELECT body, seq FROM journal WHERE session = ?1 AND task = ?2 ORDER BY seq";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![key, no.get()])?;
         let mut found = Vec::new();
@@ -146,7 +146,7 @@ impl<'a> ReadTransaction<'a> {
 
     pub(crate) fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> Result<Option<RunRow>> {
         let Some(key) = self.session_key(id)? else { return Ok(None) };
-        let sql = "SELECT body FROM runs WHERE tree = ?1 AND task = ?2 AND run = ?3";
+        let sql = "SELECT body FROM runs WHERE session = ?1 AND task = ?2 AND run = ?3";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![key, no.get(), run.0])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -156,7 +156,7 @@ impl<'a> ReadTransaction<'a> {
 
     pub(crate) fn message(&self, id: SessionId, no: MessageNo) -> Result<Option<MessageRow>> {
         let Some(key) = self.session_key(id)? else { return Ok(None) };
-        let sql = "SELECT body FROM messages WHERE tree = ?1 AND no = ?2";
+        let sql = "SELECT body FROM messages WHERE session = ?1 AND no = ?2";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![key, to_i64(no.0)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -202,7 +202,7 @@ impl<'a> ReadTransaction<'a> {
         page: &mut EventPage,
     ) -> Result<()> {
         let Some(key) = self.session_key(id)? else { return Ok(()) };
-        let sql = "SELECT position, body FROM events WHERE tree = ?1 AND seq >= ?2 \
+        let sql = "SELECT position, body FROM events WHERE session = ?1 AND seq >= ?2 \
                    ORDER BY seq LIMIT ?3";
         let mut statement = self.tx.prepare_cached(sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -213,13 +213,13 @@ impl<'a> ReadTransaction<'a> {
     /// Within a tree positions rise with the numbers of its events, which have no gaps: so the
     /// number at which a position is passed is found by halving.
     fn first_seq_after(&self, key: SessionKey, after: Position) -> Result<i64> {
-        let sql = "SELECT min(seq), max(seq) FROM events WHERE tree = ?1";
+        let sql = "SELECT min(seq), max(seq) FROM events WHERE session = ?1";
         let bounds = self.tx.prepare_cached(sql)?.query_row([key], |row| {
             Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
         })?;
         let (Some(mut low), Some(high)) = bounds else { return Ok(1) };
         let mut high = high + 1;
-        let sql = "SELECT position FROM events WHERE tree = ?1 AND seq = ?2";
+        let sql = "SELECT position FROM events WHERE session = ?1 AND seq = ?2";
         let mut statement = self.tx.prepare_cached(sql)?;
         while low < high {
             let middle = low + (high - low) / 2;
@@ -249,7 +249,7 @@ pub(crate) fn read_task(
     (key, id): (SessionKey, SessionId),
     no: TaskNo,
 ) -> Result<Option<TaskRow>> {
-    let sql = "SELECT body FROM tasks WHERE tree = ?1 AND no = ?2";
+    let sql = "SELECT body FROM tasks WHERE session = ?1 AND no = ?2";
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params![key, no.get()])?;
     let Some(row) = rows.next()? else { return Ok(None) };

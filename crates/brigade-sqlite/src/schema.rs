@@ -15,96 +15,97 @@ pub(crate) const APPLICATION_ID: i32 = 0x6272_6764;
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// Each step leads from its index to the next version. Released steps do not change.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+/// The version that the first migration makes. Files of versions 1 and 2 are refused.
+const FIRST_VERSION: usize = 3;
 
-/// `phase` is a task's standing and `owner` or `recipient` 0 is the session; both are explained in
-/// `write`. Positions are given out by the writer: with `meta.pruned_to` they never start again.
-const VERSION_1: &str = "
+/// Each migration leads to the next version. Released migrations do not change.
+const MIGRATIONS: &[&str] = &[VERSION_3];
+
+/// `residency` is a task's [`Residency`](brigade_store::Residency) as a number, and 0 as `owner` or
+/// `recipient` is the session; `write` has both mappings. The writer assigns positions: with
+/// `meta.pruned_to` they never start again.
+const VERSION_3: &str = "
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES('pruned_to', 0);
 
-CREATE TABLE trees(
+CREATE TABLE sessions(
     key INTEGER PRIMARY KEY AUTOINCREMENT,
     id BLOB NOT NULL UNIQUE,
     name TEXT NOT NULL,
     state INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     seq INTEGER NOT NULL,
-    opened INTEGER NOT NULL,
-    now INTEGER NOT NULL,
+    opened_at INTEGER NOT NULL,
+    last_event_at INTEGER NOT NULL,
     body BLOB NOT NULL
 );
-CREATE INDEX trees_name ON trees(name);
+CREATE INDEX sessions_name ON sessions(name);
 
 CREATE TABLE tasks(
-    tree INTEGER NOT NULL,
+    session INTEGER NOT NULL,
     no INTEGER NOT NULL,
     owner INTEGER NOT NULL,
     owner_run INTEGER NOT NULL,
-    phase INTEGER NOT NULL,
+    residency INTEGER NOT NULL,
     name TEXT,
-    key TEXT,
+    idempotency_key TEXT,
     ended_at INTEGER,
+    limited_by INTEGER,
     body BLOB NOT NULL,
-    PRIMARY KEY(tree, no)
+    PRIMARY KEY(session, no)
 ) WITHOUT ROWID;
-CREATE INDEX tasks_open ON tasks(tree, no) WHERE phase < 3;
-CREATE INDEX tasks_over ON tasks(ended_at) WHERE phase = 3;
-CREATE INDEX tasks_owner ON tasks(tree, owner);
-CREATE INDEX tasks_name ON tasks(tree, name) WHERE name IS NOT NULL;
-CREATE INDEX tasks_keyed ON tasks(tree, owner, owner_run, key) WHERE key IS NOT NULL;
+CREATE INDEX tasks_open ON tasks(session, no) WHERE residency < 3;
+CREATE INDEX tasks_finished ON tasks(ended_at) WHERE residency = 3;
+CREATE INDEX tasks_owner ON tasks(session, owner);
+CREATE INDEX tasks_name ON tasks(session, name) WHERE name IS NOT NULL;
+CREATE INDEX tasks_keyed ON tasks(session, owner, owner_run, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE INDEX tasks_limited ON tasks(session, limited_by) WHERE limited_by IS NOT NULL;
 
-CREATE TABLE marks(
-    tree INTEGER NOT NULL,
+CREATE TABLE key_marks(
+    session INTEGER NOT NULL,
     owner INTEGER NOT NULL,
     no INTEGER NOT NULL,
     owner_run INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    PRIMARY KEY(tree, owner, no)
+    idempotency_key TEXT NOT NULL,
+    PRIMARY KEY(session, owner, no)
 ) WITHOUT ROWID;
 
 CREATE TABLE events(
     position INTEGER PRIMARY KEY,
-    tree INTEGER NOT NULL,
+    session INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     at INTEGER NOT NULL,
     body BLOB NOT NULL,
-    UNIQUE(tree, seq)
+    UNIQUE(session, seq)
 );
 
 CREATE TABLE journal(
-    tree INTEGER NOT NULL,
+    session INTEGER NOT NULL,
     task INTEGER NOT NULL,
-    ord INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY(tree, task, ord)
+    PRIMARY KEY(session, task, seq)
 ) WITHOUT ROWID;
 
 CREATE TABLE runs(
-    tree INTEGER NOT NULL,
+    session INTEGER NOT NULL,
     task INTEGER NOT NULL,
     run INTEGER NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY(tree, task, run)
+    PRIMARY KEY(session, task, run)
 ) WITHOUT ROWID;
 
 CREATE TABLE messages(
-    tree INTEGER NOT NULL,
+    session INTEGER NOT NULL,
     no INTEGER NOT NULL,
     recipient INTEGER NOT NULL,
     unread INTEGER NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY(tree, no)
+    PRIMARY KEY(session, no)
 ) WITHOUT ROWID;
-CREATE INDEX messages_unread ON messages(tree, no) WHERE unread = 1;
-CREATE INDEX messages_recipient ON messages(tree, recipient);
-";
-
-/// Kept tasks know the task whose limits hold for them, which retention leaves there for them.
-const VERSION_2: &str = "
-ALTER TABLE tasks ADD COLUMN limited_by INTEGER;
-CREATE INDEX tasks_limited ON tasks(tree, limited_by) WHERE limited_by IS NOT NULL;
+CREATE INDEX messages_unread ON messages(session, no) WHERE unread = 1;
+CREATE INDEX messages_recipient ON messages(session, recipient);
 ";
 
 /// What is at a path.
@@ -213,7 +214,7 @@ impl SqliteHeader {
 
     fn classify(&self, path: &Path) -> Result<FileContent> {
         if self.application == APPLICATION_ID {
-            return check_version(self.version, MIGRATIONS).map(|_| FileContent::Store);
+            return applied_migrations(self.version, MIGRATIONS).map(|_| FileContent::Store);
         }
         // A process that ended while it made the file leaves one without tables.
         if self.application == 0 && self.version == 0 && self.tables == 0 {
@@ -257,17 +258,28 @@ fn user_version(conn: &Connection) -> Result<i64> {
     Ok(conn.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
-/// How many steps the file has behind it.
-fn check_version(version: i64, steps: &[&str]) -> Result<usize> {
+/// Returns the number of migrations that a file of this version has behind it.
+fn applied_migrations(version: i64, migrations: &[&str]) -> Result<usize> {
+    let newest = newest_version(migrations);
     match usize::try_from(version) {
-        Ok(version) if version <= steps.len() => Ok(version),
+        Ok(0) => Ok(0),
+        Ok(version) if version < FIRST_VERSION => {
+            let subject = format!(
+                "the store (version {version}; this program reads versions from {FIRST_VERSION})"
+            );
+            Err(StoreError::Older { subject }.into())
+        }
+        Ok(version) if version <= newest => Ok(version - FIRST_VERSION + 1),
         Ok(_) => {
-            let known = steps.len();
-            let what = format!("the store (version {version}; this program knows {known})");
-            Err(StoreError::Newer { subject: what }.into())
+            let subject = format!("the store (version {version}; this program knows {newest})");
+            Err(StoreError::Newer { subject }.into())
         }
         Err(_) => Err(corrupt(format!("its version is {version}"))),
     }
+}
+
+fn newest_version(migrations: &[&str]) -> usize {
+    FIRST_VERSION + migrations.len() - 1
 }
 
 /// Brings the tables to this program's version, whole or not at all.
@@ -275,17 +287,18 @@ pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
     migrate_with(conn, MIGRATIONS)
 }
 
-fn migrate_with(conn: &mut Connection, steps: &[&str]) -> Result<()> {
-    if check_version(user_version(conn)?, steps)? == steps.len() {
+fn migrate_with(conn: &mut Connection, migrations: &[&str]) -> Result<()> {
+    if applied_migrations(user_version(conn)?, migrations)? == migrations.len() {
         return Ok(());
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version = check_version(user_version(&tx)?, steps)?;
-    for step in &steps[version..] {
-        tx.execute_batch(step)?;
+    let applied = applied_migrations(user_version(&tx)?, migrations)?;
+    for migration in &migrations[applied..] {
+        tx.execute_batch(migration)?;
     }
+    let version = i64::try_from(newest_version(migrations)).unwrap_or(i64::MAX);
     tx.pragma_update(None, "application_id", APPLICATION_ID)?;
-    tx.pragma_update(None, "user_version", i64::try_from(steps.len()).unwrap_or(i64::MAX))?;
+    tx.pragma_update(None, "user_version", version)?;
     tx.commit()?;
     Ok(())
 }
@@ -301,25 +314,25 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_taken_from_where_the_file_is() {
+    fn migrations_start_at_the_version_of_the_file() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate_with(&mut conn, &TWO[..1]).unwrap();
         conn.execute("INSERT INTO a(x) VALUES(7)", []).unwrap();
         migrate_with(&mut conn, TWO).unwrap();
         migrate_with(&mut conn, TWO).unwrap();
-        assert_eq!(user_version(&conn).unwrap(), 2);
+        assert_eq!(user_version(&conn).unwrap(), 4);
         assert_eq!(columns(&conn), 2);
         let kept: i64 = conn.query_row("SELECT x FROM a", [], |r| r.get(0)).unwrap();
         assert_eq!(kept, 7);
     }
 
     #[test]
-    fn a_step_that_fails_leaves_the_old_version() {
+    fn a_failed_migration_leaves_the_old_version() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate_with(&mut conn, &TWO[..1]).unwrap();
         let broken = [TWO[0], "ALTER TABLE a ADD COLUMN y; CREATE TABLE a(z);"];
         assert!(migrate_with(&mut conn, &broken).is_err());
-        assert_eq!(user_version(&conn).unwrap(), 1);
+        assert_eq!(user_version(&conn).unwrap(), 3);
         assert_eq!(columns(&conn), 1);
     }
 
@@ -329,6 +342,6 @@ mod tests {
         migrate_with(&mut conn, TWO).unwrap();
         let error = migrate_with(&mut conn, &TWO[..1]).unwrap_err();
         assert!(matches!(error.0, StoreError::Newer { .. }), "{error:?}");
-        assert_eq!(user_version(&conn).unwrap(), 2);
+        assert_eq!(user_version(&conn).unwrap(), 4);
     }
 }

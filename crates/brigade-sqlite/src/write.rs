@@ -62,7 +62,7 @@ fn begin(conn: &mut Connection) -> Result<Transaction<'_>> {
 
 /// Refuses a writer that does not continue what is stored.
 fn check(tx: &Transaction<'_>, part: &SessionBatch) -> Result<Option<SessionKey>> {
-    let mut statement = tx.prepare_cached("SELECT key, seq, epoch FROM trees WHERE id = ?1")?;
+    let mut statement = tx.prepare_cached("SELECT key, seq, epoch FROM sessions WHERE id = ?1")?;
     let found = statement.query_row([id_bytes(&part.row.id)], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
     });
@@ -91,14 +91,14 @@ impl RowWriter<'_> {
         let (epoch, seq, now) = (to_i64(row.epoch.0), to_i64(row.seq.0), to_i64(row.now.0));
         match key {
             Some(key) => {
-                let sql = "UPDATE trees SET state = ?2, seq = ?3, now = ?4, body = ?5 \
+                let sql = "UPDATE sessions SET state = ?2, seq = ?3, last_event_at = ?4, body = ?5 \
                            WHERE key = ?1";
                 let mut statement = self.tx.prepare_cached(sql)?;
                 statement.execute(params![key, state, seq, now, body])?;
                 Ok(key)
             }
             None => {
-                let sql = "INSERT INTO trees(id, name, state, epoch, seq, opened, now, body) \
+                let sql = "INSERT INTO sessions(id, name, state, epoch, seq, opened_at, last_event_at, body) \
                            VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
                 let mut statement = self.tx.prepare_cached(sql)?;
                 let opened = to_i64(row.opened_at.0);
@@ -112,7 +112,7 @@ impl RowWriter<'_> {
         let stored = |no| read_task(self.tx, (key, part.row.id), no);
         for (no, run) in part.superseded_runs(stored)? {
             let body = encode_row(self.buffer, &run)?;
-            let sql = "INSERT OR REPLACE INTO runs(tree, task, run, body) VALUES(?1, ?2, ?3, ?4)";
+            let sql = "INSERT OR REPLACE INTO runs(session, task, run, body) VALUES(?1, ?2, ?3, ?4)";
             let mut statement = self.tx.prepare_cached(sql)?;
             statement.execute(params![key, no.get(), run.run.0, body])?;
         }
@@ -137,7 +137,7 @@ impl RowWriter<'_> {
         let body = encode_row(self.buffer, row)?;
         let columns = TaskColumns::of(row);
         let spawn_key = row.spec.key.as_ref().map(|key| key.as_str());
-        let sql = "INSERT INTO tasks(tree, no, owner, owner_run, phase, name, key, ended_at, body, \
+        let sql = "INSERT INTO tasks(session, no, owner, owner_run, residency, name, idempotency_key, ended_at, body, \
                    limited_by) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
         self.tx.prepare_cached(sql)?.execute(params![
             key,
@@ -161,29 +161,29 @@ impl RowWriter<'_> {
         let no = no.get();
         let TaskColumns { owner, residency: phase, name, ended_at, limited_by } =
             &TaskColumns::of(row);
-        let sql = "UPDATE tasks SET body = ?3 WHERE tree = ?1 AND no = ?2 AND phase = ?4 \
+        let sql = "UPDATE tasks SET body = ?3 WHERE session = ?1 AND no = ?2 AND residency = ?4 \
                    AND owner = ?5 AND name IS ?6 AND ended_at IS ?7";
         let mut same = self.tx.prepare_cached(sql)?;
         if same.execute(params![key, no, body, phase, owner, name, ended_at])? > 0 {
             return Ok(true);
         }
-        let sql = "UPDATE tasks SET body = ?3, phase = ?4, ended_at = ?5 \
-                   WHERE tree = ?1 AND no = ?2 AND owner = ?6 AND name IS ?7";
+        let sql = "UPDATE tasks SET body = ?3, residency = ?4, ended_at = ?5 \
+                   WHERE session = ?1 AND no = ?2 AND owner = ?6 AND name IS ?7";
         let mut moved = self.tx.prepare_cached(sql)?;
         if moved.execute(params![key, no, body, phase, ended_at, owner, name])? > 0 {
             return Ok(true);
         }
         let run = row.owner_run.0;
         // A task gets another holder of its limits only together with another owner.
-        let sql = "UPDATE tasks SET body = ?3, phase = ?4, ended_at = ?5, owner = ?6, name = ?7, \
-                   owner_run = ?8, limited_by = ?9 WHERE tree = ?1 AND no = ?2";
+        let sql = "UPDATE tasks SET body = ?3, residency = ?4, ended_at = ?5, owner = ?6, name = ?7, \
+                   owner_run = ?8, limited_by = ?9 WHERE session = ?1 AND no = ?2";
         let mut rehomed = self.tx.prepare_cached(sql)?;
         let limits = params![key, no, body, phase, ended_at, owner, name, run, limited_by];
         Ok(rehomed.execute(limits)? > 0)
     }
 
     fn write_journal(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
-        let sql = "INSERT INTO journal(tree, task, ord, body) VALUES(?1, ?2, ?3, ?4)";
+        let sql = "INSERT INTO journal(session, task, seq, body) VALUES(?1, ?2, ?3, ?4)";
         let mut statement = self.tx.prepare_cached(sql)?;
         for (no, entry) in &part.journal {
             let body = encode_row(self.buffer, entry)?;
@@ -193,7 +193,7 @@ impl RowWriter<'_> {
     }
 
     fn write_messages(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
-        let sql = "INSERT INTO messages(tree, no, recipient, unread, body) \
+        let sql = "INSERT INTO messages(session, no, recipient, unread, body) \
                    VALUES(?1, ?2, ?3, ?4, ?5) \
                    ON CONFLICT DO UPDATE SET unread = excluded.unread, body = excluded.body";
         let mut statement = self.tx.prepare_cached(sql)?;
@@ -212,7 +212,7 @@ impl RowWriter<'_> {
         first: Position,
         part: &SessionBatch,
     ) -> Result<Position> {
-        let sql = "INSERT INTO events(position, tree, seq, at, body) VALUES(?1, ?2, ?3, ?4, ?5)";
+        let sql = "INSERT INTO events(position, session, seq, at, body) VALUES(?1, ?2, ?3, ?4, ?5)";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut position = first;
         for record in &part.events {

@@ -16,6 +16,9 @@ pub enum StoreError {
     /// Written by a newer version of Brigade.
     #[error("{subject} was written by a newer version; upgrade this program (nothing was changed)")]
     Newer { subject: String },
+    /// Written by a version of Brigade whose data this one does not read.
+    #[error("{subject} was written by an earlier version; move it away or delete it (nothing was changed)")]
+    Older { subject: String },
     /// What is there is not a store, or is damaged.
     #[error("the store is damaged or not a store: {0}")]
     Corrupt(String),

@@ -11,10 +11,10 @@ use brigade_process::ControlGroups;
 use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_runtime::{ProcessOptions, Runtime};
 use brigade_server::daemon::{DaemonError, StateDirLock};
-use brigade_server::daemon_launcher::STATE_VARIABLE;
+use brigade_server::daemon_launcher::{STATE_VARIABLE, terminate_lock_holder};
 use brigade_server::daemon_lock::DaemonPhase;
 use brigade_server::requests::{ShutdownRequest, StatusRequest};
-use brigade_server::{ClientError, DaemonOptions, TrustStore};
+use brigade_server::{ClientError, DaemonConnection, DaemonOptions, TrustStore};
 use brigade_sqlite::SqliteStore;
 use brigade_store::StoreError;
 use rustix::process::{Pid, setsid, test_kill_process};
@@ -138,8 +138,11 @@ async fn status(context: &CliContext) -> Result<CliExitCode, CliError> {
 }
 
 async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
-    let client = match context.connect_running_daemon().await {
-        Ok(client) => client,
+    let pid = match context.connect_running_daemon().await {
+        Ok(client) => request_shutdown(&client).await?,
+        Err(error @ ClientError::VersionMismatch { .. }) => {
+            terminate_lock_holder(&context.state_dir).ok_or(error)?
+        }
         Err(ClientError::NoDaemon(_)) => return report_no_daemon(context, CliExitCode::SUCCEEDED),
         Err(ClientError::Unreachable { holder, .. })
             if holder.phase == Some(DaemonPhase::ShuttingDown) =>
@@ -152,11 +155,6 @@ async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
         }
         Err(error) => return Err(error.into()),
     };
-    let pid = client.daemon_pid();
-    match client.call(ShutdownRequest {}).await {
-        Ok(()) | Err(ClientError::Lost | ClientError::NotReceived) => {}
-        Err(error) => return Err(error.into()),
-    }
     wait_until_ended(pid).await?;
     if context.json {
         render::print_json(&serde_json::json!({ "running": false, "stopped": pid }))?;
@@ -164,6 +162,13 @@ async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
         render::print_line(format!("stopped (pid {pid})"))?;
     }
     Ok(CliExitCode::SUCCEEDED)
+}
+
+async fn request_shutdown(client: &DaemonConnection) -> Result<u32, CliError> {
+    match client.call(ShutdownRequest {}).await {
+        Ok(()) | Err(ClientError::Lost | ClientError::NotReceived) => Ok(client.daemon_pid()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn wait_until_ended(pid: u32) -> Result<(), CliError> {
@@ -240,12 +245,22 @@ async fn open_store(path: &Path) -> Result<SqliteStore, CliError> {
             Err(StoreError::Locked { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
+            Err(StoreError::Older { .. }) => return Err(older_state_dir(path)),
             opened => {
                 return opened
                     .map_err(|error| CliError::internal(format!("{}: {error}", path.display())));
             }
         }
     }
+}
+
+/// Explains a state directory of an earlier version. Nothing in it has been changed.
+fn older_state_dir(store: &Path) -> CliError {
+    let state_dir = store.parent().unwrap_or(store).display();
+    CliError::internal(format!(
+        "the state directory {state_dir} was written by an earlier version and cannot be read; nothing in \
+         it was changed. Move it away (`mv {state_dir} {state_dir}.old`) or name another with --state"
+    ))
 }
 
 /// Commands find the daemon by this variable, so that the daemon has to have it itself.

@@ -4,6 +4,7 @@
 
 mod closed;
 mod conversations;
+mod frozen_frames;
 mod long;
 mod pages;
 mod runs;

@@ -114,6 +114,7 @@ impl Kitchen {
             program: program(),
             args: vec![self.state().into(), "--daemon".into()],
             may_start: true,
+            notice: |line| eprintln!("{line}"),
         };
         let (input, output) = tokio::io::split(theirs);
         #[expect(clippy::disallowed_methods, reason = "it ends with the client's end of the pipe")]

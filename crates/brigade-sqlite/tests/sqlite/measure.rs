@@ -40,9 +40,9 @@ fn bare(path: &Path, batches: &[Batch]) -> Duration {
     conn.pragma_update(None, "journal_mode", "wal").unwrap();
     conn.pragma_update(None, "synchronous", "normal").unwrap();
     conn.execute_batch(
-        "CREATE TABLE trees(key INTEGER PRIMARY KEY, body);
+        "CREATE TABLE sessions(key INTEGER PRIMARY KEY, body);
          CREATE TABLE events(position INTEGER PRIMARY KEY, body);
-         CREATE TABLE tasks(tree, no, body, PRIMARY KEY(tree, no)) WITHOUT ROWID;",
+         CREATE TABLE tasks(session, no, body, PRIMARY KEY(session, no)) WITHOUT ROWID;",
     )
     .unwrap();
     let encoded: Vec<_> = batches
@@ -58,7 +58,7 @@ fn bare(path: &Path, batches: &[Batch]) -> Duration {
     let begun = Instant::now();
     for (tree, tasks, events) in &encoded {
         let tx = conn.transaction().unwrap();
-        let sql = "INSERT OR REPLACE INTO trees VALUES(1, ?1)";
+        let sql = "INSERT OR REPLACE INTO sessions VALUES(1, ?1)";
         tx.prepare_cached(sql).unwrap().execute([tree]).unwrap();
         let mut task = tx.prepare_cached("INSERT INTO tasks VALUES(1, ?1, ?2)").unwrap();
         for (no, body) in tasks {

@@ -17,11 +17,11 @@ type Fields = BTreeMap<String, serde_json::Value>;
 /// Changes the stored form of a task as a newer version could have written it.
 fn rewrite_task(path: &Path, no: u32, change: impl FnOnce(&mut Fields)) {
     let conn = Connection::open(path).unwrap();
-    let sql = "SELECT body FROM tasks WHERE tree = 1 AND no = ?1";
+    let sql = "SELECT body FROM tasks WHERE session = 1 AND no = ?1";
     let body: Vec<u8> = conn.query_row(sql, [no], |row| row.get(0)).unwrap();
     let mut fields: Fields = codec::decode("task", &body).unwrap();
     change(&mut fields);
-    let sql = "UPDATE tasks SET body = ?2 WHERE tree = 1 AND no = ?1";
+    let sql = "UPDATE tasks SET body = ?2 WHERE session = 1 AND no = ?1";
     let changed = conn.execute(sql, (no, codec::encode(&fields).unwrap())).unwrap();
     assert_eq!(changed, 1);
 }
@@ -57,10 +57,10 @@ async fn a_session_that_cannot_be_read_does_not_hide_the_others() {
     drop(store);
     let conn = Connection::open(&path).unwrap();
     let body: Vec<u8> =
-        conn.query_row("SELECT body FROM trees WHERE key = 1", [], |row| row.get(0)).unwrap();
+        conn.query_row("SELECT body FROM sessions WHERE key = 1", [], |row| row.get(0)).unwrap();
     let at = body.windows(11).position(|part| part == b"\xa5state\xa4open").unwrap();
     let body = [&body[..at], b"\xa5state\xa4nova", &body[at + 11..]].concat();
-    conn.execute("UPDATE trees SET body = ?1 WHERE key = 1", [body]).unwrap();
+    conn.execute("UPDATE sessions SET body = ?1 WHERE key = 1", [body]).unwrap();
     drop(conn);
     let store = open(&path).unwrap();
     let readable: Vec<_> = store.sessions().await.unwrap().into_iter().map(|row| row.id).collect();
