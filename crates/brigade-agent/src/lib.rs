@@ -37,14 +37,11 @@ mod budget_warning;
 pub mod client_tool;
 mod compaction;
 pub mod definition;
-pub mod file_tools;
 mod hooks;
 pub mod host;
 pub mod inbox;
 pub mod json_schema;
 pub mod localization;
-#[cfg(feature = "mcp")]
-pub mod mcp;
 mod model_call;
 pub mod permission;
 pub mod plugin;
@@ -73,4 +70,5 @@ pub use tool::{
     BoxFuture, CallSlotRange, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError,
     ToolInvocation, ToolReply, ToolSubject,
 };
+pub use tool_calls::{RESULT_MAX, truncate_middle};
 pub use tool_set::{ToolSet, ToolSource};

@@ -31,7 +31,7 @@ use crate::tool::{Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
 use crate::transcript::{Transcript, label};
 
 /// The most that a model is told of one call: the beginning and the end of more than that.
-pub(crate) const RESULT_MAX: usize = 64 * 1024;
+pub const RESULT_MAX: usize = 64 * 1024;
 
 /// How many calls of one message run side by side.
 const CONCURRENT_CALLS_MAX: usize = 64;
@@ -413,7 +413,7 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 const TRUNCATION_MARK_BYTES: usize = 100;
 
 /// The beginning and the end of a text that is too long, with what is left out between them.
-pub(crate) fn truncate_middle(text: &str, bytes: usize) -> String {
+pub fn truncate_middle(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_agent::mcp::{McpServerConfig, check_name};
+use brigade_mcp::client::{McpServerConfig, check_name};
 use brigade_llm::{KeySource, PriceTable, ProviderOptions};
 use brigade_model::sandbox::parse_bytes;
 use brigade_server::daemon_launcher::CONFIG_VARIABLE;

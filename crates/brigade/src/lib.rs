@@ -40,7 +40,7 @@ pub use brigade_process as process;
 pub use brigade_store as store;
 
 pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
-pub use brigade_agent::mcp::{McpServerConfig, McpServerError, McpTimeouts, ValueSource};
+pub use brigade_mcp::client::{McpServerConfig, McpServerError, McpTimeouts, ValueSource};
 pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
 pub use brigade_agent::{
     AgentOverrides, AgentProgress, Backend, BackendRun, ClientTool, ClientToolCall, ExecutionHints,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brigade_agent::file_tools::PrivateDirectory;
+use brigade_file_tools::PrivateDirectory;
 use brigade_process::ControlGroups;
 use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_runtime::{ProcessOptions, Runtime};

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use brigade_agent::mcp::{McpServers, McpTimeouts};
+use brigade_mcp::client::{McpServers, McpTimeouts};
 use brigade_process::doctor::{HealthFinding, HealthState, check_host};
 use brigade_process::orphans::MARK;
 use brigade_server::daemon_lock::DaemonPhase;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_agent::AgentOverrides;
 use brigade_agent::definition::Definition;
-use brigade_agent::file_tools::WorkingDirectory;
+use brigade_file_tools::WorkingDirectory;
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;

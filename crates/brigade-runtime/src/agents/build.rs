@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use brigade_agent::file_tools as builtin;
+use brigade_file_tools as builtin;
 use brigade_agent::inbox::Quoter;
 use brigade_agent::json_schema::Schema;
-use brigade_agent::mcp::GrantedTools;
+use brigade_mcp::client::GrantedTools;
 use brigade_agent::{Agent, Backend, Plugin, StopPolicy, Tool, ToolSet, client_tool};
 use brigade_model::action::StartAction;
 use brigade_model::ids::Millis;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use brigade_agent::definition::Definition;
-use brigade_agent::mcp::McpServers;
+use brigade_mcp::client::McpServers;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::AgentWork;
 

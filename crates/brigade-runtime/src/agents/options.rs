@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, DefinitionFolder, DefinitionSet};
-use brigade_agent::file_tools::PrivateDirectory;
-use brigade_agent::mcp::{McpServerConfig, McpServerError, McpServers};
+use brigade_file_tools::PrivateDirectory;
+use brigade_mcp::client::{McpServerConfig, McpServerError, McpServers};
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{Backend, Plugin, Tool};
 use brigade_llm::prices::TokenPrice;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
-use brigade_agent::mcp::{McpServers, check_name};
+use brigade_mcp::client::{McpServers, check_name};
 use brigade_agent::permission::{KEEP, PermissionRule, PermissionRules, PermissionSubject};
 use brigade_llm::suggestion::did_you_mean;
 use brigade_model::refusal::Refusal;
@@ -155,7 +155,7 @@ fn rule_problem(rule: &PermissionRule, known: &[Arc<str>]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use brigade_agent::mcp::McpServerConfig;
+    use brigade_mcp::client::McpServerConfig;
 
     use super::*;
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_agent::backend::OwnLoop;
-use brigade_agent::file_tools as builtin;
+use brigade_file_tools as builtin;
 use brigade_agent::json_schema::{Schema, SchemaCache, SchemaError};
-use brigade_agent::mcp::McpServers;
+use brigade_mcp::client::McpServers;
 use brigade_agent::{AgentOverrides, Backend, client_tool};
 use brigade_llm::ToolSpec;
 use brigade_model::ids::Time;

@@ -10,7 +10,6 @@ use std::path::Path;
 use brigade_agent::definition::{
     Definition, DefinitionDigest, DefinitionOrigin, LoadedDefinition, repository_of,
 };
-use brigade_agent::file_tools;
 use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_model::refusal::Refusal;
 
@@ -79,7 +78,7 @@ pub(super) fn check_untrusted(
 
 /// The rules for agents of an untrusted definition and all below them.
 pub(super) fn untrusted_rules() -> PermissionRules {
-    let denied = file_tools::WRITING_TOOLS.into_iter().chain(["run_process", "*__*"]);
+    let denied = brigade_file_tools::WRITING_TOOLS.into_iter().chain(["run_process", "*__*"]);
     let deny: Vec<PermissionRule> = denied.filter_map(|rule| rule.parse().ok()).collect();
     PermissionRules { deny, ..PermissionRules::all() }
 }

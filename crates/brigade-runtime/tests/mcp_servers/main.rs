@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-use brigade_agent::mcp as brigade_agent_mcp;
+use brigade_mcp::client as mcp_client;
 
 mod outside;
-#[path = "../../../brigade-agent/src/mcp/tests/scripted.rs"]
+#[path = "../../../brigade-mcp/src/client/tests/scripted.rs"]
 mod scripted;
 mod stories;
 mod support;

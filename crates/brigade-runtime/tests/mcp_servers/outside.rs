@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use brigade_agent::mcp::{McpServerConfig, ValueSource};
+use brigade_mcp::client::{McpServerConfig, ValueSource};
 use brigade_runtime::NewTask;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_agent::definition::Definition;
-use brigade_agent::mcp::McpServerConfig;
+use brigade_mcp::client::McpServerConfig;
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;

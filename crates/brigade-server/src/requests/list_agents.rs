@@ -2,7 +2,6 @@
 
 use brigade_agent::Locale;
 use brigade_agent::definition::{Definition, DefinitionOrigin};
-use brigade_agent::file_tools;
 use brigade_agent::permission::PermissionRule;
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -56,7 +55,7 @@ pub struct AgentInfo {
 fn collect_write_rules(definition: &Definition) -> Vec<PermissionRule> {
     let listed = definition.tools.iter().flatten().filter_map(|tool| tool.parse().ok());
     let allowed = definition.permissions.allow.iter().flatten().cloned();
-    let writes = |rule: &PermissionRule| file_tools::WRITING_TOOLS.contains(&rule.tool());
+    let writes = |rule: &PermissionRule| brigade_file_tools::WRITING_TOOLS.contains(&rule.tool());
     listed.chain(allowed).filter(writes).collect()
 }
 

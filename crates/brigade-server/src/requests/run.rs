@@ -1,7 +1,6 @@
 //! Starts an agent.
 
 use brigade_agent::AgentOverrides;
-use brigade_agent::file_tools;
 use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -91,7 +90,7 @@ impl RunRequest {
     /// write none and run no command.
     pub fn default_permissions(more: impl IntoIterator<Item = PermissionRule>) -> PermissionRules {
         let tools = delegation::TOOL_NAMES.into_iter().filter(|name| *name != "run_process");
-        let tools = tools.chain(file_tools::READING_TOOLS).filter_map(|name| name.parse().ok());
+        let tools = tools.chain(brigade_file_tools::READING_TOOLS).filter_map(|name| name.parse().ok());
         PermissionRules { allow: Some(tools.chain(more).collect()), ..PermissionRules::default() }
     }
 

@@ -1,0 +1,58 @@
+//! Directories that file tools do not write to: what is in `.git` and `.brigade` runs as code or says
+//! what agents may do.
+
+use std::sync::Arc;
+
+use brigade_model::plain_text::is_invisible;
+
+use crate::rel_path::RelPath;
+use crate::render::quote_name;
+use brigade_agent::permission::{PermissionGrant, PermissionRule, PermissionSubject};
+use brigade_agent::tool::ToolError;
+
+const PROTECTED: [&str; 2] = [".git", ".brigade"];
+
+/// The rules that name a protected directory: somebody meant it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProtectedRules(Arc<[PermissionRule]>);
+
+impl ProtectedRules {
+    pub(crate) fn of(grants: &[PermissionGrant]) -> Self {
+        let rules = grants.iter().flat_map(|grant| {
+            grant.rules.allow.iter().flatten().chain(&grant.rules.ask).filter(|rule| {
+                rule.pattern().is_some_and(|pattern| pattern.split('/').any(is_protected))
+            })
+        });
+        Self(rules.cloned().collect())
+    }
+
+    /// Refuses to write to a protected directory, unless a rule for this path names each of them. What
+    /// the rules of the agent say of the path besides holds anyway.
+    pub(crate) fn check(&self, tool: &str, name: &RelPath) -> Result<(), ToolError> {
+        let protected: Vec<&str> = name.names().filter(|part| is_protected(part)).collect();
+        let Some(first) = protected.first() else { return Ok(()) };
+        let subject = PermissionSubject { tool, text: Some(name.as_str()), is_shell: false };
+        let names_all = |rule: &PermissionRule| {
+            let mut parts = rule.pattern().into_iter().flat_map(|pattern| pattern.split('/'));
+            protected.iter().all(|name| parts.any(|part| part == *name))
+        };
+        // An `ask` rule speaks of more than an `allow` rule does: whoever is asked sees the call.
+        if self.0.iter().any(|rule| names_all(rule) && rule.denies(&subject)) {
+            return Ok(());
+        }
+        let shown = quote_name(name.as_str());
+        Err(ToolError::new(format!(
+            "{shown} is in a directory `{first}`, which file tools do not write to unless a permission \
+             rule names it, such as `{tool}({first}/**)`; nothing was done"
+        )))
+    }
+}
+
+/// As every file system reads a name: without regard to case, to characters that cannot be seen, and
+/// by its short name.
+fn is_protected(name: &str) -> bool {
+    let seen: String = name.chars().filter(|c| !is_invisible(*c)).collect();
+    let seen = seen.trim_end_matches(['.', ' ']);
+    PROTECTED.iter().any(|protected| seen.eq_ignore_ascii_case(protected))
+        || seen.eq_ignore_ascii_case("git~1")
+}

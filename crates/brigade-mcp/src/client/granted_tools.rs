@@ -1,0 +1,196 @@
+//! What agents of one blueprint have of the servers: what their permissions leave.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::mcp_tool::AbsentTool;
+use super::server_link::{ServerLink, ToolCatalog};
+use super::tool_names;
+use brigade_agent::permission::{PermissionGrant, PermissionRule, Permissions};
+use brigade_agent::tool::{BoxFuture, Tool};
+use brigade_agent::tool_set::ToolSource;
+
+/// Of all servers together. Some providers take no more, and no model reads them.
+const TOOLS_MAX: usize = 128;
+const BYTES_MAX: usize = 256 << 10;
+
+/// The tools of some servers, as agents with these permissions see them.
+#[derive(Debug)]
+pub struct GrantedTools {
+    links: Vec<Arc<ServerLink>>,
+    /// Servers that are meant and not there.
+    missing: Vec<Arc<str>>,
+    permissions: Permissions,
+    offered: Mutex<Option<OfferedTools>>,
+}
+
+#[derive(Clone, Debug)]
+struct OfferedTools {
+    versions: Vec<u64>,
+    tools: Arc<[Arc<dyn Tool>]>,
+}
+
+impl GrantedTools {
+    pub(super) fn new(
+        links: Vec<Arc<ServerLink>>,
+        missing: Vec<Arc<str>>,
+        permissions: Permissions,
+    ) -> Self {
+        Self { links, missing, permissions, offered: Mutex::default() }
+    }
+
+    fn tools(&self) -> Arc<[Arc<dyn Tool>]> {
+        let (mut tools, mut bytes, mut left_out) = (Vec::new(), 0, 0);
+        for link in &self.links {
+            let standing = link.catalog();
+            for tool in offered_tools(link, &standing) {
+                let spec = tool.spec();
+                if !self.permissions.may_use(&spec.name) {
+                    continue;
+                }
+                let size = spec.description.len() + spec.parameters.to_string().len();
+                if tools.len() == TOOLS_MAX || bytes + size > BYTES_MAX {
+                    left_out += 1;
+                    continue;
+                }
+                bytes += size;
+                tools.push(tool);
+            }
+        }
+        if left_out > 0 {
+            tracing::warn!(
+                "an agent is offered {} tools of MCP servers, and {left_out} are left out: allow fewer",
+                tools.len()
+            );
+        }
+        tools.into()
+    }
+}
+
+fn offered_tools(link: &Arc<ServerLink>, standing: &ToolCatalog) -> Vec<Arc<dyn Tool>> {
+    match (&standing.tools, standing.problems.first()) {
+        (Some(tools), _) => tools.to_vec(),
+        (None, Some(problem)) => vec![Arc::new(AbsentTool::reconnect(link, problem))],
+        (None, None) => Vec::new(),
+    }
+}
+
+impl ToolSource for GrantedTools {
+    fn wait_until_ready(&self) -> BoxFuture<'_, ()> {
+        let unlisted = self.links.iter().filter(|link| link.catalog().tools.is_none());
+        let reached = unlisted.map(|link| async {
+            // Why it is not there, agents are told by what they are offered instead.
+            let _ = link.connect(Duration::ZERO).await;
+        });
+        let reached = join_all(reached);
+        Box::pin(async move {
+            reached.await;
+        })
+    }
+
+    fn offer(&self) -> Arc<[Arc<dyn Tool>]> {
+        let versions: Vec<u64> = self.links.iter().map(|link| link.version()).collect();
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*offered {
+            Some(offered) if offered.versions == versions => offered.tools.clone(),
+            _ => {
+                let tools = self.tools();
+                *offered = Some(OfferedTools { versions, tools: tools.clone() });
+                tools
+            }
+        }
+    }
+
+    fn stand_in(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        let has = |server: &str| name.starts_with(&tool_names::prefix(server));
+        if let Some(link) = self.links.iter().find(|link| has(&link.name)) {
+            // A list that is there is what counts: the model made the name up.
+            let is_unlisted = link.catalog().tools.is_none();
+            return is_unlisted.then(|| -> Arc<dyn Tool> {
+                Arc::new(AbsentTool::for_called_tool(name, Some(link.clone())))
+            });
+        }
+        let is_missing = self.missing.iter().any(|server| has(server));
+        is_missing.then(|| -> Arc<dyn Tool> { Arc::new(AbsentTool::for_called_tool(name, None)) })
+    }
+}
+
+/// Whether permissions leave anything of a server. One of which they leave nothing is not started.
+pub(super) fn allows_any_tool(permissions: &Permissions, server: &str) -> bool {
+    let prefix = tool_names::prefix(server);
+    let grants: Vec<PermissionGrant> = permissions.clone().into();
+    grants.iter().all(|grant| {
+        let is_denied =
+            grant.rules.deny.iter().any(|rule| covers_server(&rule.to_string(), &prefix));
+        let names = |rule: &PermissionRule| may_name(&rule.to_string(), &prefix);
+        let is_asked = grant.rules.ask.iter().any(names);
+        let allow = grant.rules.allow.as_ref();
+        !is_denied && (is_asked || allow.is_none_or(|allow| allow.iter().any(names)))
+    })
+}
+
+/// Whether a rule speaks of every call of every tool of a server.
+fn covers_server(rule: &str, prefix: &str) -> bool {
+    let beginning = rule.strip_suffix('*').map(|rule| rule.trim_end_matches('*'));
+    beginning.is_some_and(|beginning| !beginning.contains('*') && prefix.starts_with(beginning))
+}
+
+/// Whether a rule may name a tool of a server.
+fn may_name(rule: &str, prefix: &str) -> bool {
+    let tool = rule.split('(').next().unwrap_or_default();
+    match tool.split_once('*') {
+        Some((beginning, _)) => prefix.starts_with(beginning) || beginning.starts_with(prefix),
+        None => tool.starts_with(prefix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brigade_agent::permission::PermissionRules;
+
+    fn rules(allow: Option<&[&str]>, deny: &[&str]) -> Permissions {
+        let parsed = |rules: &[&str]| -> Vec<PermissionRule> {
+            rules.iter().map(|rule| rule.parse().unwrap()).collect()
+        };
+        Permissions::of(
+            "the test",
+            PermissionRules {
+                allow: allow.map(parsed),
+                deny: parsed(deny),
+                ..PermissionRules::default()
+            },
+        )
+    }
+
+    #[test]
+    fn a_server_is_of_use_only_where_a_tool_of_it_is_left() {
+        for (allow, deny, left) in [
+            (None, &[][..], true),
+            (Some(&["*"][..]), &[], true),
+            (Some(&["git__*"]), &[], true),
+            (Some(&["git__log"]), &[], true),
+            (Some(&["g*"]), &[], true),
+            (Some(&["git__*(x)"]), &[], true),
+            (Some(&["read_file", "github__*"]), &[], false),
+            (Some(&[]), &[], false),
+            (None, &["git__*"], false),
+            (None, &["*"], false),
+            (None, &["gi*"], false),
+            (None, &["git__log"], true),
+            (None, &["*_log"], true),
+            (Some(&["git__*"]), &["git__push"], true),
+        ] {
+            assert_eq!(allows_any_tool(&rules(allow, deny), "git"), left, "{allow:?} {deny:?}");
+        }
+        // What is asked about need not be allowed as well.
+        for (ask, left) in [("git__push", true), ("github__push", false)] {
+            let ask = vec![ask.parse().unwrap()];
+            let rules =
+                PermissionRules { allow: Some(Vec::new()), ask, ..PermissionRules::default() };
+            assert_eq!(allows_any_tool(&Permissions::of("the test", rules), "git"), left);
+        }
+    }
+}
