@@ -12,6 +12,7 @@ mod chaos;
 mod dependencies;
 mod interop;
 mod licence;
+mod names;
 mod test_run;
 mod test_stages;
 mod tidy;

@@ -3,14 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::dependencies;
+use crate::{dependencies, names};
 
 /// Who may depend on whom. No other arrow exists.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("brigade-model", &[]),
     ("brigade-llm", &[]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
     ("brigade-delegation", &["brigade-model"]),
+    ("brigade-file-tools", &["brigade-agent", "brigade-llm", "brigade-model"]),
+    ("brigade-mcp", &["brigade-agent", "brigade-llm", "brigade-model"]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
     ("brigade-process", &[]),
@@ -19,7 +21,9 @@ const LAYERS: [(&str, &[&str]); 13] = [
         &[
             "brigade-agent",
             "brigade-delegation",
+            "brigade-file-tools",
             "brigade-llm",
+            "brigade-mcp",
             "brigade-model",
             "brigade-process",
             "brigade-store",
@@ -30,6 +34,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
         &[
             "brigade-agent",
             "brigade-delegation",
+            "brigade-file-tools",
             "brigade-llm",
             "brigade-model",
             "brigade-process",
@@ -41,7 +46,9 @@ const LAYERS: [(&str, &[&str]); 13] = [
         "brigade-cli",
         &[
             "brigade-agent",
+            "brigade-file-tools",
             "brigade-llm",
+            "brigade-mcp",
             "brigade-model",
             "brigade-process",
             "brigade-runtime",
@@ -56,6 +63,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
         &[
             "brigade-agent",
             "brigade-llm",
+            "brigade-mcp",
             "brigade-model",
             "brigade-process",
             "brigade-runtime",
@@ -84,6 +92,7 @@ pub(crate) fn run() -> Result<(), String> {
         let name = path.strip_prefix(&root).unwrap_or(path).display().to_string();
         check_file(&name, &text, &mut faults);
     }
+    names::check(&root, &files, &mut faults)?;
     if faults.is_empty() {
         println!("tidy: {} files, {} crates, {dependencies}", files.len(), LAYERS.len());
         return Ok(());
